@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Trouble
-from exporter.model.pods import Owner
 from exporter.model.states import DeviceState
 
+# Which is the newest of the node's /events; not there where the exporter does not read the kernel's log.
+EVENTS_HEADER = "X-Newest-Event"  # of its /container/metrics
 # Of a node whose kubelet does not say who holds its GPUs: they look as if nobody did.
 OWNERS_UNKNOWN_HEADER = "X-Owners-Unknown"  # of its /container/metrics
 OWNERS_UNKNOWN = Trouble(
@@ -55,8 +56,8 @@ class HeldDevice:
 class NodeEvent:
     """An error of a GPU or NVSwitch that a node's /events names: one object there. `at_seconds` counts from 1970.
 
-    `holders` held the device then; none also where nobody can say. `text` is the whole object as JSON, of which nothing
-    but these fields has been checked.
+    `holders` are the pods that held the device then, by namespace and name; none also where nobody can say. `text` is
+    the whole object as JSON, of which nothing but these fields has been checked.
     """
 
     node: str
@@ -66,7 +67,7 @@ class NodeEvent:
     uuid: str
     index: str
     instance: str
-    holders: tuple[Owner, ...]
+    holders: tuple[tuple[str, str], ...]
     text: bytes
 
 
@@ -94,12 +95,15 @@ class ClusterView:
     """A look at the cluster: its nodes by name, in stable order, at `at_seconds` since 1970.
 
     `trouble` is set where it is not even known which nodes there are: nothing may then be concluded from a node that is
-    not in it.
+    not in it. `events` are the last of all nodes, the newest first, but for nodes that are missing and those
+    `without_events`, which did not say theirs; None where who is asked has no events.
     """
 
     nodes: Mapping[str, NodeView] = field(default_factory=lambda: MappingProxyType({}))
     at_seconds: float = 0.0
     trouble: Trouble | None = None
+    events: tuple[NodeEvent, ...] | None = None
+    without_events: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -374,7 +374,8 @@ class Node:
         if self._reading_specs is not None and not self._reading_specs.done():
             return streams  # this look could not wait for what the node itself says
         places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
-        is_as_before = all(places.get(name, place) == place for name, place in self._places_seen.items())
+        seen = self._places_seen
+        is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
         unseen = assignments - self._claims_seen_in if is_as_before else assignments
         if not any(needs_slices(assignment, places) for assignment in unseen):
             self._claims_seen_in, self._places_seen = assignments, places

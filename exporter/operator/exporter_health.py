@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from http import HTTPStatus
 from ipaddress import ip_address
 from itertools import count
 
@@ -28,7 +27,6 @@ from exporter.sources.exporters.asking import ExporterClient
 from exporter.sources.exporters.events import PATH as EVENTS_PATH
 from exporter.sources.exporters.events import read_events
 from exporter.sources.exporters.healths import MOST_BYTES, OPERATED_EXPORTERS, PATH, read_health
-from exporter.sources.http import HttpRefusal
 from exporter.sources.pause import Pause
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Bound
@@ -45,6 +43,7 @@ ANSWER_SECONDS = 8.0
 CONNECT_SECONDS = 2.0
 # Changes within this long are told together.
 TOGETHER_SECONDS = 1.0
+_READS_KERNEL_LOG = b'"kernel-log"'  # one of its sources
 MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
 
 _Kind = tuple[str, str]
@@ -194,8 +193,9 @@ class ExporterHealth:
         try:
             body = await asking.ask(exporter.url)
             failing = read_health(body, exporter.node)
-            if exporter.has_events:
-                self._on_events(exporter.owner, exporter.node, await _events_of(asking, exporter))
+            if exporter.has_events and _READS_KERNEL_LOG in body:
+                events = await in_slices(read_events(await asking.ask(exporter.url, EVENTS_PATH), exporter.node))
+                self._on_events(exporter.owner, exporter.node, events)
         except SourceError as error:
             self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
@@ -244,15 +244,6 @@ class ExporterHealth:
 
     def _count(self) -> int:
         return sum(map(len, self._followed.values()))
-
-
-async def _events_of(asking: ExporterClient, exporter: _Exporter) -> Sequence[NodeEvent]:
-    try:
-        return await in_slices(read_events(await asking.ask(exporter.url, EVENTS_PATH), exporter.node))
-    except HttpRefusal as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return ()  # it does not read the kernel's log, or not yet
 
 
 def url_of_pod(pod: AnyObject) -> str:

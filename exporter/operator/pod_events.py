@@ -11,10 +11,10 @@ is listed once by each process, and the times in it, which outlive the process, 
 import asyncio
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple
 
 from exporter.dcgm.xids import OTHER_XID, XIDS
@@ -76,10 +76,10 @@ class PodEvents:
         """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
         self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
         self._reader, self._events, self._on_change, self._clock = reader, events, on_change, clock
-        self._heard: OrderedDict[_HeldAtXid, None] = OrderedDict()
+        self._heard: set[_HeldAtXid] = set()
         # by namespace, when the events there happened, by their names
-        self._written: OrderedDict[str, dict[str, float]] = OrderedDict()
-        self._refusals: OrderedDict[tuple[Key, str], _Refusal] = OrderedDict()
+        self._written: dict[str, dict[str, float]] = {}
+        self._refusals: dict[tuple[Key, str], _Refusal] = {}
 
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
         """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
@@ -87,22 +87,20 @@ class PodEvents:
             if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
-            for namespace, pod in dict.fromkeys((each.namespace, each.pod) for each in event.holders):
+            for namespace, pod in event.holders:
                 device = f"{event.uuid} {event.instance}"
                 held = _HeldAtXid(owner, node, namespace, pod, device, gpu, event.code, event.at_seconds)
                 if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
-                    _remember(self._heard, held, None, _MOST_HEARD)
+                    _bound(self._heard, _MOST_HEARD)
+                    self._heard.add(held)
                     self.waiting.put_nowait(held)
 
     def troubles(self, owner: Key) -> Sequence[Trouble]:
         """Why events of a GPUExporter are not written, in the first of the namespaces; not what passes by itself."""
-        over = self._clock() - AGAIN_SECONDS
-        lasting = [
-            (namespace, refusal.trouble)
-            for (key, namespace), refusal in self._refusals.items()
-            if key == owner and refusal.until > over and refusal.trouble.reason != "ApiUnavailable"
-        ]
-        return [min(lasting)[1]] if lasting else []
+        since = self._clock() - AGAIN_SECONDS
+        refusals = (refusal for (key, _), refusal in sorted(self._refusals.items()) if key == owner)
+        lasting = (each.trouble for each in refusals if each.until > since and each.trouble.reason != "ApiUnavailable")
+        return [*islice(lasting, 1)]
 
     async def run(self) -> None:
         """Write what is to be told. Another process may have written meanwhile."""
@@ -127,16 +125,17 @@ class PodEvents:
                     self._on_change(held.owner)
                 return
         except SourceError as error:
-            failures = before.failures + 1 if before else 1
-            pause = max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
-            trouble = as_trouble(error)
-            message = f"events on pods of the namespace {held.namespace} are not written: {trouble.message}"
-            refusal = _Refusal(replace(trouble, message=message), failures, self._clock() + pause)
-            _remember(self._refusals, key, refusal, _MOST_NAMESPACES)
-            if before is None or before.trouble != refusal.trouble:
-                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(refusal.trouble))
+            failures, why = before.failures + 1 if before else 1, as_trouble(error)
+            until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
+            why = replace(
+                why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}"
+            )
+            _bound(self._refusals, _MOST_NAMESPACES)
+            self._refusals[key] = _Refusal(why, failures, until)
+            if before is None or before.trouble != why:
+                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(why))
                 self._on_change(held.owner)
-        self._heard.pop(held, None)
+        self._heard.discard(held)
 
     async def _tell(self, held: _HeldAtXid) -> None:
         """Write it, unless it is not to be told.
@@ -150,31 +149,23 @@ class PodEvents:
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
             return
         pods = await self._reader.selected(POD, {"metadata.name": held.pod}, held.namespace)
-        pod = next((pod for pod in pods if _is_holder(pod, held)), None)
-        if pod is None:
-            return
-        about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
-        name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
-        if held.at_seconds - written.get(name, 0.0) < AGAIN_SECONDS:
-            return
-        await self._events.write(pod, event_of(held.code, held.gpu), name, held.at_seconds)
-        written[name] = held.at_seconds
-        log(logging.INFO, "a pod was told", namespace=held.namespace, pod=held.pod, xid=held.code, node=held.node)
+        for pod in (pod for pod in pods if _is_holder(pod, held)):
+            about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
+            name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
+            if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
+                xid, gpu = XIDS.get(held.code, OTHER_XID), one_line(held.gpu, _MOST_CHARS)
+                note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
+                await self._events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
+                written[name] = held.at_seconds
 
     async def _written_in(self, namespace: str) -> dict[str, float]:
         written = self._written.get(namespace)
         if written is None or len(written) >= _MOST_LISTED:
             rows = await self._reader.selected(EVENT, {"reason": REASON}, namespace, _used_of, _MOST_LISTED)
             written = {name: at_seconds for row in rows for name, at_seconds in row.items()}
-            _remember(self._written, namespace, written, _MOST_NAMESPACES)
+            _bound(self._written, _MOST_NAMESPACES)
+            self._written[namespace] = written
         return written
-
-
-def event_of(code: int, gpu: str) -> Event:
-    """What a pod is told of an XID of a GPU, or of an instance, that it held."""
-    xid = XIDS.get(code, OTHER_XID)
-    note = f"Xid {code} on GPU {one_line(gpu, _MOST_CHARS)} ({xid.name}) while this pod held it; {xid.remedy}"
-    return noted(Event("Warning", REASON, "Hold", note))
 
 
 def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
@@ -190,7 +181,7 @@ def _used_of(event: AnyObject) -> AnyObject:
     return {text(metadata(event), "name"): at.timestamp()} if at and is_ours else {}
 
 
-def _remember(entries: "OrderedDict[Any, Any]", key: Hashable, value: object, most: int) -> None:
-    entries[key] = value
-    if len(entries) > most:
-        entries.popitem(last=False)
+def _bound(entries: set[_HeldAtXid] | dict[Any, Any], most: int) -> None:
+    """Make room for one more. What is forgotten is asked for again."""
+    if len(entries) >= most:
+        entries.clear()

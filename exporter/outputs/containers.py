@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
+from exporter.model.cluster import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import Object, are_owners_unknown, rows
@@ -53,8 +53,10 @@ def _make(look: Look) -> Work[Answer]:
         return json_refusal(why_not(look.snapshot), 503)
     objects = yield from rows(look.snapshot)
     pieces = yield from render(objects, dict(look.question.query))
-    is_unknown = are_owners_unknown(look.snapshot, objects)
-    return answer(JSON_FORMAT, *pieces)._replace(headers=((OWNERS_UNKNOWN_HEADER, "true"),) if is_unknown else ())
+    headers = {OWNERS_UNKNOWN_HEADER: "true"} if are_owners_unknown(look.snapshot, objects) else {}
+    if (events := look.snapshot.events) is not None:
+        headers[EVENTS_HEADER] = f"{events[0].at_seconds:.3f} {events[0].event.sequence}" if events else "none"
+    return answer(JSON_FORMAT, *pieces)._replace(headers=tuple(headers.items()))
 
 
 OUTPUT = Output(

@@ -6,14 +6,16 @@ shared device has, and with what values. The page for people shows the same obje
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
+from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
+from exporter.model.kernel import DeviceEvent
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
@@ -264,3 +266,32 @@ def rfc3339(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any]]:
+    """One object of /events for each event, in their order."""
+    return [_event_row(node, each) for each in events]
+
+
+def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
+    event, holders = device_event.event, device_event.holders
+    xid = XIDS.get(event.code or 0, OTHER_XID) if event.kind == "xid" else None
+    return {
+        "node_name": node,
+        "at": rfc3339(device_event.at_seconds),
+        "kind": event.kind,
+        "code": event.code,
+        "name": xid.name if xid else "",
+        "cause": xid.cause if xid else "",
+        "remedy": xid.remedy if xid else "",
+        "severity": event.severity,
+        "text": event.text,
+        "pci_address": event.address,
+        "device_uuid": device_event.uuid,
+        "device_id": device_event.index,
+        "mig_instance_id": event.instance,
+        "holders": None if holders is None else [asdict(owner) for owner in holders],
+        "pid": event.pid,
+        "process": event.process,
+        "container": asdict(device_event.container) if device_event.container else None,
+    }

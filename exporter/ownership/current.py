@@ -85,14 +85,13 @@ class Tenures:
         if noted is None:
             return
         before, now = noted.holders, owners.holders
-        changed = {key for key in before.keys() | now.keys() if before.get(key) is not now.get(key)}
-        since = {
-            (key, owner): moment
-            for (key, owner), moment in self.since.items()
-            if (key not in changed or owner in _holding(now, key)) and (owner or at_seconds - moment < _NOBODYS_SECONDS)
-        }
-        for key in changed:
-            since |= dict.fromkeys(((key, owner) for owner in _holding(now, key) - _holding(before, key)), at_seconds)
+        since = {of: moment for of, moment in self.since.items() if of[1] or at_seconds - moment < _NOBODYS_SECONDS}
+        for key in before.keys() | now.keys():
+            if before.get(key) is not now.get(key):
+                owners_now, owners_before = _holding(now, key), _holding(before, key)
+                for owner in owners_before - owners_now:
+                    since.pop((key, owner), None)
+                since |= dict.fromkeys(((key, owner) for owner in owners_now - owners_before), at_seconds)
         self.since = since
 
 

@@ -64,7 +64,8 @@ class HealthWatch:
             if owner not in words:
                 pod = pods.get((owner.namespace, owner.pod))
                 words[owner] = _words(pod.allocated.get(owner.container, ()) if pod else ())
-            health = next((word for name in _names(held) if (word := words[owner].get(name))), None)
+            names = _names(held) if words[owner] else ()
+            health = next((word for name in names if (word := words[owner].get(name))), None)
             if _is_missing(held, offered) and (health is None or health.word != "Unhealthy"):
                 missing[held] = self._missing_since.get(held, at_seconds)
                 if at_seconds - missing[held] >= GRACE_SECONDS:

@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from exporter.errors import Trouble
@@ -158,7 +159,13 @@ def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None
     minors = device.minors | {place.minor for place in cut}
     if len(minors) > 1 or len(cut) > 1 or (device.caps and not cut):
         return None
-    return CdiPlace(minor="".join(map(str, minors)), instance="".join(str(place.instance) for place in cut))
+    return _cdi_place("".join(map(str, minors)), "".join(str(place.instance) for place in cut))
+
+
+@lru_cache(maxsize=1024)
+def _cdi_place(minor: str, instance: str) -> CdiPlace:
+    """One object for one place: places are compared for each claim that comes."""
+    return CdiPlace(minor=minor, instance=instance)
 
 
 def _mixed(uuid: str, file: str) -> InventoryDoubt:

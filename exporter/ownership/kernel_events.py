@@ -160,7 +160,7 @@ class KernelEvents:
         holders: Mapping[Owner, DeviceKey] | None = None
         if before is not None and (before.keys() == now.keys() or (waiting.is_new and (not now or delay is None))):
             holders = before
-        elif is_at_once or (waiting.is_new and not before):
+        elif is_at_once:
             holders = now
         process = ((event.pid or 0, name) for name in gpu.names)
         of_process = next((self._processes[each] for each in process if each in self._processes), None)

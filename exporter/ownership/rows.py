@@ -140,7 +140,7 @@ class MeasuredRows:
 
 
 OfPods = Mapping[tuple[str, str], PodAdditions]
-RowsOfSubject = tuple[Subject, tuple[Holder, ...], Rows]  # the holders are those of the subject's device
+RowsOfSubject = tuple[Subject, DeviceKey, tuple[Holder, ...], Rows]  # the holders are those of the subject's device
 
 
 class Attribution:
@@ -229,12 +229,13 @@ class Attribution:
         worked_out: dict[int, Rows] = {}
         for _, subject in samples:
             if id(subject) not in worked_out:
-                holders = self._owners.of(subject.key)
                 last = self._rows_before.get(id(subject))
-                if last is None or last[1] is not holders:
-                    last = (subject, holders, self._rows(subject, None, per_owner=bool(subject.vgpu)))
+                key = last[1] if last else subject.key
+                holders = self._owners.of(key)
+                if last is None or last[2] is not holders:
+                    last = (subject, key, holders, self._rows(subject, None, per_owner=bool(subject.vgpu)))
                 self._rows_of[id(subject)] = last
-                worked_out[id(subject)] = last[2]
+                worked_out[id(subject)] = last[3]
         return [worked_out[id(subject)] for _, subject in samples]
 
     def _rows(

@@ -86,6 +86,7 @@ class Verdicts:
         self._made_from, self._at, self._due_at = made_from, at_seconds, float("inf")
         read = {subject.key for subject in subjects or ()}
         read.update(key for gpu in by_driver.gpus for key in _keys_of(gpu))
+        read.update([DeviceKey(uuid=key.uuid) for key in read])  # a page may have rows of a GPU's instances alone
         by_device: defaultdict[DeviceKey, set[HealthReason]] = defaultdict(set)
         for key in self._devices(snapshot, read):
             by_device[key] = set()

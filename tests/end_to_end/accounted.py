@@ -285,8 +285,11 @@ def books(truth: Truth, servers: Mapping[str, Prometheus]) -> Iterable[Sum]:
                     family=family,
                     kind=kind,
                     increase=server.number(f"sum(increase({rows}[{window}]))"),
-                    # a row that is new began at 0, and one that is gone stays what it was
-                    grown=server.number(f"sum(last_over_time({rows}[{window}])) - sum({rows} offset {window})"),
+                    # A row that is new began at 0, and one that is gone stays what it was. A busy machine may be late
+                    # for the scrape at which the span began: the one before says it.
+                    grown=server.number(
+                        f"sum(last_over_time({rows}[{window}])) - sum(last_over_time({rows}[10s] offset {window}))"
+                    ),
                     real=real,
                     per_second=per_second,
                 )

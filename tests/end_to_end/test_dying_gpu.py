@@ -1,25 +1,38 @@
 """A GPU dies while a pod holds it: whatever people look at names that pod, and not the one that came after."""
 
+import asyncio
 import json
 import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from exporter.model.cluster import NodeEvent
+from exporter.operator.api.events import Events
+from exporter.operator.api.reader import Reader
+from exporter.operator.api.writer import Writer
+from exporter.operator.objects.kinds import Key
+from exporter.operator.pod_events import PodEvents
 from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP
-from tests.end_to_end.clusters import NODE
+from tests.end_to_end.clusters import NODE, Target, jobs, quick
+from tests.operator.looking import OWNER, looking
+from tests.operator.made import pod as made_pod
+from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.demo import demo
 from tests.support.exporter import config_of, running
+from tests.support.prometheus import Prometheus, prometheus
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
+T = TypeVar("T")
 LOST, RECOVERY = 79, 154
 
 
@@ -70,13 +83,13 @@ class Dying:
 
     def __init__(self, background: Background, stack: AsyncExitStack) -> None:
         self._background = background
-        self._stack = stack
+        self.stack = stack
         self.node = SimulatedNode(World(gpus=4, seed=4), NODE, fails_after_seconds=0.0)
-        self.base = ""
+        self.base = self.namespace = ""
 
     async def start(self) -> None:
         await self.node.start()
-        self._stack.push_async_callback(self.node.stop)
+        self.stack.push_async_callback(self.node.stop)
         settings = {
             "kubelet_socket": str(self.node.socket),
             "kubelet_pods_socket": str(self.node.pods_socket),
@@ -86,7 +99,7 @@ class Dying:
             "accounting_interval": "250ms",
         }
         config = replace(config_of(**settings), root=str(self.node.root))
-        self.base = (await self._stack.enter_async_context(running(config))).base
+        self.base = (await self.stack.enter_async_context(running(config))).base
 
     async def _look(self) -> None:
         assert self.node.failure
@@ -100,16 +113,70 @@ class Dying:
             self.node.failure.live()
         self.node.write_processes()
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of it, in the loop of the node."""
+        return self._background.run(work)
+
     def die(self) -> tuple[str, str]:
         """The GPU is lost now: its UUID, and the pod that holds it."""
         self._background.run(self._look())
         assert self.node.failure
         (pod,) = self.node.failure.holders
+        self.namespace = pod.namespace
         return self.node.failure.gpu, pod.name
 
     def live(self, steps: int) -> None:
         """Steps of life of the failure alone: no other pod comes or goes."""
         self._background.run(self._live(steps))
+
+
+class Team:
+    """The API server of the node's cluster with its pods, and the part of the operator that tells these of XIDs."""
+
+    def __init__(self, node: SimulatedNode, stack: AsyncExitStack) -> None:
+        self.server = SimulatedApiServer()
+        self.answers = 0  # of the exporter, at /events
+        self._node = node
+        self._stack = stack
+
+    async def start(self, folder: Path, base: str) -> None:
+        await self.server.start()
+        self._stack.push_async_callback(self.server.stop)
+        await self.put_pods()
+        (folder / "token").write_text("token-a")
+        places = {"token_file": str(folder / "token"), "ca_file": "/nonexistent/ca.crt"}
+        writer = Writer(url=self.server.url, **places, on_answer=lambda *_: None, seed=1)
+        self._stack.push_async_callback(writer.close)
+        tells = PodEvents(Reader(writer), Events(writer, "operator-a"), lambda _: None)
+        task = asyncio.create_task(tells.run())
+        self._stack.callback(task.cancel)
+
+        def hear(owner: Key, node: str, events: Sequence[NodeEvent]) -> None:
+            self.answers += 1
+            tells.hear(owner, node, events)
+
+        looks, _ = await self._stack.enter_async_context(looking({NODE: base}, on_events=hear))
+        looks.follow(OWNER, [made_pod(NODE)], has_events=True)
+
+    async def put_pods(self) -> None:
+        """The API server has the pods of now."""
+        for pod in self._node.world.pods:
+            self.server.add_namespace(pod.namespace)
+            self.server.put(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+                    "spec": {"nodeName": NODE},
+                    "status": {"startTime": "2026-01-01T00:00:00Z", "phase": pod.phase},
+                }
+            )
+
+    def told(self) -> list[tuple[str, str]]:
+        """The pods that have events, each with how the event's text begins."""
+        return sorted(
+            (each["regarding"]["name"], each["note"].partition(" on ")[0]) for each in self.server.all("Event")
+        )
 
 
 @pytest.fixture
@@ -124,9 +191,47 @@ def dying() -> Iterator[Dying]:
         background.close()
 
 
+def alerts(server: Prometheus, uuid: str) -> dict[str, str]:
+    """What is active about a GPU: labels and annotations by the alert's name."""
+    active = server.ask("alerts")["alerts"]
+    return {
+        each["labels"]["alertname"]: json.dumps([each["labels"], each["annotations"]])
+        for each in active
+        if each["labels"].get("UUID") == uuid
+    }
+
+
 # issue 30, "Must show" 3
-def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying) -> None:
+@pytest.mark.real
+def test_alerts_name_who_held_the_gpu_then(dying: Dying, tmp_path: Path) -> None:
     base = dying.base
+    with prometheus(tmp_path, list(jobs([Target("a", base[7:])])), "1s", quick(tmp_path)) as server:
+        server.wait_for_scrapes(2)
+        wait_until(lambda: server.query('pod_gpu_device_verdict{namespace!=""}'))
+        uuid, pod = dying.die()
+        says = f'{uuid} on {NODE} is gone; held by {dying.namespace}/{pod}"'
+        wait_until(lambda: says in alerts(server, uuid).get("GpuFailing", ""), why=lambda: alerts(server, uuid))
+        wait_until(lambda: f'"pod": "{pod}"' in alerts(server, uuid).get("GpuXid", ""))
+        dying.live(ENDS_STEP)
+        wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
+        wait_until(lambda: not server.query(f'pod_gpu_device_verdict{{UUID="{uuid}",namespace!=""}}'))
+        assert says in alerts(server, uuid)["GpuFailing"]
+        dying.live(REPAIRED_STEP - ENDS_STEP)
+        wait_until(lambda: healths(base, uuid) == {("", "ok")}, why=lambda: healths(base, uuid))
+        dying.live(RETAKEN_STEP - REPAIRED_STEP)
+        wait_until(lambda: holders(base, uuid).isdisjoint({"", pod}), why=lambda: holders(base, uuid))
+        (after,) = holders(base, uuid)
+        wait_until(lambda: server.query(f'pod_gpu_device_verdict{{UUID="{uuid}",pod="{after}"}}'))
+        wait_until(lambda: "GpuFailing" not in alerts(server, uuid), why=lambda: alerts(server, uuid))
+        assert after not in json.dumps(alerts(server, uuid))
+        assert not server.query(f'count_over_time(ALERTS{{pod="{after}"}}[1h])')
+
+
+# issue 30, "Must show" 3
+def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying, tmp_path: Path) -> None:
+    base = dying.base
+    team = Team(dying.node, dying.stack)
+    dying.run(team.start(tmp_path, base))
     wait_until(lambda: 'source="kernel-log"} 1' in get(f"{base}/metrics"))
     wait_until(lambda: any(holders(base, gpu.uuid) - {""} for gpu in dying.node.world.gpus))
     uuid, pod = dying.die()
@@ -134,6 +239,7 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying) -> None:
     assert {one["pod"] for event in events(base) for one in event["holders"]} == {pod}
     wait_until(lambda: healths(base, uuid) == {(pod, "gone")}, why=lambda: healths(base, uuid))
     assert f'pod="{pod}"' in verdict(base, uuid)
+    wait_until(lambda: team.told() == [(pod, f"Xid {RECOVERY}"), (pod, f"Xid {LOST}")], why=team.told)
     dying.live(ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
     dying.live(REPAIRED_STEP - ENDS_STEP)
@@ -143,6 +249,10 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying) -> None:
     ((after, health),) = healths(base, uuid)
     assert health == "ok"
     assert [owner["pod"] for owner in top(base, uuid)["owners"]] == [after]
+    dying.run(team.put_pods())
+    answers = team.answers
+    wait_until(lambda: team.answers > answers + 2)
+    assert team.told() == [(pod, f"Xid {RECOVERY}"), (pod, f"Xid {LOST}")]
     held_then = [(event["code"], [one["pod"] for one in event["holders"]]) for event in events(base)]
     assert held_then == [(RECOVERY, []), (RECOVERY, [pod]), (LOST, [pod])]
     rows = re.findall(

@@ -20,12 +20,11 @@ from exporter.operator import pod_events as module
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Writer
-from exporter.operator.exporters.nodes import NodeTrouble
 from exporter.operator.objects.fields import written
 from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE, PodEvents
-from exporter.outputs.events import rows
+from exporter.outputs.objects import event_rows as rows
 from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
-from tests.operator.looking import OWNER, body, by_node, looking
+from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object
 from tests.operator.made import pod as made_pod
 from tests.sources.exporters.conftest import Serve, whole
@@ -33,6 +32,7 @@ from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.waiting import until
 
+READS_LOG = body("a", **{"kernel-log": {"up": True, "reason": "", "message": "", "remedy": ""}})
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
 
 
@@ -281,7 +281,7 @@ async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told)
         await told.hear(made, xid())
         (trouble,) = made.troubles(OWNER)
         assert trouble.reason == "Forbidden"
-        assert "events on pods of the namespace ml are not written" in trouble.message
+        assert "no events are written on pods of the namespace ml" in trouble.message
         assert trouble.remedy
         assert told.changed == [OWNER]
         asked = len(told.api.asked)
@@ -349,13 +349,6 @@ HOSTILE: dict[str, Callable[[Object], Any]] = {
     "another node's": lambda row: [{**row, "node_name": "b"}],
     "a moment without a zone": lambda row: [{**row, "at": "2026-11-22T12:00:00"}],
     "a moment that is none": lambda row: [{**row, "at": 5}],
-    "a code that is text": lambda row: [{**row, "code": "79"}],
-    "a code that is huge": lambda row: [{**row, "code": 10**30}],
-    "holders that are none": lambda row: [{**row, "holders": {"a": 1}}],
-    "a holder without a pod": lambda row: [{**row, "holders": [{"namespace": "ml"}]}],
-    "too many holders": lambda row: [{**row, "holders": row["holders"] * 65}],
-    "a field that is missing": lambda row: [{name: value for name, value in row.items() if name != "device_uuid"}],
-    "a field that is too long": lambda row: [{**row, "device_id": "3" * 513}],
     "a row that is too long": lambda row: [{**row, "text": "x" * MOST_ROW_CHARS}],
     "too many": lambda row: [row] * 101,
     "no objects": lambda _: [79],
@@ -370,6 +363,27 @@ def test_an_answer_that_is_none_is_refused(case: str) -> None:
     assert len(str(refused.value.trouble)) < 600
 
 
+ODD: dict[str, Callable[[Object], Any]] = {
+    "a code that is text": lambda row: [{**row, "code": "79"}],
+    "a code that is huge": lambda row: [{**row, "code": 10**30}],
+    "holders that are none": lambda row: [{**row, "holders": {"a": 1}}],
+    "a holder without a pod": lambda row: [{**row, "holders": [{"namespace": "ml"}]}],
+    "a field that is missing": lambda row: [{name: value for name, value in row.items() if name != "holders"}],
+    "a pod whose name is no name": lambda row: [{**row, "holders": [{"namespace": "ml", "pod": 5}]}],
+    "holders without end": lambda row: [{**row, "holders": [[]] * 5000}],
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+async def test_what_an_answer_does_not_say_is_told_to_nobody(told: Told, case: str) -> None:
+    told.api.put(pod())
+    content = json.dumps(ODD[case](rows("a", (xid(),))[0])).encode()
+    async with told.operator() as made:
+        made.hear(OWNER, "a", at_once(read_events(content, "a")))
+        await made.waiting.join()
+    assert not told.events
+
+
 async def test_an_exporter_is_asked_for_events_where_they_are_wanted(serve: Serve) -> None:
     heads: list[str] = []
     heard: list[tuple[str, int | None]] = []
@@ -377,7 +391,7 @@ async def test_an_exporter_is_asked_for_events_where_they_are_wanted(serve: Serv
     async def respond(writer: asyncio.StreamWriter, head: str) -> None:
         heads.append(head.split()[1])
         events = json.dumps(rows("a", (xid(),))).encode()
-        writer.write(whole(events if heads[-1] == "/events" else body("a")))
+        writer.write(whole(events if heads[-1] == "/events" else READS_LOG))
 
     def hear(_: object, node: str, events: Sequence[NodeEvent]) -> None:
         heard.extend((node, event.code) for event in events)
@@ -392,20 +406,23 @@ async def test_an_exporter_is_asked_for_events_where_they_are_wanted(serve: Serv
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "expected"),
-    [("404 Not Found", b"{}", []), ("200 OK", b"[1]", ["garbage"]), ("500 Oops", b"{}", ["http_status"])],
+    ("status", "content", "expected"), [("200 OK", b"[1]", "garbage"), ("500 Oops", b"{}", "http_status")]
 )
-async def test_a_log_that_is_off_is_no_trouble(serve: Serve, status: str, content: bytes, expected: list[str]) -> None:
-    asked = 0
-
+async def test_an_answer_without_events_is_a_trouble(serve: Serve, status: str, content: bytes, expected: str) -> None:
     async def respond(writer: asyncio.StreamWriter, head: str) -> None:
-        nonlocal asked
         is_events = head.split()[1] == "/events"
-        asked += is_events
-        writer.write(whole(content, status=status) if is_events else whole(body("a")))
+        writer.write(whole(content, status=status) if is_events else whole(READS_LOG))
 
     async with looking({"a": await serve(respond)}) as (looks, _):
         looks.follow(OWNER, [made_pod("a")], has_events=True)
-        await until(lambda: asked > 3)
-        found: dict[str, NodeTrouble] = by_node(looks)
-        assert [each.reason for each in found.values()] == expected
+        await until(lambda: bool(by_node(looks)))
+        assert by_node(looks)["a"].reason == expected
+
+
+async def test_an_exporter_that_does_not_read_its_log_is_not_asked(serve: Serve) -> None:
+    respond, heads = answers(body("a"))
+    async with looking({"a": await serve(respond)}) as (looks, _):
+        looks.follow(OWNER, [made_pod("a")], has_events=True)
+        await until(lambda: len(heads) > 3)
+        assert not any("/events" in head for head in heads)
+        assert looks.troubles(OWNER) == []

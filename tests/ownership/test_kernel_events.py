@@ -68,6 +68,8 @@ class Story:
         (held(A), held(B), 0.1, (B,)),
         (held(A), held(B), 9.0, None),
         (NOBODYS, held(B), 0.1, (B,)),
+        # b may have come after it
+        (NOBODYS, held(B), 9.0, None),
         (NOBODYS, NOBODYS, 0.1, ()),
         (held(A, B), held(A, B), 0.1, (A, B)),
     ],

@@ -92,6 +92,15 @@ def test_what_is_said_of_a_device(snapshot: Snapshot, errors: tuple[DeviceEvent,
     assert all(reason.remedy for reason in seen.reasons)
 
 
+def test_a_gpu_whose_instances_are_read_is_read() -> None:
+    """A page has no row of a GPU that is cut into instances."""
+    instances = {Subject(uuid=GPU, index="0", instance=number): 9 for number in ("3", "4")}
+    mig = (MigInstance(uuid="MIG-1", instance_id="3"), MigInstance(uuid="MIG-2", instance_id="4"))
+    snapshot = looked(replace(PAGE, subjects=instances), inventory=Inventory(gpus=(InventoryGpu(uuid=GPU, mig=mig),)))
+    verdicts = Verdicts().look(snapshot, (), None, NOW)
+    assert {key.instance: verdict.verdict for key, verdict in verdicts.items()} == {"": "ok", "3": "ok", "4": "ok"}
+
+
 REASONS = st.builds(
     HealthReason,
     code=st.sampled_from(("xid", "ecc", "kubelet")),

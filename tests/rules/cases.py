@@ -29,13 +29,15 @@ _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
 class Firing:
     """At a moment an alert fires, with these labels besides its severity, and `value` written as its annotations do.
 
-    Before the time that it waits for has passed, it does not.
+    Before the time that it waits for has passed, it does not. `annotations` are those that ask for more than labels and
+    the value, as a whole.
     """
 
     at: str
     series: Series
     labels: Mapping[str, str] = field(default_factory=dict)
     value: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,11 @@ def _process(job: str, *, at: str = "n:9400", began: int = 1700000000) -> Series
 def _copies(family: str, values: str) -> Series:
     """A sample of dcgm-exporter's, once for each of two owners, as `--sharing copy` has it."""
     return {f"{family}{{{_GPU},{owner}}}": values for owner in (_OWNER, _OTHER)}
+
+
+def _failing(node: str, values: str) -> Series:
+    """What Prometheus makes of an alert on a GPU that fires."""
+    return {f'ALERTS{{alertname="GpuFailing",alertstate="firing",node="{node}",UUID="GPU-a"}}': values}
 
 
 def _unmatched(reason: str, values: str) -> Series:
@@ -127,10 +134,12 @@ EXPORTER: Cases = {
         ),
     ],
     "PodGpuExporterAbsent": [
-        Firing(at="20m", series={"up{}": "1x30"}, labels=_EXPORTER),
-        Quiet(at="20m", series=_THERE),
+        Firing(at="20m", series={"up{}": "1x30"}, labels=_EXPORTER | {"metrics_path": "/metrics"}),
+        Quiet(at="20m", series=_own("up", "", "1x30")),
+        # PodGpuExporterDown tells of each
+        Quiet(at="20m", series=_own("up", "", "0x30")),
         # issue 15, line 24: a scrape config without the label by which a dead one is told of
-        Firing(at="20m", series={'pod_gpu_exporter_build_info{version="1",job="gpu"}': "1x30"}, labels=_EXPORTER),
+        Firing(at="20m", series={'up{job="gpu"}': "1x30"}, labels=_EXPORTER | {"metrics_path": "/metrics"}),
     ],
     "PodGpuExporterNoGpuMetrics": [
         Firing(
@@ -141,6 +150,16 @@ EXPORTER: Cases = {
         Quiet(at="10m", series={**_own("up", "", "1x20", page="/gpu/metrics"), **_own("up", "", "1x20")}),
         # then it is the exporter, of which another alert tells
         Quiet(at="10m", series={**_own("up", "", "0x20", page="/gpu/metrics"), **_own("up", "", "0x20")}),
+        # dcgm-exporter died with a GPU; another node's does not count
+        Quiet(
+            at="10m",
+            series={**_own("up", "", "0x20", page="/gpu/metrics"), **_own("up", "", "1x20"), **_failing("n", "1x20")},
+        ),
+        Firing(
+            at="10m",
+            series={**_own("up", "", "0x20", page="/gpu/metrics"), **_own("up", "", "1x20"), **_failing("m", "1x20")},
+            labels={**_OWN_LABELS, "job": "gpu", "metrics_path": "/gpu/metrics"},
+        ),
     ],
     "PodGpuExporterPageDown": [
         Firing(
@@ -150,14 +169,6 @@ EXPORTER: Cases = {
         ),
         Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "1x20")),
         Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20")),
-    ],
-    "PodGpuExporterKubeletDown": [
-        Firing(
-            at="10m",
-            series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20"),
-            labels={**_OWN_LABELS, "source": "kubelet"},
-        ),
-        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "1x6 0x2 1x20")),
     ],
     # issue 7, line 17
     "PodGpuExporterSourceDown": [
@@ -180,11 +191,12 @@ EXPORTER: Cases = {
     ],
     "PodGpuExporterOwnersStale": [
         Firing(
-            at="10m",
-            series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20"),
-            labels=_OWN_LABELS,
-            value="2m 30s",
+            at="10m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20"), labels=_BY_INSTANCE
         ),
+        # it has never answered
+        Firing(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20"), labels=_BY_INSTANCE),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "1x6 0x2 1x20")),
+        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="nvml"', "0x20")),
         Quiet(at="10m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "110x20")),
         Quiet(at="4m", series=_both("pod_gpu_exporter_assignments_age_seconds", "", "0x2 150x20")),
     ],
@@ -192,19 +204,26 @@ EXPORTER: Cases = {
         Firing(at="10m", series=_unmatched("other_node", "2x20"), labels=_BY_INSTANCE, value="2"),
         Quiet(at="10m", series=_unmatched("no_sample", "8x20")),
     ],
-    "PodGpuExporterAttributionAmbiguous": [
-        Firing(at="15m", series=_unmatched("ambiguous", "2x20"), labels=_BY_INSTANCE, value="2"),
-        Quiet(at="15m", series=_unmatched("mig_unresolved", "2x20")),
-    ],
     # issue 7, line 17
     "PodGpuExporterDeviceUnmatched": [
         Firing(
             at="20m",
-            series=_both("pod_gpu_exporter_unmatched_devices", 'reason="no_sample"', "2x30"),
-            labels={**_BY_INSTANCE, "reason": "no_sample"},
-            value="2",
+            series={
+                **_both("pod_gpu_exporter_unmatched_devices", 'reason="no_sample"', "2x30"),
+                **_unmatched("ambiguous", "1x30"),
+                **_unmatched("other_node", "3x30"),
+                **_failing("m", "1x20"),
+            },
+            labels=_BY_INSTANCE,
+            value="3",
+            annotations={
+                "description": "Reasons: ambiguous (1) no_sample (2). `pod-gpu-metrics-exporter doctor` and"
+                " /debug/mapping name the devices and say what to do."
+            },
         ),
         Quiet(at="20m", series={**_unmatched("other_node", "2x30"), **_unmatched("no_sample", "_x10 2x20")}),
+        # a GPU died, and hours later its pod still holds it, while nothing says any more that it died
+        Quiet(at="340m", series={**_unmatched("no_sample", "1x400"), **_failing("n", "1x5 stale")}),
     ],
     "PodGpuExporterAccountingGaps": [
         Firing(
@@ -343,6 +362,14 @@ EXPORTER: Cases = {
             labels={"node": "n"},
         ),
         Quiet(at="30m", series={'pod_gpu_exporter_cluster_node_up{node="n",instance="a:9400"}': "0x9 1x40"}),
+        # PodGpuExporterDown tells of it
+        Quiet(
+            at="30m",
+            series={
+                'pod_gpu_exporter_cluster_node_up{node="n",instance="a:9400"}': "0x40",
+                **_own("up", "", "0x40"),
+            },
+        ),
     ],
 }
 
@@ -511,88 +538,26 @@ GPU: Cases = {
             },
         ),
     ],
-    "GpuXidCritical": [
+    "GpuXid": [
         # the first error of a row: increase() cannot see it
-        Firing(
-            at="70m",
-            series=_xid("79", "_x60 1x5 stale"),
-            labels={**_BY_ROW, "xid": "79", "class": "hardware"},
-            value="1",
-        ),
-        Firing(
-            at="70m",
-            series=_xid("48", "1x60 2x30"),
-            labels={**_BY_ROW, "xid": "48", "class": "hardware"},
-        ),
-        Quiet(at="70m", series=_xid("79", "1x90")),
-        Quiet(at="70m", series=_xid("13", "_x60 1x30")),
+        Firing(at="70m", series=_xid("79", "_x60 1x5 stale"), labels={**_BY_ROW, "xid": "79"}),
+        Firing(at="70m", series=_xid("48", "1x60 2x30"), labels={**_BY_ROW, "xid": "48"}),
+        Quiet(at="70m", series={**_xid("79", "1x90"), **_xid("31", "_x20 1x90")}),
     ],
-    "GpuXidWarning": [
-        Firing(at="70m", series=_xid("94", "_x60 1x30"), labels={**_BY_ROW, "xid": "94"}),
-        # one that is in no table
-        Firing(at="70m", series=_xid("999", "_x60 1x30"), labels={**_BY_ROW, "xid": "999"}),
-        Quiet(at="70m", series={**_xid("79", "_x60 1x30"), **_xid("31", "_x60 1x30"), **_xid("94", "1x90")}),
-    ],
-    "GpuXidApplication": [
-        Firing(
-            at="70m",
-            series=_xid("31", "_x60 1x30"),
-            labels={**_BY_ROW, "xid": "31", "class": "application"},
-        ),
-        Quiet(at="70m", series={**_xid("79", "_x60 1x30"), **_xid("94", "_x60 1x30"), **_xid("31", "_x20 1x90")}),
-    ],
-    "GpuGone": [
-        Firing(
-            at="80m",
-            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"},
-            labels={"node": "n"},
-            value="1",
-        ),
-        Quiet(at="66m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 7x60"}),
-        # the driver is gone with all of them
-        Firing(
-            at="80m",
-            series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale"},
-            labels={"node": "n"},
-            value="8",
-        ),
-        Quiet(at="80m", series={**_THERE, f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x120"}),
-        # the node is gone with its exporter
-        Quiet(
-            at="80m",
-            series={
-                f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x60 stale",
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
-            },
-        ),
-        # a driver that names the model otherwise
-        Quiet(
-            at="80m",
-            series={
-                **_THERE,
-                f'node_gpu_capacity{{model="H100",{_OWN}}}': "8x60 stale",
-                f'node_gpu_capacity{{model="NVIDIA H100",{_OWN}}}': "_x61 8x60",
-            },
-        ),
-    ],
-    "GpuThrottledForHeat": [
-        Firing(
-            at="40m",
-            series=_throttled("thermal", "2.1"),
-            labels={"node": "n", "UUID": "GPU-a"},
-            value="7%",
-        ),
-        Quiet(at="40m", series=_throttled("thermal", "1")),
-        Quiet(at="40m", series=_throttled("power", "30")),
-    ],
-    "GpuThrottledByHardware": [
+    "GpuThrottled": [
         Firing(
             at="40m",
             series=_throttled("hw_slowdown", "2.1"),
             labels={"node": "n", "UUID": "GPU-a", "reason": "hw_slowdown"},
             value="7%",
         ),
-        Quiet(at="40m", series={**_throttled("thermal", "30"), **_throttled("low_util", "30")}),
+        Firing(
+            at="40m",
+            series=_throttled("thermal", "2.1"),
+            labels={"node": "n", "UUID": "GPU-a", "reason": "thermal"},
+            value="7%",
+        ),
+        Quiet(at="40m", series={**_throttled("power", "30"), **_throttled("low_util", "30")}),
         Quiet(at="40m", series=_throttled("reliability", "1")),
     ],
     "GpuThrottledForPower": [
@@ -614,11 +579,6 @@ GPU: Cases = {
         Firing(at="20m", series=_copies("DCGM_FI_DEV_MEMORY_TEMP", "98x30"), labels=_BY_GPU, value="98"),
         Quiet(at="20m", series=_copies("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", "90x5 98x5 90x30")),
     ],
-    "GpuEccUncorrected": [
-        Firing(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x5 1x20"), labels=_BY_GPU, value="1"),
-        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x20")),
-        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1x8 0x20")),
-    ],
     "GpuEccCorrectedMany": [
         Firing(at="100m", series=_grows("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1000, 1150), labels=_BY_GPU, value="150"),
         Quiet(at="100m", series=_grows("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1000, 1050)),
@@ -634,15 +594,6 @@ GPU: Cases = {
         ),
         Quiet(at="1500m", series=_copies("DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "2x1600")),
     ],
-    "GpuRowRemapPending": [
-        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_PENDING", "1x20"), labels=_BY_GPU),
-        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_PENDING", "0x20")),
-    ],
-    "GpuRowRemapFailed": [
-        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20"), labels=_BY_GPU),
-        Firing(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILED", "1x20"), labels=_BY_GPU),
-        Quiet(at="10m", series=_copies("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x20")),
-    ],
     "GpuPcieReplays": [
         Firing(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 5, 155), labels=_BY_GPU, value="150"),
         Quiet(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 5, 65)),
@@ -652,10 +603,4 @@ GPU: Cases = {
         Quiet(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150")),
         Quiet(at="72m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90")),
     ],
-    "GpuNvlinkRecoveries": [
-        Firing(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 1, 4), labels=_BY_GPU, value="3"),
-        Quiet(at="100m", series=_grows("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", 4, 4)),
-    ],
 }
-
-CASES: Cases = {**EXPORTER, **GPU}

@@ -14,8 +14,11 @@ OWN: dict[str, set[str]] = {
     **{family.name: set(family.labels) for family in FAMILIES},
     **{family.name: set(family.labels) for family in OF_NODES},
 }
-LABELS_OF_RULES = {"cluster", "class"}  # an external label, and one that a record makes
-RECORD = re.compile(r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m)")
+LABELS_OF_RULES = {"cluster"}  # an external label
+BY_PROMETHEUS = {"up", "ALERTS"}
+RECORD = re.compile(
+    r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders)"
+)
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
 
@@ -31,7 +34,7 @@ async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: 
     # families without a sample on this node, and the program's own (process_…), which prometheus_client names
     own = OWN.keys() | names_on(page)
     for rule in rules():
-        for name in metrics(rule["expr"]) - records().keys() - {"up"}:
+        for name in metrics(rule["expr"]) - records().keys() - BY_PROMETHEUS:
             assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
 
 
@@ -50,6 +53,7 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
     for rule in rules():
         names = metrics(rule["expr"])
         known = of_targets | LABELS_OF_RULES
+        known |= {"alertname", "alertstate"} if "ALERTS" in names else set()
         for name in names:
             known |= OWN.get(name.removesuffix("_bucket"), set())
             known |= of_pods if name.startswith("pod_gpu_") or name in records() else set()

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from tests.rules.shipped import alerts, records
+from tests.rules.shipped import alerts
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "alerts.md").read_text()
 ENTRIES = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=\n##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
-HARDWARE, APPLICATION, OTHER = "GpuXidCritical", "GpuXidApplication", "GpuXidWarning"
+README = (ROOT / "README.md").read_text()
 
 
 def test_every_alert_has_an_entry_and_every_entry_an_alert() -> None:
@@ -33,29 +33,13 @@ def test_the_labels_that_a_silence_needs_are_the_alerts(name: str) -> None:
         assert set(re.findall(r"`(\w+)`", silence)) <= set(re.split(r", ", kept[1])) | {"instance", "node"}
 
 
-def class_of(xid: int) -> str:
-    """The alert whose class an XID is of, by the record's regular expressions."""
-    classes = dict(
-        re.findall(r'"class", "(hardware|application)", "xid", "([^"]*)"', records()["xid:pod_gpu_xid_errors:new15m"])
-    )
-    found = [name for name, xids in classes.items() if re.fullmatch(xids, str(xid))]
-    assert len(found) <= 1
-    return {"hardware": HARDWARE, "application": APPLICATION}[found[0]] if found else OTHER
-
-
-def listed() -> dict[int, str]:
-    """The XIDs of the table, and the alert of each."""
-    found = {}
-    for cells, name in re.findall(r"^\| ([^|]*[0-9][^|]*) \|[^|]*\| (GpuXid\w+) \|$", PAGE, re.MULTILINE):
-        for first, last in re.findall(r"(\d+)(?: to (\d+))?", cells):
-            for xid in range(int(first), int(last or first) + 1):
-                assert xid not in found
-                found[xid] = name
-    return found
-
-
-def test_the_table_of_xids_is_what_the_rules_do() -> None:
-    table = listed()
-    assert len(table) > 100
-    for xid in range(1, 400):
-        assert class_of(xid) == table.get(xid, OTHER), xid
+# issue 30, alerts that deserve a page
+def test_the_table_names_the_alerts_that_wake_somebody() -> None:
+    for severity in ("critical", "warning"):
+        names = {name for name, rule in alerts().items() if rule["labels"]["severity"] == severity}
+        (row,) = re.findall(rf"^\| `{severity}`.*", PAGE, re.MULTILINE)
+        assert set(re.findall(r"\[(\w+)\]", row)) == names
+    wake = sum(rule["labels"]["severity"] != "info" for rule in alerts().values())
+    assert f"{wake} of\nthem wake somebody" in PAGE
+    assert f"{wake} alerts that wake somebody, {len(alerts()) - wake} that do not" in README
+    assert f"{len(alerts())} alerts, of\n  which {wake} wake somebody" in README

@@ -11,16 +11,17 @@ import pkgutil
 import sys
 import time
 import types
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def step_with(offset: Path) -> None:
-    """Import the whole program with such a clock."""
+def exchange(functions: Mapping[str, object]) -> None:
+    """Import the whole program with these in place of those of `time`."""
     for foreign in ("aiohttp.web", "asyncio", "grpc.aio", "logging", "prometheus_client", "tempfile"):
         importlib.import_module(foreign)
     stepping = types.ModuleType("time")
     stepping.__dict__.update(vars(time))
-    stepping.time = lambda: time.time() + float(offset.read_text() or 0)  # type: ignore[attr-defined]
+    stepping.__dict__.update(functions)
     sys.modules["time"] = stepping
     import exporter  # noqa: PLC0415
 
@@ -33,7 +34,7 @@ def step_with(offset: Path) -> None:
 if __name__ == "__main__":
     given = Path(sys.argv[1])
     given.touch()
-    step_with(given)
+    exchange({"time": lambda: time.time() + float(given.read_text() or 0)})
     from exporter.cli.main import run
 
     sys.exit(run(sys.argv[2:]))

@@ -44,9 +44,9 @@ def which_are_missing(view: ClusterView) -> str:
     return names + (f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else "")
 
 
-def missing_header(view: ClusterView) -> Sequence[tuple[str, str]]:
-    """The header that names the missing nodes, where there are any; `...` ends it where there are more than fit."""
-    missing = view.missing
+def missing_header(view: ClusterView, more: Sequence[str] = ()) -> Sequence[tuple[str, str]]:
+    """The header that names the missing nodes, and `more`, if any; `...` ends it where there are more than fit."""
+    missing = tuple(dict.fromkeys((*view.missing, *more)))
     if not missing:
         return ()
     names, chars = [], 0

@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
 from exporter.dcgm.fields import METRICS
-from exporter.model.cluster import NodeView
+from exporter.model.cluster import NodeEvent, NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
 from exporter.outputs.page.devices import Figures, Object, devices_table, summary
 from exporter.outputs.page.document import MORE, TOOLS, PageColumn, alert, document, sources, state, table, text
+from exporter.outputs.page.events import events_section
 
 # Without its script the page shows so many objects; /container/metrics has all, and ?node= those of a node.
 MOST_ROWS = 200
@@ -33,6 +34,7 @@ _UNKNOWN: Object = {
     "entity": "gpu",
     "gpu_shared": False,
 }
+_UNKNOWN_EVENT: Object = dict.fromkeys(("severity", "name", "text", "pci_address", "remedy"), "")
 
 
 def render(look: ClusterLook) -> Work[Answer]:
@@ -51,6 +53,7 @@ def render(look: ClusterLook) -> Work[Answer]:
         alert(_trouble(look, one)),
         summary(figures.get(one, Figures()) if one else Figures.sum(figures.values())),
         _nodes(view.nodes, figures),
+        events_section([_row(each) for each in view.events or () if one in ("", each.node)], with_node=True),
         sources(look.health),
         TOOLS,
         *(yield from devices_table(shown, with_node=True, note=note)),
@@ -59,6 +62,10 @@ def render(look: ClusterLook) -> Work[Answer]:
     about = f"{len(view.nodes)} nodes: {len(good)} have answered, {len(view.missing)} are missing."
     title = f"GPUs of {one}" if one else "GPUs of the cluster"
     return document(title, about, sections, {"health": "debug/nodes", "node": one}, look.outputs)
+
+
+def _row(event: NodeEvent) -> Object:
+    return {**_UNKNOWN_EVENT, **json.loads(event.text)}
 
 
 def _trouble(look: ClusterLook, one: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from exporter.cluster.outputs import autoscale, containers, debug, nodes, own_metrics, page, ready
+from exporter.cluster.outputs import autoscale, containers, debug, events, nodes, own_metrics, page, ready
 from exporter.outputs import openapi, probes
 from exporter.outputs.output import Output
 from exporter.outputs.page import document
@@ -12,6 +12,7 @@ OUTPUTS: Sequence[Output[Any]] = (
     containers.OUTPUT,
     nodes.OUTPUT,
     own_metrics.OUTPUT,
+    events.OUTPUT,
     autoscale.OUTPUT,
     debug.OUTPUT,
     openapi.OUTPUT,

@@ -6,10 +6,11 @@ from typing import Any
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.complaints import why_not
-from exporter.outputs.objects import SILENT, are_owners_unknown, rows
+from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
 from exporter.outputs.output import Answer, Look, Need, Output
 from exporter.outputs.page.devices import Figures, devices_table, summary
 from exporter.outputs.page.document import MORE, TOOLS, alert, document, sources
+from exporter.outputs.page.events import events_section
 
 
 def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answer]:
@@ -22,6 +23,7 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answ
     sections = (
         alert(trouble if snapshot.joined else why_not(snapshot)),
         summary(figures),
+        events_section(event_rows(snapshot.node, snapshot.events or ()), with_node=False),
         sources(snapshot.health),
         TOOLS,
         *table,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.config.files import Identity, identity_of, open_regular, unique_keys
@@ -28,6 +29,7 @@ _NO_MINORS = Trouble(
 )
 _KEPT = "have it written anew (nvidia-ctk cdi generate); until then what it said last counts"
 _NEVER: Identity = (0, 0, 0, 0)
+NO_CAPS: Mapping[int, CutPlace] = MappingProxyType({})
 
 
 class Spec(NamedTuple):
@@ -41,13 +43,16 @@ class Spec(NamedTuple):
 class SpecsReading(NamedTuple):
     """All files by their paths, what is wrong with their folders, and the inventory that they amount to.
 
-    `lacks_minors`: the list of MIG capabilities is not there, or lacks some that the files name.
+    `lacks_minors`: the list of MIG capabilities is not there, or lacks some that the files name. `caps` are those that
+    the files name, as the list with this hash has them.
     """
 
     files: Mapping[str, Spec]
     wrong: tuple[str, ...] = ()
     inventory: Inventory = Inventory()
     lacks_minors: bool = False
+    caps: Mapping[int, CutPlace] = NO_CAPS
+    list_hash: int = 0
 
     @property
     def is_there(self) -> bool:
@@ -103,9 +108,9 @@ def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, mos
             left = max(0, left - len(files[path].devices))
     if before and not before.lacks_minors and (files, tuple(wrong)) == (before.files, before.wrong):
         return before
-    places, lacks_minors = _places(files, minors)
-    inventory = inventory_of({path: spec.devices for path, spec in files.items()}, places)
-    reading = SpecsReading(files=files, wrong=tuple(wrong), inventory=inventory, lacks_minors=lacks_minors)
+    caps, lacks_minors, list_hash = _caps(files, minors, before)
+    inventory = inventory_of({path: spec.devices for path, spec in files.items()}, caps)
+    reading = SpecsReading(files, tuple(wrong), inventory, lacks_minors, caps, list_hash)
     return before if before is not None and before == reading else reading
 
 
@@ -115,13 +120,17 @@ def _specs_in(folder: str, wrong: list[str]) -> list[str]:
         with os.scandir(folder) as entries:
             specs = (entry for entry in islice(entries, MOST_ENTRIES) if entry.name.endswith(_SUFFIXES))
             # a name that cannot be printed is no program's
-            names = [entry.path for entry in islice(specs, MOST_FILES + 1) if entry.name.isprintable()]
+            named = [entry for entry in islice(specs, MOST_FILES + 1) if entry.name.isprintable()]
     except FileNotFoundError:
         return []
-    if len(names) > MOST_FILES:
+    if len(named) > MOST_FILES:
         wrong.append(f"{folder} has more than {MOST_FILES} specs: some are left out")
     inside = f"{os.path.realpath(folder)}{os.sep}"
-    return [path for path in sorted(names[:MOST_FILES]) if os.path.realpath(path).startswith(inside)]
+    return sorted(
+        entry.path
+        for entry in named[:MOST_FILES]
+        if not entry.is_symlink() or os.path.realpath(entry.path).startswith(inside)
+    )
 
 
 def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec:
@@ -165,13 +174,18 @@ def _parse(text: str) -> object:
     return load_plain(text)
 
 
-def _places(files: Mapping[str, Spec], minors: str) -> tuple[Mapping[int, CutPlace], bool]:
-    """The places of the capabilities that the files name, and whether some of them are not known."""
+def _caps(
+    files: Mapping[str, Spec], minors: str, before: SpecsReading | None
+) -> tuple[Mapping[int, CutPlace], bool, int]:
+    """The places of the capabilities that the files name, whether some of them are not known, and the list's hash."""
     wanted = {cap for spec in files.values() for device in spec.devices for cap in device.caps}
     if not wanted:
-        return {}, False
+        return {}, False, 0
     try:
-        places = read_mig_minors(_text(minors), wanted)
+        text = _text(minors)
+        if before and before.list_hash == hash(text) and wanted <= before.caps.keys():
+            return before.caps, False, before.list_hash
+        caps = read_mig_minors(text, wanted)
     except (OSError, ValueError):
-        return {}, True
-    return places, len(places) < len(wanted)
+        return {}, True, 0
+    return caps, len(caps) < len(wanted), hash(text)

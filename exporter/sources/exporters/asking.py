@@ -68,8 +68,10 @@ class ExporterClient:
         )
         self.close = self._client.close
 
-    async def ask(self, url: str, path: str = "") -> bytes:
-        """The body that answers below a URL, at the client's own path or another one.
+    async def ask(
+        self, url: str, path: str = "", on_headers: Callable[[Mapping[str, str]], None] = lambda _: None
+    ) -> bytes:
+        """The body that answers below a URL, at the client's own path or another one. `on_headers` sees its headers.
 
         Raises:
             Unavailable: no URL yet (""), nobody answers, or not with status 200. TimedOut, Malformed: see `Client.ask`.
@@ -80,7 +82,7 @@ class ExporterClient:
         holder = object()
         try:
             return await self._client.ask(
-                url, path or self._path, on_headers=_check_owners, on_more=partial(self._share, holder)
+                url, path or self._path, on_headers=on_headers, on_more=partial(self._share, holder)
             )
         finally:
             self.in_flight.free(holder)
@@ -97,7 +99,7 @@ class ExporterClient:
             )
 
 
-def _check_owners(headers: Mapping[str, str]) -> None:
+def check_owners(headers: Mapping[str, str]) -> None:
     """An exporter whose kubelet does not say who holds the GPUs has no answer about them."""
     if headers.get(OWNERS_UNKNOWN_HEADER) == "true":
         raise Unavailable("missing", OWNERS_UNKNOWN.message, remedy=OWNERS_UNKNOWN.remedy)

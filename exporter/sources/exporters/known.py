@@ -3,7 +3,7 @@
 A node is missing if its exporter has not answered yet, or too long ago: a failure before that changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,7 +12,8 @@ from math import inf
 from types import MappingProxyType
 
 from exporter.errors import SourceError, Trouble
-from exporter.model.cluster import ClusterView, NodeView
+from exporter.model.cluster import ClusterView, NodeEvent, NodeView
+from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.cluster import Place
 from exporter.sources.exporters.answer import MOST_ROWS, NodeAnswer
 from exporter.sources.exporters.asking import MemoryBudget
@@ -41,7 +42,8 @@ class KnownExporter:
     """An exporter: where it is, what it said last and when, and why it has not answered since.
 
     `claimed` is the name of its node by its own first word, where the name is not known from its place. Moments are in
-    seconds of the clock of `KnownExporters`.
+    seconds of the clock of `KnownExporters`. `newest_event` is that of the events that it said last, as it calls that;
+    `has_events` is no longer so where it did not say newer ones.
     """
 
     key: str
@@ -52,6 +54,8 @@ class KnownExporter:
     answered_at_seconds: float = 0.0
     failure: Trouble | None = None
     left: float = inf
+    newest_event: str = ""
+    has_events: bool = True
     shown: NodeView | None = None
 
     @property
@@ -76,6 +80,7 @@ class KnownExporters:
         self._empty_since = inf
         self._too_many: Trouble | None = None
         self._view: ClusterView | None = None
+        self._events: Sequence[NodeEvent] = ()
         self._until = -inf
 
     @property
@@ -139,6 +144,15 @@ class KnownExporters:
         self._change(entry)
         self._kept.hold(entry, answer.kept_bytes, partial(self._lose, entry))
 
+    def heard(self, entry: KnownExporter, newest: str, events: Iterable[NodeEvent] | None) -> None:
+        """Its events, of which `newest` is the newest; None where it did not say them. The last of all are kept."""
+        if events is not None:
+            every = {event.text: event for event in (*self._events, *events)}.values()
+            self._events = sorted(every, key=lambda event: event.at_seconds, reverse=True)[:MOST_EVENTS]
+            entry.newest_event = newest
+        entry.has_events = events is not None
+        self._view = None
+
     def failed(self, entry: KnownExporter, trouble: Trouble) -> None:
         """It did not answer, or not as it should."""
         if entry.failure != trouble:
@@ -156,7 +170,11 @@ class KnownExporters:
         if self._view is None or now >= self._until or self._view.trouble != trouble:
             nodes = self._nodes(now)
             self._view = ClusterView(
-                nodes=MappingProxyType(dict(sorted(nodes.items()))), at_seconds=now_seconds, trouble=trouble
+                nodes=MappingProxyType(dict(sorted(nodes.items()))),
+                at_seconds=now_seconds,
+                trouble=trouble,
+                events=tuple(self._events),
+                without_events=tuple(entry.node or key for key, entry in self.entries.items() if not entry.has_events),
             )
         return self._view
 

@@ -6,17 +6,19 @@ All are asked at once, each with its own deadline. One that does not answer wait
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.log import log
-from exporter.model.cluster import ClusterView
+from exporter.model.cluster import EVENTS_HEADER, ClusterView, NodeEvent
 from exporter.sources.cluster import Places
 from exporter.sources.exporters.answer import read_answer
-from exporter.sources.exporters.asking import ExporterClient
+from exporter.sources.exporters.asking import ExporterClient, check_owners
+from exporter.sources.exporters.events import PATH as EVENTS_PATH
+from exporter.sources.exporters.events import read_events
 from exporter.sources.exporters.known import KnownExporter, KnownExporters
 from exporter.sources.slices import in_slices
 from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
@@ -28,6 +30,7 @@ AT_ONCE = 16
 MOMENT_SECONDS = 0.02
 # When no exporter has answered for so long, a round does not wait for the others.
 QUIET_SECONDS = 0.25
+_MOST_NEWEST_CHARS = 100
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
@@ -134,7 +137,9 @@ class Exporters(AskedSource):
         """Ask one of them, and note what came of it."""
         try:
             async with _AskingPlace(self._at_once):
-                body = await self._client.ask(entry.place.url)
+                headers: dict[str, str] = {}
+                body = await self._client.ask(entry.place.url, on_headers=headers.update)
+                check_owners(headers)
                 answer = await in_slices(read_answer(body, entry.node))
         except SourceError as error:
             self._exporters.failed(entry, error.trouble)
@@ -145,6 +150,20 @@ class Exporters(AskedSource):
             self._exporters.failed(entry, Trouble("garbage", message, remedy))
         else:
             self._exporters.answered(entry, answer, self._clock(), self._wall_clock())
+            newest = headers.get(EVENTS_HEADER, "")[:_MOST_NEWEST_CHARS]
+            if newest != entry.newest_event or not entry.has_events:
+                await self._hear(entry, newest)
+
+    async def _hear(self, entry: KnownExporter, newest: str) -> None:
+        """Ask for the events of a node that has new ones: no other request is made for them."""
+        events: Sequence[NodeEvent] | None = None
+        try:
+            body = await self._client.ask(entry.place.url, EVENTS_PATH) if newest else b"[]"
+            events = await in_slices(read_events(body, entry.node or ""))
+        except SourceError as error:
+            if entry.has_events:
+                log(logging.WARNING, "a node does not say its events", node=entry.key, error=str(error.trouble))
+        self._exporters.heard(entry, newest, events)
 
     async def _settle(self, attempt: Attempt | None) -> None:
         """Wait until no ask is in flight, or none has ended for a while and none waits for its turn."""

@@ -1,0 +1,99 @@
+"""An hour of the demo in half a minute: its node and the real exporter, under a clock that jumps while they rest.
+
+    python -m tests.support.quick_hour FILE SECONDS [FAILS_AFTER]
+
+writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
+event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
+only once the look is over that the jump before made due, and no call ends for lack of time. No pod crashes; FAILS_AFTER
+is when a GPU is lost (see `demo --fail`).
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.support.stepping_clock import exchange
+
+SCRAPES_APART = 30
+STEP = 5
+_BEAT_NS = 10_000_000_000
+PATHS = ("/gpu/metrics", "/metrics")
+
+
+class Jumps:
+    """How far the clock is ahead of the machine's."""
+
+    seconds = 0
+
+    @classmethod
+    def of(cls, name: str) -> object:
+        """The function of `time` by this name, by that clock."""
+        real = getattr(time, name)
+        times = 10**9 if name.endswith("_ns") else 1
+        return lambda: real() + cls.seconds * times
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def time(self) -> float:
+        return super().time() + Jumps.seconds
+
+
+async def pages(seconds: int, fails_after: float | None) -> list[list[str]]:
+    """What was answered."""
+    from exporter.simulator import world  # noqa: PLC0415 - only now the clock is another one
+    from tests.node.test_accounting import node_of  # noqa: PLC0415
+    from tests.support.exporter import config_of, running  # noqa: PLC0415
+    from tests.support.simulated import SimulatedNode, World  # noqa: PLC0415
+    from tests.support.waiting import until  # noqa: PLC0415
+
+    world.CRASHES = 0.0
+    made = World(gpus=8, shared=2, mig=1, seed=1)
+    node = SimulatedNode(made, "gpu-node-1", collect_seconds=30.0, fails_after_seconds=fails_after)
+    answers: list[list[str]] = []
+    try:
+        await node.start(step_seconds=STEP)
+        node.nvml.load()
+        config = config_of(
+            kubelet_socket=str(node.socket),
+            kubelet_timeout="60s",
+            kubelet_pods_socket=str(node.pods_socket),
+            kubernetes_url=node.api_url,
+            dcgm_url=node.url,
+            dcgm_timeout="60s",
+            nvml_mode="auto",
+            kernel_log_mode="on",
+        )
+        async with running(replace(config, root=str(node.root))) as exporter:
+            handover = node_of(exporter.service).handover
+
+            def is_at_rest() -> bool:
+                looked_at = handover.looked_at_ns
+                return looked_at is not None and handover.clock() - looked_at < _BEAT_NS
+
+            await until(is_at_rest)
+            for passed in range(0, seconds + 1, STEP):
+                if passed % SCRAPES_APART == 0:
+                    both = [await exporter.get(path) for path in PATHS]
+                    assert [status for status, _ in both] == [200, 200], both
+                    answers.append([text for _, text in both])
+                Jumps.seconds += STEP
+                await asyncio.sleep(0.01)
+                await until(is_at_rest)
+    finally:
+        await node.stop()
+    return answers
+
+
+def main(file: Path, seconds: int, fails_after: float | None) -> None:
+    """Write the file."""
+    names = ("time", "time_ns", "monotonic", "monotonic_ns")
+    exchange({name: Jumps.of(name) for name in names})
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        file.write_text(json.dumps(runner.run(pages(seconds, fails_after))))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else None)
