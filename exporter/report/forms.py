@@ -90,20 +90,11 @@ def columns_of_groups(report: Report) -> Sequence[Column]:
     has_costs, has_idle_costs = report.prices.are_given, report.prices.are_of_gpus
     is_compared = report.span_before is not None
     has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
-    wanted = (
-        (_HELD, True),
-        (_CHANGE, is_compared),
-        (_USED, not is_compared),
-        (_PART, True),
-        (_IDLE, True),
-        (_FREE, has_free),
-        (_KWH, not is_compared),
-        (_COST, has_costs),
-        (_COST_CHANGE, has_costs and is_compared),
-        (_IDLE_COST, has_idle_costs),
-        (_FREE_COST, has_free and has_idle_costs),
-    )
-    return [column for column, is_wanted in wanted if is_wanted]
+    columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _IDLE, _FREE if has_free else None]
+    columns += [None if is_compared else _KWH, _COST if has_costs else None]
+    columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
+    columns += [_FREE_COST if has_free and has_idle_costs else None]
+    return [column for column in columns if column]
 
 
 def columns_of_wasteful(report: Report) -> Sequence[Column]:
