@@ -17,7 +17,7 @@ import click
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
-from exporter.report.costs import read_prices
+from exporter.report.costs import Prices, read_prices
 from exporter.report.focus import render_focus
 from exporter.report.formatting import clean, fit
 from exporter.report.forms import render_csv, render_json, render_table
@@ -131,23 +131,13 @@ def report(
     url = _parsed("--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it")
     label = _parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
     seconds = _parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
-    zone = _parsed(
-        "--time-zone",
-        time_zone,
-        _zone,
-        "a name of the tz database, such as Europe/Berlin, if this machine has it (tzdata)",
-    )
+    zone = _parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
     try:
         span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if currency and not _CURRENCY.fullmatch(currency):
-        raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
-    if form == "focus" and not (currency and prices.are_given):
-        raise ConfigError(
-            "--format focus: its rows are charges; give --price-per-gpu-hour, and --currency, such as EUR"
-        )
+    _check_currency(form, currency, prices)
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
@@ -169,6 +159,13 @@ async def _collect(
         return [await ask(span, on_progress=on_progress) for span in spans]
     finally:
         await api.close()
+
+
+def _check_currency(form: str, currency: str | None, prices: Prices) -> None:
+    if currency and not _CURRENCY.fullmatch(currency):
+        raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
+    if form == "focus" and not (currency and prices.are_given):
+        raise ConfigError("--format focus: rows are charges; give --price-per-gpu-hour, and --currency, such as EUR")
 
 
 def _zone(name: str) -> tzinfo:

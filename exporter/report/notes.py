@@ -47,15 +47,18 @@ def notes_of(
     ungrouped: bool,
     unrecorded: tuple[float, float],
     unmeasured: bool,
+    before: tuple[SpanFacts, Span] | None,
 ) -> Sequence[Trouble]:
     """What could not be known.
 
     `overheld` are nodes of which more GPUs were held than they have. `unpriced` are models that were there and have no
     price; "" is an unknown model. `unrecorded` are the GPU-hours of pods whose workload only their names tell, and of
-    those whose names do not tell it either.
+    those whose names do not tell it either. `before` is of the span that this one is compared with.
     """
+    earlier = (*_of_time(*before), *_of_nodes(*before, ())) if before else ()
     return (
         *_of_time(facts, span),
+        *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
         *_of_nodes(facts, span, overheld),
         *_of_gaps(facts),
         *_of_groups(by, ungrouped=ungrouped, unrecorded=unrecorded),

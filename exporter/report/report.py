@@ -146,6 +146,7 @@ def make_report(
             ungrouped=bool(rows) and not any(line.name for line in groups),
             unrecorded=_unrecorded(rows),
             unmeasured=sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows),
+            before=(before.facts, before.span) if before else None,
         ),
         charges=charges,
         others=others,

@@ -275,6 +275,10 @@ def test_a_span_is_compared_with_the_one_before_row_by_row() -> None:
     assert changes == {"vision": (24, 0, 0), "books": (10, 4, 8), "gone": (0, 3, 6), None: (0, 0, 0)}
     assert report.total.before is not None
     assert (report.total.before.hours.held, report.total.before.costs.held) == (7, Fraction(14))
+    assert not report.notes
+    late = collected(earlier, facts(began_ms=SPAN.from_ms + 7_200_000))
+    (note,) = make_report(collected(), GroupBy("namespace"), Prices(), before=late).notes
+    assert note.message.startswith("in the span before, nothing is known before")
     table = render_table(report, None)
     assert "+24.00 (new)" in table
     assert "-3.00 (gone)" in table
