@@ -55,19 +55,24 @@ def looks() -> Callable[[str], Snapshot]:
     policy, number, ledgers = LabelPolicy(), 0, dict[str, Ledger]()
     joiner = new_joiner(policy)
     subjects = joiner.join([_page(0)], Attribution(Owners(), policy)).subjects
+    of_pods: dict[str, Attribution] = {}
+    owners = Owners()
 
     def look(pods: str) -> Snapshot:
-        nonlocal number
+        nonlocal number, owners
         number += 1
-        named = [
-            replace(one, owner=Owner(namespace="team", pod=f"{one.owner.pod}-{pods}", container="main"))
-            for one in assignments
-        ]
-        owners = build_owners(named, subjects, Knowledge(inventory=inventory))
+        if pods not in of_pods:
+            named = [
+                replace(one, owner=Owner(namespace="team", pod=f"{one.owner.pod}-{pods}", container="main"))
+                for one in assignments
+            ]
+            owners = build_owners(named, subjects, Knowledge(inventory=inventory))
+            of_pods[pods] = Attribution(owners, policy)
         snapshot = Snapshot(
             node="n",
             owners=owners,
-            joined=joiner.join([_page(number)], Attribution(owners, policy)),
+            joined=joiner.join([_page(number)], of_pods[pods]),
+            attribute=of_pods[pods],
             health={KUBELET: Health(up=True)},
             assignments_age_seconds=0.0,
             inventory=inventory,

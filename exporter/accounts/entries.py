@@ -35,6 +35,9 @@ class Entry:
     `began_at_ns` is the look that first saw it; None where that is not known, or the labels have changed since.
     `gone_at_ns` is the moment since which the container does not hold the device, `shown_before` how many times the
     accounts had been shown by then. A dropped entry is no account any more.
+
+    Since `idle_since_at_ns` it was idle whenever its use was known; None where it was not idle when it last was. At
+    `idle_seen_at_ns` a page last said so.
     """
 
     owner: Owner | None
@@ -47,6 +50,8 @@ class Entry:
     gone_at_ns: int | None = None
     shown_before: int = 0
     began_at_ns: int | None = None
+    idle_since_at_ns: int | None = None
+    idle_seen_at_ns: int = 0
     is_dropped: bool = field(default=False, init=False)
 
     def add(self, name: str, amount: int, label: str = "") -> None:
@@ -57,13 +62,19 @@ class Entry:
         else:
             self.amounts[name] = self.amounts.get(name, 0) + amount
 
-    def account(self, clock_set_ns: int = 0) -> Account:
-        """As it stands now. `clock_set_ns` is by how much the machine's clock was set since the process started."""
+    def account(self, clock_set_ns: int = 0, at_ns: int | None = None) -> Account:
+        """As it stands now. `clock_set_ns` is by how much the machine's clock was set since the process started.
+
+        `at_ns` is the moment of this look: only if it saw the container idle, the account says since when.
+        """
         # Each look makes one of every entry: this does what Account(…) does, in two thirds of the time.
         by_label = {name: dict(amounts) for name, amounts in self.by_label.items()} if self.by_label else _NO_LABELS
         began_ns = None if self.began_at_ns is None else self.began_at_ns + clock_set_ns
-        amounts = self.amounts.copy()
-        return tuple.__new__(Account, (self.owner, self.device, self.labels, self.ratio, amounts, by_label, began_ns))
+        idle_ns = None
+        if self.idle_since_at_ns is not None and self.idle_seen_at_ns == at_ns:
+            idle_ns = self.idle_since_at_ns + clock_set_ns
+        values = (self.owner, self.device, self.labels, self.ratio, self.amounts.copy(), by_label, began_ns, idle_ns)
+        return tuple.__new__(Account, values)
 
 
 class Entries:
@@ -127,7 +138,7 @@ class Entries:
 
     def note_gone(self, entry: Entry, at_ns: int) -> None:
         """Note that the entry's container, or its device, is gone."""
-        entry.gone_at_ns, entry.shown_before, entry.ratio = at_ns, self.shown, None
+        entry.gone_at_ns, entry.shown_before, entry.ratio, entry.idle_since_at_ns = at_ns, self.shown, None, None
         self._gone_first = None
 
     def forget(self, before_ns: int) -> None:

@@ -182,7 +182,7 @@ class Ledger:
     def publish(self) -> None:
         """Make the accounts of this moment."""
         self.accounts = Accounts(
-            rows=tuple([entry.account(self.clock_set_ns) for entry in self.entries]),
+            rows=tuple([entry.account(self.clock_set_ns, self.gaps.noted_at_ns) for entry in self.entries]),
             gap_ns=MappingProxyType(dict(self.gaps.ns)),
             capacity=self.holders.capacity,
             allocated=self.holders.allocated,

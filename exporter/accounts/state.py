@@ -1,9 +1,9 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
 Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
-lacks has its default: version 4 has no column for when accounts began, and 5 nothing of the kernel's log. Moments are
-kept as the time before the last look, since the next process has another clock. How long kernels ran up to the last
-look is not kept: the next process counts from 0. old_state.py reads older versions.
+lacks has its default: version 4 has no column for when accounts began, 5 nothing of the kernel's log, and 6 not since
+when containers are idle. Moments are kept as the time before the last look, since the next process has another clock.
+How long kernels ran up to the last look is not kept: the next process counts from 0. old_state.py reads older versions.
 
 An amount that this exporter does not have is skipped, so a new amount needs no new version. Any other change of the
 form does.
@@ -26,7 +26,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Subject
 from exporter.model.slices import Work, at_once, listed
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 6
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 7
 _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
@@ -129,10 +129,14 @@ def _step(before: Boot, now: Boot) -> int:
 
 def _forget_holders(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
     """Give those who held something at the last look, and may be others by now, nothing of the time since."""
+    for entry in ledger.entries:
+        if is_other(entry):
+            entry.idle_since_at_ns = None
     ledger.holders.held = {uuid: held.without(is_other) for uuid, held in ledger.holders.held.items()}
     for state in ledger.states.values():
         for counters in state.counters:
             counters.held = counters.held.without(is_other)
+    ledger.publish()
 
 
 def _read(content: _Json, now_ns: int) -> Ledger:

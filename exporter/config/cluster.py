@@ -165,8 +165,7 @@ def load_cluster(
 ) -> ClusterConfig:
     """Put the sources together; for the arguments see load.py.
 
-    Raises:
-        ConfigError: with one line that names the key, the value and what is allowed.
+    Raises ConfigError: with one line that names the key, the value and what is allowed.
     """
     given = gather(_SETTINGS, flags, environ, file)
     given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
@@ -176,11 +175,7 @@ def load_cluster(
 
 
 def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
-    """What --cluster.http-config says.
-
-    Raises:
-        ConfigError: the file, or a file that it names, cannot be used.
-    """
+    """What --cluster.http-config says. Raises ConfigError: the file, or a file that it names, cannot be used."""
     flag, path = "--cluster.http-config", cluster.http_config_file
     http = read_http_file(path, flag)
     if http.scheme and not cluster.nodes and not cluster.prometheus_url and http.tls == ClientTls():

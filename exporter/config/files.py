@@ -24,8 +24,7 @@ _KINDS = {
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """The file, open for reading. Symbolic links are followed.
 
-    Raises:
-        OSError: it cannot be opened, or is a FIFO, a directory, a device.
+    Raises OSError: it cannot be opened, or is a FIFO, a directory, a device.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -36,21 +35,13 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file.
-
-    Raises:
-        OSError: see `open_regular`.
-    """
+    """The content of a file. Raises OSError: see `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """For a file that a library opens by its path.
-
-    Raises:
-        OSError: see `open_regular`.
-    """
+    """For a file that a library opens by its path. Raises OSError: see `open_regular`."""
     open_regular(path).close()
 
 
@@ -67,11 +58,7 @@ def identity_of(path: str) -> Identity | None:
 
 
 def read_structured(path: str, flag: str) -> object:
-    """The content of a YAML or JSON file.
-
-    Raises:
-        ConfigError: it cannot be read, is neither, or has a key twice.
-    """
+    """The content of a YAML or JSON file. Raises ConfigError: it cannot be read, is neither, or has a key twice."""
     try:
         text = read_regular(path).decode()
     except OSError as error:
@@ -88,11 +75,7 @@ def read_structured(path: str, flag: str) -> object:
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """For json.loads: a mapping has each key once.
-
-    Raises:
-        DuplicateKey: it has not.
-    """
+    """For json.loads: a mapping has each key once. Raises DuplicateKey: it has not."""
     values: dict[str, object] = {}
     for key, value in pairs:
         if key in values:

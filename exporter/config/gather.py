@@ -20,8 +20,7 @@ def gather(
 ) -> dict[str, Given]:
     """The texts of every setting that anybody gives or that has a default; for the arguments see load.py.
 
-    Raises:
-        ConfigError: see `from_file`.
+    Raises ConfigError: see `from_file`.
     """
     return {
         **defaults(settings),
@@ -38,11 +37,7 @@ def make(
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> ConfigT:
-    """A configuration of these texts alone.
-
-    Raises:
-        ConfigError: see `parse`.
-    """
+    """A configuration of these texts alone. Raises ConfigError: see `parse`."""
     values = {name: parse(settings, name, texts) for name, texts in given.items()}
     return configuration(
         **{name: group(**fields_of(group, values)) for name, group in groups_of(configuration).items()},
@@ -69,8 +64,7 @@ def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
 def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
     """What a parsed file says, flat (`kubelet.socket: …`) or nested.
 
-    Raises:
-        ConfigError: a key that is no setting, or is given twice, or has a value of the wrong form.
+    Raises ConfigError: a key that is no setting, or is given twice, or has a value of the wrong form.
     """
     given: dict[str, Given] = {}
     for key, value in file.items():
@@ -92,8 +86,7 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
 def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
     """The value, or the values of one that may be repeated.
 
-    Raises:
-        ConfigError: with one line that names the key, the value and what is allowed.
+    Raises ConfigError: with one line that names the key, the value and what is allowed.
     """
     setting = settings[name]
     values = []
@@ -135,11 +128,7 @@ def _text_of(value: object) -> str:
 
 
 def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Sequence[Address], which: str = "") -> None:
-    """Refuse an upstream that is surely this program itself; `which` says what can move.
-
-    Raises:
-        ConfigError: it is.
-    """
+    """Refuse an upstream that is surely this program itself; `which` says what can move. Raises ConfigError: it is."""
     port = upstream.port or (443 if upstream.scheme == "https" else 80)
     for own in own_addresses:
         if port == own.port and _same_machine(upstream.hostname or "", own.host):
@@ -150,11 +139,7 @@ def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Seque
 
 
 def check_once(flag: str, values: Sequence[object]) -> None:
-    """Refuse a value that is given twice; two free ports (port 0) are two.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Refuse a value that is given twice; two free ports (port 0) are two. Raises ConfigError: there is one."""
     for value in values:
         if values.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
             raise ConfigError(f"{flag}: {without_secrets(str(value))} is named twice; name each once")

@@ -40,8 +40,7 @@ class HttpConfig:
 def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config") -> HttpConfig:
     """The parsed file `path` as an `HttpConfig`; `flag` named it. Files that it names without a `/` are beside it.
 
-    Raises:
-        ConfigError: one line that names the key and what is allowed. Never with a secret in it.
+    Raises ConfigError: one line that names the key and what is allowed. Never with a secret in it.
     """
     folder = Path(path).parent
     top = Section(content, f"{flag}: {path!r}")
@@ -79,8 +78,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
 def read_secret(secret: Secret, where: str) -> str:
     """The secret itself, from its file if it is in one; white space around it is taken off.
 
-    Raises:
-        ConfigError: the file cannot be read, or holds more than a line.
+    Raises ConfigError: the file cannot be read, or holds more than a line.
     """
     if not secret.file:
         return secret.value
@@ -97,8 +95,7 @@ def read_secret(secret: Secret, where: str) -> str:
 def authorization(config: HttpConfig, where: str) -> dict[str, str]:
     """The header of a request; none where nobody asks for one. Made anew for each: secrets are replaced meanwhile.
 
-    Raises:
-        ConfigError: see `read_secret`.
+    Raises ConfigError: see `read_secret`.
     """
     if not config.scheme:
         return {}

@@ -31,11 +31,7 @@ class NodeFiles:
 
 
 def read_node_files(config: Config) -> NodeFiles:
-    """The files of a node.
-
-    Raises:
-        ConfigError: one of them, or a file that it names, cannot be used.
-    """
+    """The files of a node. Raises ConfigError: one of them, or a file that it names, cannot be used."""
     path, dcgm = config.devices.rules_file, config.dcgm
     rules = read_structured(path, "--device-rules") if path is not None else None
     http = read_http_file(dcgm.http_config_file, "--dcgm.http-config")
@@ -60,9 +56,7 @@ def read_http_file(path: str | None, flag: str) -> HttpConfig:
     """What the file of --dcgm.http-config, or of a flag like it, says; without a file, nothing special.
 
     Certificates and secrets are read again whenever their files change (sources/http.py): here they are only tried.
-
-    Raises:
-        ConfigError: the file, or a file that it names, cannot be used.
+    Raises ConfigError: the file, or a file that it names, cannot be used.
     """
     if path is None:
         return HttpConfig()
@@ -85,8 +79,7 @@ class Web:
 def read_web(settings: WebSettings) -> Web:
     """What --web.config.file says, or nothing special.
 
-    Raises:
-        ConfigError: the file, or a file that it names, cannot be used.
+    Raises ConfigError: the file, or a file that it names, cannot be used.
     """
     web = read_web_file(settings)
     where = f"--web.config.file: {settings.config_file!r}"
@@ -94,10 +87,6 @@ def read_web(settings: WebSettings) -> Web:
 
 
 def read_web_file(settings: WebSettings) -> WebConfig:
-    """The same without a look at the certificates.
-
-    Raises:
-        ConfigError: the file cannot be used.
-    """
+    """The same without a look at the certificates. Raises ConfigError: the file cannot be used."""
     path = settings.config_file
     return read_web_config(read_structured(path, "--web.config.file"), path) if path is not None else WebConfig()

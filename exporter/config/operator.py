@@ -88,8 +88,7 @@ def load_operator(
 ) -> OperatorConfig:
     """Put the sources together; for the arguments see load.py.
 
-    Raises:
-        ConfigError: with one line that names the key, the value and what is allowed.
+    Raises ConfigError: with one line that names the key, the value and what is allowed.
     """
     given = gather(_SETTINGS, flags, environ, file)
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace

@@ -17,8 +17,7 @@ class Section:
     def __init__(self, content: object, where: str) -> None:
         """`where` says how errors name this place. None is a section without keys.
 
-        Raises:
-            ConfigError: the content is no mapping of texts.
+        Raises ConfigError: the content is no mapping of texts.
         """
         if content is None:
             content = {}
@@ -84,11 +83,7 @@ class Section:
         return str(folder / text) if text else ""
 
     def close(self) -> None:
-        """Refuse the keys that nobody took.
-
-        Raises:
-            ConfigError: there is one.
-        """
+        """Refuse the keys that nobody took. Raises ConfigError: there is one."""
         for key in self:
             if key not in self._keys:
                 raise self.error(repr(key), f"is not a key of this file; the keys are {', '.join(sorted(self._keys))}")

@@ -35,9 +35,8 @@ class _Loader(yaml.SafeLoader):
 def load_once(text: str) -> object:
     """The content of a YAML document.
 
-    Raises:
-        DuplicateKey: a mapping has a key twice.
-        yaml.YAMLError, ValueError, RecursionError: it is no YAML that can be read.
+    Raises DuplicateKey: a mapping has a key twice. yaml.YAMLError, ValueError, RecursionError: it is no YAML that can
+    be read.
     """
     content: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     return content
@@ -46,9 +45,7 @@ def load_once(text: str) -> object:
 def load_plain(text: str) -> object:
     """The content of the only document; every scalar is its text.
 
-    Raises:
-        DuplicateKey: a mapping has a key twice.
-        ValueError: it is no YAML, or not plain; one line.
+    Raises DuplicateKey: a mapping has a key twice. ValueError: it is no YAML, or not plain; one line.
     """
     builder = _Builder()
     try:

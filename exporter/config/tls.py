@@ -72,8 +72,7 @@ class ClientTls:
 def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
     """The context for the listening sockets; `where` names the file that asks for it.
 
-    Raises:
-        ConfigError: a file cannot be used, or OpenSSL does not know what is asked for.
+    Raises ConfigError: a file cannot be used, or OpenSSL does not know what is asked for.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, tls.min_version, tls.max_version, where)
@@ -88,11 +87,7 @@ def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
 
 
 def client_context(tls: ClientTls, where: str) -> ssl.SSLContext:
-    """The context for connections to an upstream.
-
-    Raises:
-        ConfigError: a file cannot be used.
-    """
+    """The context for connections to an upstream. Raises ConfigError: a file cannot be used."""
     context = ssl.create_default_context() if not tls.ca_file else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # As Go's clients judge certificates, whatever the version of Python (3.13 changed the default): an authority
     # without keyUsage or authorityKeyIdentifier, as many clusters have, is one, and so is an intermediate one that is

@@ -24,6 +24,8 @@ class Account(NamedTuple):
 
     `began_ns` is when all of it was 0, in ns since 1970 by the machine's clock as it is set now. None: it is not known,
     or the labels have changed since, so that the series which they make now goes on with what another one has counted.
+    `idle_since_ns` is since when the container has held the device idle without a break; None while it is used, and
+    while that is not known.
     """
 
     owner: Owner | None
@@ -33,6 +35,7 @@ class Account(NamedTuple):
     amounts: Mapping[str, int]
     by_label: Mapping[str, Mapping[str, int]]
     began_ns: int | None = None
+    idle_since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,6 +4,7 @@ The functions take an untrusted object of /container/metrics, a device and its h
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -52,6 +53,23 @@ def is_before(row: Object) -> bool:
     since, read_at = row.get("holder_since"), row.get("read_at")
     # both are RFC 3339 in UTC with milliseconds, which sort as texts do
     return isinstance(since, str) and isinstance(read_at, str) and since >= read_at
+
+
+def idle_seconds(row: Object) -> int | None:
+    """For how long the holder had not used the device when the object was made; None while it does, or not known."""
+    try:
+        since, now = (datetime.fromisoformat(row[name]) for name in ("idle_since", "timestamp"))
+        return max(0, int((now - since).total_seconds()))
+    except (KeyError, TypeError, ValueError):  # none, or an older exporter's
+        return None
+
+
+def rounded(seconds: int | None) -> str:
+    """A time for people: 12 min, 3 h from one hour on, 2 d from two days on; "" below a minute."""
+    minutes = (seconds or 0) // 60
+    if minutes >= 2 * 24 * 60:
+        return f"{minutes // (24 * 60)} d"
+    return f"{minutes // 60} h" if minutes >= 60 else f"{minutes} min" if minutes else ""  # noqa: PLR2004 - of an hour
 
 
 def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceState:

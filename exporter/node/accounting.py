@@ -83,9 +83,10 @@ class Accounting:
             kernel_log.sequence = handover.ledger.kernel_sequence
             kernel_log.events.resume(handover.ledger.holders.owners)
 
-    def show(self) -> Accounts:
-        """The accounts, for somebody who sees them now."""
-        self._lasting.ledger.note_shown()
+    def show(self, *, whole: bool) -> Accounts:
+        """The accounts; with `whole` for somebody who sees all of them now, those of containers that are gone, too."""
+        if whole:
+            self._lasting.ledger.note_shown()
         return self._lasting.accounts
 
     async def beat(self, look: LookFor) -> Snapshot:

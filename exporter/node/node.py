@@ -46,6 +46,7 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
+from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
 # what a look adds to its snapshot afterwards
-_ADDED = frozenset({Need.VERDICTS, Need.WORKLOADS, Need.ACCOUNTS, Need.PROCESSES, Need.DIAGNOSIS})
+_ADDED = frozenset(Need) - {Need.NODE, Need.READINESS}
 
 
 class Node:
@@ -205,11 +206,11 @@ class Node:
                 snapshot = replace(snapshot, workloads=await workloads)
             if Need.VERDICTS in needs:
                 log = self.sources.kernel_log
-                errors = log.events.standing if log else ()
-                verdicts = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
-                snapshot = replace(snapshot, verdicts=verdicts)
-            if Need.ACCOUNTS in needs and self._accounting is not None:
-                snapshot = replace(snapshot, accounts=self._accounting.show())
+                errors = log.events.standing if log and log.health.up is not False else None
+                work = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
+                snapshot = replace(snapshot, verdicts=await in_slices(work))
+            if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):
+                snapshot = replace(snapshot, accounts=self._accounting.show(whole=Need.ACCOUNTS in needs))
             if Need.PROCESSES in needs and self.sources.measuring:
                 # rows show the measurement of the page's moment
                 pods, kubelet = self.sources.pods.now.pods, self.sources.kubelet

@@ -35,9 +35,8 @@ REASON = "GpuXid"
 AGAIN_SECONDS = 3600.0
 MOST_IN_NAMESPACE = 20
 MOST_WAITING = 1_000
-_MOST_HEARD = 10_000
+_MOST_HEARD, _MOST_NAMESPACES = 10_000, 1_000
 _MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an hour unless it is told otherwise
-_MOST_NAMESPACES = 1_000
 _MOST_CHARS = 80  # of a GPU's index
 # After a failure in a namespace nothing is asked or written there for a while.
 _PAUSE = Pause(30.0, 600.0)
@@ -51,7 +50,6 @@ class _HeldAtXid(NamedTuple):
     node: str
     namespace: str
     pod: str
-    device: str
     gpu: str
     code: int
     at_seconds: float
@@ -67,11 +65,7 @@ class PodEvents:
     """What is to be told, and what was. `run` writes until it is cancelled."""
 
     def __init__(
-        self,
-        reader: Reader,
-        events: Events,
-        on_change: Callable[[Key], None],
-        clock: Callable[[], float] = time.time,
+        self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time
     ) -> None:
         """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
         self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
@@ -88,8 +82,7 @@ class PodEvents:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
             for namespace, pod in event.holders:
-                device = f"{event.uuid} {event.instance}"
-                held = _HeldAtXid(owner, node, namespace, pod, device, gpu, event.code, event.at_seconds)
+                held = _HeldAtXid(owner, node, namespace, pod, gpu, event.code, event.at_seconds)
                 if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
                     _bound(self._heard, _MOST_HEARD)
                     self._heard.add(held)
@@ -135,6 +128,9 @@ class PodEvents:
             if before is None or before.trouble != why:
                 log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(why))
                 self._on_change(held.owner)
+        except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other pods
+            log(logging.ERROR, "a pod is not told by a fault of the operator", error, pod=held.pod)
+            return
         self._heard.discard(held)
 
     async def _tell(self, held: _HeldAtXid) -> None:
@@ -150,7 +146,7 @@ class PodEvents:
             return
         pods = await self._reader.selected(POD, {"metadata.name": held.pod}, held.namespace)
         for pod in (pod for pod in pods if _is_holder(pod, held)):
-            about = f"{text(metadata(pod), 'uid')} {held.device} {held.code}"
+            about = f"{text(metadata(pod), 'uid')} {held.gpu} {held.code}"
             name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
             if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
                 xid, gpu = XIDS.get(held.code, OTHER_XID), one_line(held.gpu, _MOST_CHARS)

@@ -63,6 +63,6 @@ OUTPUT = Output(
     path="/container/metrics",
     says="the same by container, as JSON",
     make=_make,
-    needs=frozenset({Need.NODE, Need.WORKLOADS, Need.VERDICTS}),
+    needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS}),
     refuse=_refuse,
 )

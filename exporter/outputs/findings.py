@@ -15,13 +15,12 @@ from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
-from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
+from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot, seen_devices
 from exporter.model.states import is_at_work, used_by
-from exporter.outputs.devices import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
+from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
-from exporter.ownership.node_devices import seen_devices
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
 if TYPE_CHECKING:
@@ -29,13 +28,7 @@ if TYPE_CHECKING:
 
 # What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
 _UNRESOLVED = frozenset(
-    {
-        Unmatched.MIG_UNRESOLVED,
-        Unmatched.UNKNOWN_ID,
-        Unmatched.CLAIM_UNRESOLVED,
-        Unmatched.AMBIGUOUS,
-        Unmatched.UNNAMED,
-    }
+    {Unmatched.MIG_UNRESOLVED, Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS, Unmatched.UNNAMED}
 )
 # of why assignments are left out (`Explainer.outside`); what is not here is fine
 _LEFT_OUT = {"dra_off": Level.PROBLEM, "outside_resources": Level.WARNING}

@@ -5,6 +5,7 @@ their fields are filled with the rows of the joined page. So both say the same: 
 shared device has, and with what values. The page for people shows the same objects.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,12 +20,10 @@ from exporter.model.kernel import DeviceEvent
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import KUBELET, Snapshot
+from exporter.model.snapshot import KUBELET, Snapshot, known_devices
 from exporter.model.states import DeviceState, state_of
 from exporter.outputs.cuda_use import as_object
-from exporter.outputs.devices import amounts_of, explainer, users_of_devices
-from exporter.ownership.explain import is_kubelet_silent
-from exporter.ownership.node_devices import known_devices
+from exporter.ownership.explain import Explainer, is_kubelet_silent
 
 # Families of a container's own use, as the driver's processes tell.
 OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
@@ -75,7 +74,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
-    others = users_of_devices(snapshot)
+    others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
@@ -102,6 +101,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
+                "idle_since": rfc3339(idle_since.get((key, owner))),
             }
             why = "" if owner.pod else words.why_unknown(device) or silence
             row["state"] = state = state_of(row, idle_below=snapshot.context.idle_below, why_unknown=why)
@@ -120,6 +120,16 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     since, of = snapshot.held_since, owner if owner.pod else None
     # who holds a whole GPU holds its instances
     return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
+
+
+def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
+    """Since when those who hold a device idle do so (seconds since 1970, as the family has it)."""
+    accounts = snapshot.accounts.rows if snapshot.accounts else ()
+    return {
+        (row.device, row.owner): row.idle_since_ns // 1_000_000 / 1000
+        for row in accounts
+        if row.idle_since_ns is not None
+    }
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:
@@ -295,3 +305,43 @@ def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
         "process": event.process,
         "container": asdict(device_event.container) if device_event.container else None,
     }
+
+
+def explainer(snapshot: Snapshot) -> Explainer:
+    """Explains devices without samples or without owners."""
+    return Explainer(
+        snapshot.owners,
+        snapshot.joined.subjects if snapshot.joined else (),
+        snapshot.context,
+        snapshot.inventory,
+        kubelet_answered=snapshot.assignments_age_seconds is not None,
+    )
+
+
+def amounts_of(memory_bytes: int | None, sm_ratio: float | None, processes: int | None) -> dict[str, Any]:
+    """As fields of an object; what is not known is left out."""
+    amounts = {"memory_used_bytes": memory_bytes, "utilization_ratio": sm_ratio, "processes": processes}
+    return {name: value for name, value in amounts.items() if value is not None}
+
+
+def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[dict[str, Any]]]:
+    """Who uses each device without holding it: pods first, then containers outside pods, then processes in none.
+
+    A process in no container has no other name than its command, which only the user may show (--processes.expose).
+    """
+    users: defaultdict[DeviceKey, list[dict[str, Any]]] = defaultdict(list)
+    measured = snapshot.measured
+    if measured is None:
+        return users
+    for (key, owner), use in sorted(measured.strangers.items(), key=itemgetter(0)):
+        users[key].append({**asdict(owner), **amounts_of(use.memory_bytes, use.sm_ratio, use.processes)})
+    for each in measured.unowned:
+        process, of_host = each.process, measured.host.by_pid.get(each.process.pid) if measured.host else None
+        who: dict[str, Any] = {}
+        if each.reason == "other_container" and each.place:
+            who = {"engine": each.place.engine, "id": each.place.container_id}
+        elif each.reason == "no_container" and snapshot.context.exposes_processes and of_host:
+            who = {"command": of_host.command, "pid": process.pid}
+        if who:
+            users[process.device].append({**who, **amounts_of(process.memory_bytes, process.sm_ratio, 1)})
+    return users

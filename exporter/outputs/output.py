@@ -16,8 +16,7 @@ from exporter.model.devices import Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import Work, at_once
-from exporter.model.snapshot import Snapshot
-from exporter.ownership.node_devices import all_devices
+from exporter.model.snapshot import Snapshot, all_devices
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,6 +31,7 @@ class Need(StrEnum):
     NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
     WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
+    IDLE_SINCE = auto()  # the same, of which only since when holders are idle is shown
     VERDICTS = auto()  # how its devices are: `Look.snapshot.verdicts`
     PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
     DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`, `Look.snapshot.device_files`

@@ -44,8 +44,7 @@ class LogFolder:
     def look(self, now_ns: int) -> Containers:
         """The containers now, at `now_ns` since 1970; the same object as long as nothing changed.
 
-        Raises:
-            OSError: the folder cannot be read.
+        Raises OSError: the folder cannot be read.
         """
         changed_ns = self._folder.stat().st_mtime_ns
         if changed_ns != self._changed_ns:

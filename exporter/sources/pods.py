@@ -109,11 +109,7 @@ class PodTable:
         return self._pods_of_names
 
     def put(self, pod: PodInfo, *, now: float) -> None:
-        """A pod is there, or has changed.
-
-        Raises:
-            Malformed: there are too many.
-        """
+        """A pod is there, or has changed. Raises Malformed: there are too many."""
         if not pod.is_static or all(self._pods[uid].pod.is_static for uid in self._awaited):
             self._silent_since = None
             self._first_told_at = now if self._first_told_at is None else self._first_told_at

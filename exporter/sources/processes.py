@@ -57,9 +57,7 @@ class ProcFolder:
         """The processes of these pids, of too many those with the lowest, at `now` of the monotonic clock.
 
         A process that was read before and has ended stays while it is asked for: the driver lists it a little longer.
-
-        Raises:
-            Unavailable: the processes of the host cannot be seen here.
+        Raises Unavailable: the processes of the host cannot be seen here.
         """
         if self._sees_host is None:
             self._sees_host = self._looks_at_host()

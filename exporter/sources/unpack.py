@@ -21,8 +21,7 @@ class Unpacker:
     def unpack(self, data: bytes, most: int) -> bytes:
         """What comes out of the next piece, no more than `most` bytes (at least 1) of it: a bomb is not unpacked.
 
-        Raises:
-            Malformed: it is not gzip.
+        Raises Malformed: it is not gzip.
         """
         pieces = []
         try:
@@ -44,8 +43,7 @@ class Body:
     def __init__(self, encoding: str, most_bytes: int) -> None:
         """`encoding` is the answer's Content-Encoding, "" where there is none.
 
-        Raises:
-            Malformed: the encoding is another one than gzip.
+        Raises Malformed: the encoding is another one than gzip.
         """
         self.size = 0
         self.is_forgotten = False
@@ -74,8 +72,7 @@ class Body:
     def add(self, chunk: bytes) -> bool:
         """Take what came next; whether that is still no more than allowed.
 
-        Raises:
-            Malformed: it is not gzip, and was to be.
+        Raises Malformed: it is not gzip, and was to be.
         """
         self._came += len(chunk)
         # one byte more than allowed is enough to know

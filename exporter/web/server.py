@@ -76,10 +76,8 @@ async def shake_hands(
     """Do the handshake within `seconds`, and connect the protocol that `make` creates to the peer.
 
     A client that connects and leaves without a byte (it checks whether the port is open) is no refusal; `make` is not
-    called for it. The caller closes the connection where no protocol was connected.
-
-    Raises:
-        Refusal: the handshake failed.
+    called for it. The caller closes the connection where no protocol was connected. Raises Refusal: the handshake
+    failed.
     """
     try:
         async with asyncio.timeout(seconds):

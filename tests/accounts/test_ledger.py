@@ -82,6 +82,7 @@ def test_the_families() -> None:
         f"pod_gpu_idle_seconds_total{{{labels}}} 10.5",
         f"pod_gpu_energy_joules_total{{{labels}}} 2.501",
         f"pod_gpu_energy_joules_total{{{nobodys}}} 0",
+        f"pod_gpu_idle_since_timestamp_seconds{{{labels}}} 0",
         'pod_gpu_accounting_gap_seconds_total{reason="exporter"} 0',
         'pod_gpu_accounting_gap_seconds_total{reason="kubelet"} 0',
         'pod_gpu_accounting_gap_seconds_total{reason="page"} 0',

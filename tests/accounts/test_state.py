@@ -170,8 +170,8 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
         (
-            saved().replace(b"accounting 6", b"accounting 7"),
-            "it is of version 7, and this exporter knows versions up to 6",
+            saved().replace(b"accounting 7", b"accounting 8"),
+            "it is of version 8, and this exporter knows versions up to 7",
         ),
         (saved()[:-100], "it is damaged: its checksum is another"),
     ],
@@ -230,8 +230,8 @@ def signed(body: bytes) -> bytes:
     """This content as if the exporter itself had written it."""
     return (
         saved().partition(b"accounting ")[0]
-        + b"accounting 6 "
-        + sha256(b"6 " + body).hexdigest().encode()
+        + b"accounting 7 "
+        + sha256(b"7 " + body).hexdigest().encode()
         + b"\n"
         + body
     )
@@ -239,7 +239,7 @@ def signed(body: bytes) -> bytes:
 
 FORM: dict[str, str] = {
     "content": "a6597c006c48",
-    "Entry": "c1bc82cb0b93",
+    "Entry": "da5ccd26121e",
     "Owner": "6c944b90a675",
     "DeviceKey": "94c1e96ec257",
     "HeldGpu": "9d9834eb0f15",
@@ -273,7 +273,7 @@ def test_the_form_of_a_version_does_not_change() -> None:
     for kind in (Entry, HeldGpu, GpuState, *map(type, new_amounts().values())):
         form(kind, columns)
     digests: dict[str, str] = {name: sha256(text.encode()).hexdigest()[:12] for name, text in columns.items()}
-    assert (VERSION, {name: digests[name] for name in FORM}) == (6, FORM)
+    assert (VERSION, {name: digests[name] for name in FORM}) == (7, FORM)
 
 
 NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))

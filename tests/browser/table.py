@@ -1,6 +1,7 @@
 """What a reader of the page has before them: the rows of its table, and what they are to be by the objects."""
 
 import math
+from datetime import datetime
 from typing import Any
 
 from exporter.model.states import is_before, used_by
@@ -59,7 +60,7 @@ def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
     name = f"GPU {row['device_id']}" + (f" / MIG {row['mig_instance_id']}" if "mig_instance_id" in row else "")
     pod = [row["pod"], row["container"]] if row["pod"] else [WITHOUT_POD[row["state"]]]
     if row["pod"] and row["state"] == "idle":
-        pod.append("held but idle")
+        pod.append(f"held but idle{idle_for(row)}")
     if is_first:
         pod.append(used_by(row))
     return {
@@ -89,6 +90,18 @@ def in_all(row: dict[str, Any]) -> str:
 
 def said(value: float | None, unit: str, *, empty: bool) -> str:
     return ("" if empty else "unknown") if value is None else f"{rounded(value)} {unit}"
+
+
+def idle_for(row: dict[str, Any]) -> str:
+    if row["idle_since"] is None:
+        return ""
+    now, since = (datetime.fromisoformat(row[name]) for name in ("timestamp", "idle_since"))
+    minutes = int((now - since).total_seconds() // 60)
+    if minutes < 1:
+        return ""
+    return (
+        f", {minutes} min" if minutes < 60 else f", {minutes // 60} h" if minutes < 2_880 else f", {minutes // 1440} d"
+    )
 
 
 def rounded(value: float) -> int:

@@ -102,13 +102,11 @@ class Dying:
         self.base = (await self.stack.enter_async_context(running(config))).base
 
     async def _look(self) -> None:
-        assert self.node.failure
         self.node.write_processes()
         self.node.failure.look(self.node.processes.pids)
         self.node.write_processes()
 
     async def _live(self, steps: int) -> None:
-        assert self.node.failure
         for _ in range(steps):
             self.node.failure.live()
         self.node.write_processes()
@@ -120,7 +118,6 @@ class Dying:
     def die(self) -> tuple[str, str]:
         """The GPU is lost now: its UUID, and the pod that holds it."""
         self._background.run(self._look())
-        assert self.node.failure
         (pod,) = self.node.failure.holders
         self.namespace = pod.namespace
         return self.node.failure.gpu, pod.name

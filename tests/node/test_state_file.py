@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import re
 import stat
@@ -23,6 +24,7 @@ from exporter.node.role import NODE, make_role
 from exporter.node.state_file import MOST_BYTES, StateFile, check_place
 from exporter.service import Service
 from tests.node.test_accounting import accounts, node_of
+from tests.node.test_states import UUID, Gpu
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
@@ -374,6 +376,34 @@ async def test_another_file_is_taken_up_and_what_was_counted_goes_on(
         await service.service.reload()
         assert service.service.telemetry.reload_success is False
         assert never_fell(before, await beat(exporter, clock))
+
+
+# issue 20, "Idle since"
+async def test_since_when_a_pod_is_idle_is_kept_over_a_restart(
+    simulated: SimulatedNode, clock: Clock, tmp_path: Path
+) -> None:
+    gpu, began = Gpu(simulated), clock.now
+    gpu.hold("notebook")
+    since = f'pod_gpu_idle_since_timestamp_seconds{{namespace="n",pod="notebook",container="c",UUID="{UUID}"'
+
+    async def shown(exporter: Exporter) -> tuple[list[str], str | None]:
+        metrics, objects = [(await exporter.get(path))[1] for path in ("/metrics", "/container/metrics")]
+        (row,) = json.loads(objects)
+        return [line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith(since)], row["idle_since"]
+
+    seen = [f"{began // SECOND}"], "2023-11-14T22:13:20.000Z"
+    async with running(config(simulated, tmp_path / "state")) as exporter:
+        await begun(exporter)
+        assert await shown(exporter) == ([], None)
+        await beat(exporter, clock, 3 * 3600)
+        assert await shown(exporter) == seen
+    clock.now += 45 * SECOND
+    async with running(config(simulated, tmp_path / "state")) as exporter:
+        await begun(exporter)
+        assert await shown(exporter) == seen
+        gpu.percent = 90
+        await beat(exporter, clock)
+        assert await shown(exporter) == ([], None)
 
 
 async def test_off_and_on_again_is_a_gap_and_counters_go_on(

@@ -8,7 +8,7 @@ import celpy
 import pytest
 from celpy.adapter import json_to_cel
 
-from exporter.operator.objects.kinds import kind_of
+from exporter.operator.objects.kinds import GPU_AUTOSCALER, GPU_EXPORTER, kind_of
 from tests.operator.autoscaling import applied
 from tests.operator.test_rights import named
 from tests.support.manifests import objects_of
@@ -119,6 +119,23 @@ def test_the_policy_refuses_what_the_operator_never_writes(what: str) -> None:
 def test_the_policy_keeps_bindings_of_others_from_the_operator(item: Object | None) -> None:
     theirs = {"kind": "ClusterRoleBinding", "metadata": {"name": "cluster-admin", "labels": {"a": "b"}}}
     assert refusals(item, theirs) == ["the operator changes and deletes only what it made"]
+
+
+# issue 30, "rights are added only with it"
+def test_another_policy_keeps_its_events_to_its_own_kinds() -> None:
+    policy = named("ValidatingAdmissionPolicy", "pod-gpu-metrics-operator-events")["spec"]
+    binding = named("ValidatingAdmissionPolicyBinding", "pod-gpu-metrics-operator-events")["spec"]
+    assert binding == {"policyName": "pod-gpu-metrics-operator-events", "validationActions": ["Deny"]}
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert "events.k8s.io" in rule["apiGroups"]
+    assert (rule["resources"], rule["operations"]) == (["events"], ["CREATE", "UPDATE"])
+    (condition,), (validation,) = policy["matchConditions"], policy["validations"]
+    for user, is_asked in ((OURS, True), ("system:node:a", False)):
+        assert bool(evaluated(condition["expression"], request={"userInfo": {"username": user}})) == is_asked
+    for kind in (GPU_EXPORTER, GPU_AUTOSCALER):
+        assert evaluated(validation["expression"], object={"regarding": {"apiVersion": kind.api_version}})
+    for event in ({"regarding": {"apiVersion": "v1", "kind": "Pod"}}, {"regarding": {"kind": "Pod"}}, {"note": "x"}):
+        assert not evaluated(validation["expression"], object=event)
 
 
 # issue 15, line 14

@@ -137,6 +137,7 @@ async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ign
         "namespace": "",
         "gpu_shared": False,
         "holder_since": None,
+        "idle_since": None,
         "state": "unknown",
         "state_reason": objects.SILENT,
         "health": "ok",

@@ -76,6 +76,16 @@ def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
         pytest.param({"gpu_utilization": 5}, ["used around Kubernetes", "", "", "5 %"], id="busy without a pod"),
         pytest.param({**HELD, "gpu_utilization": 5}, ["p c", "ns", "", "5 %"], id="held"),
         pytest.param({**HELD, "gpu_utilization": 4.9}, ["p c held but idle", "ns", "", "5 %"], id="held but idle"),
+        pytest.param(
+            {
+                **HELD,
+                "gpu_utilization": 0,
+                "idle_since": "2026-11-01T10:00:00.000Z",
+                "timestamp": "2026-11-01T13:59:00.000Z",
+            },
+            ["p c held but idle, 3 h", "ns", "", "0 %"],
+            id="held but idle for long",
+        ),
         pytest.param({**HELD, "graphics_engine_active": 0.498}, ["p c", "ns", "", "50 %"], id="by the engine"),
         pytest.param({**HELD, "graphics_engine_active": 0}, ["p c held but idle", "ns", "", "0 %"], id="engine idle"),
         pytest.param({**HELD}, ["p c", "ns", "", "unknown"], id="held, and it is not known what it does"),

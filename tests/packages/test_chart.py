@@ -100,6 +100,25 @@ def test_the_operator_has_the_same_objects_as_with_kustomize() -> None:
     assert by_key(objects_of(*(CHART / "crds").iterdir())) == by_key(definitions)
 
 
+# issue 30, "rights are added only with it"
+def test_the_operator_may_write_events_on_pods_where_it_is_let(tmp_path: Path) -> None:
+    plain, expected = kustomized(KUSTOMIZE / "operator"), kustomized_with("pod-events", "operator", tmp_path)
+    policies = {("ValidatingAdmissionPolicy", "", f"{OPERATOR}-events")}
+    policies |= {("ValidatingAdmissionPolicyBinding", "", f"{OPERATOR}-events")}
+    assert by_key(plain).keys() - by_key(expected).keys() == policies
+    values = merged(values_of("operator"), {"operator": {"podEvents": True}})
+    same_as(rendered(values), [item for item in expected if item["kind"] != "CustomResourceDefinition"])
+    some = by_key(rendered(merged(values, {"operator": {"namespaces": ["a"]}})))
+    role, binding = some["ClusterRole", "", f"{OPERATOR}-events"], some["ClusterRoleBinding", "", f"{OPERATOR}-events"]
+    assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
+        ("pods", "list"),
+        ("events", "list", "create"),
+    }
+    assert binding["roleRef"]["name"] == f"{OPERATOR}-events"
+    assert [*binding["subjects"]] == [OPERATOR]
+    assert not policies & some.keys()
+
+
 def test_the_operator_may_be_bound_to_namespaces() -> None:
     """It then has no right in another one but to bind what exporters need, and looks nowhere else."""
     everywhere, some = (

@@ -35,6 +35,7 @@ COMPONENTS = {
     "kernel-log": "gpu-operator",
     "kubernetes-api": "gpu-operator",
     "keda": "cluster",
+    "pod-events": "operator",
 }
 pytestmark = pytest.mark.real
 

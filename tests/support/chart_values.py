@@ -135,6 +135,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "operator.enabled": (True, {}),
     "operator.replicas": (1, WITH_OPERATOR),
     "operator.namespaces": (["ml"], WITH_OPERATOR),
+    "operator.podEvents": (True, WITH_OPERATOR),
     "operator.resources": ({"limits": {"memory": "512Mi"}}, WITH_OPERATOR),
     "operator.extraArgs": (["--log.level=debug"], WITH_OPERATOR),
     "operator.extraEnv": ([ENTRY], WITH_OPERATOR),
@@ -155,6 +156,7 @@ _APART = {
     "cdi.etc",
     "cdi.run",
     "operator.namespaces",
+    "operator.podEvents",
 }
 
 

@@ -5,6 +5,9 @@ who held it since share all of its activity.
 
 If the kernels of a shared device are measured, each owner has their part of the time in which the device was active,
 which may be more than its share of the time. Otherwise each owner is as active as the device.
+
+Since when an owner is idle follows from what is counted here: idle time begins it, other time ends it. Time that nobody
+saw does neither, up to --accounting.keep, so that a restart of the exporter does not begin it anew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,6 +67,7 @@ class Activity:
             gpu.start_nobodys(ACTIVE, sampled.intersection(gpu.kernels))
         least = round(gpu.idle_below * WHOLE)
         shared = self._shared(gpu) if gpu.is_new else _NOTHING
+        begin_ns = gpu.at_ns - sum(stretch.ns for stretch, _ in gpu.described)
         for stretch, samples in gpu.described:
             held = stretch.held
             rows = {**samples.of("utilization"), **samples.of("activity")}
@@ -80,11 +84,15 @@ class Activity:
                 amounts[OBSERVED] = amounts.get(OBSERVED, 0) + ns
                 if instance not in measured:
                     active, of_all = activities[instance]
+                    is_idle = active * WHOLE < least * of_all
                     amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
-                    amounts[IDLE] = amounts.get(IDLE, 0) + (ns if active * WHOLE < least * of_all else 0)
+                    amounts[IDLE] = amounts.get(IDLE, 0) + (ns if is_idle else 0)
+                    _note(entry, begin_ns if is_idle else None)
             for device in held.devices if measured else ():
                 if device.key.instance in activities and device.key.instance in measured:
-                    _count_measured(gpu, stretch, device, activities[device.key.instance], least)
+                    _count_measured(gpu, stretch, device, activities[device.key.instance], (begin_ns, least))
+            begin_ns += stretch.ns
+        _note_seen(gpu, least)
 
     def _shared(self, gpu: GpuAtLook) -> Mapping[str, Part]:
         """How active each device was while it was held, in the times that could not be counted before this read."""
@@ -130,8 +138,38 @@ def _holds(held: HeldGpu, instance: str) -> bool:
     return any(device.key.instance == instance for device, _ in held.holders)
 
 
-def _count_measured(gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], activity: Part, least: int) -> None:
-    """Divide the time in which a device was active by that of each holder's kernels, and of nobody's processes."""
+def _note(entry: Entry, idle_since_ns: int | None) -> None:
+    """Note that a holder was idle from a moment on, or that it was not, or has let go of the device since."""
+    if idle_since_ns is None or entry.gone_at_ns is not None:
+        entry.idle_since_at_ns = None
+    elif entry.idle_since_at_ns is None:
+        entry.idle_since_at_ns = entry.idle_seen_at_ns = idle_since_ns
+
+
+def _note_seen(gpu: GpuAtLook, least: int) -> None:
+    """Note who is still idle by this look's page, and forget since when of those whom none has shown for too long."""
+    rows = {**gpu.samples.of("utilization"), **gpu.samples.of("activity")}
+    unseen_ns = gpu.interval.ns if gpu.interval and not gpu.interval.is_gap else 0
+    oldest_ns = gpu.at_ns - max(gpu.keep_ns, unseen_ns)
+    for device in gpu.holders_now.devices:
+        instance = device.key.instance
+        # what its kernels do is in none of the rows
+        is_idle = instance in rows and (rows[instance] < least or instance in gpu.kernels)
+        for entry, _ in device.holders:
+            if entry.idle_seen_at_ns < oldest_ns:
+                entry.idle_since_at_ns = None
+            elif is_idle and entry.idle_since_at_ns is not None:
+                entry.idle_seen_at_ns = gpu.at_ns
+
+
+def _count_measured(
+    gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], activity: Part, limits: tuple[int, int]
+) -> None:
+    """Divide the time in which a device was active by that of each holder's kernels, and of nobody's processes.
+
+    `limits` are the stretch's begin (ns) and the activity below which a holder is idle.
+    """
+    begin_ns, least = limits
     device_ns = stretch.ns * device.part // stretch.held.whole
     *parts, nobodys = apportion(device_ns * activity[0] // activity[1], stretch.kernels[device.key.instance])
     times = zip(stretch.held.holders, stretch.held.times(stretch.ns), strict=False)
@@ -140,7 +178,9 @@ def _count_measured(gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], act
         if entry.is_dropped:
             nobodys += part
             continue
+        is_idle = part * WHOLE < least * device_ns
         entry.add(ACTIVE, part)
-        entry.add(IDLE, ns if part * WHOLE < least * device_ns else 0)
+        entry.add(IDLE, ns if is_idle else 0)
+        _note(entry, begin_ns if is_idle else None)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)

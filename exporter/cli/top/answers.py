@@ -13,7 +13,16 @@ from itertools import groupby
 
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, user_name, users
+from exporter.model.states import (
+    IN_HAND,
+    DeviceState,
+    idle_seconds,
+    is_before,
+    state_of_device,
+    stated,
+    user_name,
+    users,
+)
 
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
 MOST_PROCESSES = 10_000
@@ -195,6 +204,7 @@ def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
         memory_used_mib=used,
         measured=bool(measured),
         idle=not alone and stated(row) is DeviceState.IDLE,
+        idle_seconds=idle_seconds(row),
     )
 
 

@@ -15,7 +15,8 @@ from exporter.model.states import IN_HAND, DeviceState
 class ShownHolder:
     """A container that holds a device, or uses it without holding it (`holds`).
 
-    Its use is None where nobody measures it by container. `outside` names who is in no pod.
+    Its use is None where nobody measures it by container. `outside` names who is in no pod. For `idle_seconds` it has
+    not used the device; None where it does, or that is not known.
     """
 
     namespace: str = ""
@@ -28,6 +29,7 @@ class ShownHolder:
     memory_used_mib: float | None = None
     measured: bool = False
     idle: bool = False
+    idle_seconds: int | None = None
     holds: bool = True
 
     @property

@@ -131,6 +131,10 @@ def _is_partly_idle(device: ShownDevice) -> bool:
     return device.idle or any(each.idle for each in device.holders)
 
 
+def _idle_minutes(device: ShownDevice) -> int:
+    return max(((each.idle_seconds or 0) // 60 for each in device.holders), default=0)
+
+
 # the words by which the filter finds a state
 _WORDS: Mapping[DeviceState, str] = {
     **{state: state for state in DeviceState},
@@ -154,8 +158,8 @@ _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
     "watts": lambda of: _most(of.power_watts),
     "temperature": lambda of: _most(of.temperature_celsius),
     "name": lambda of: (not of.holders, [each.name for each in of.holders]),
-    # of those that are held and not used, the ones that hold most memory
-    "idle": lambda of: (not _is_partly_idle(of), not of.idle, *_most(of.memory_used_mib)),
+    # of those that are held and not used, the ones that have been so for longest, then those that hold most memory
+    "idle": lambda of: (not _is_partly_idle(of), not of.idle, -_idle_minutes(of), *_most(of.memory_used_mib)),
 }
 _PROCESS_KEYS: Mapping[str, Callable[[ShownProcess], Key]] = {
     "utilization": lambda of: _most(of.utilization_percent),

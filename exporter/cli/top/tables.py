@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from exporter.cli.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess
-from exporter.model.states import DeviceState
+from exporter.model.states import DeviceState, rounded
 
 _KIB = 1024
 _HOT_CELSIUS = 80
@@ -99,7 +99,8 @@ class _Cells:
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
         if entry.device.is_before or entry.is_idle:
-            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle")
+            since = rounded(entry.holder.idle_seconds).replace(" ", "") if entry.holder else ""
+            return TextCell("before", "dim") if entry.device.is_before else TextCell(f"idle {since}".rstrip(), "idle")
         percent = _utilization(entry)
         return EMPTY if percent is None else TextCell("", _of_load(percent), percent / 100)
 

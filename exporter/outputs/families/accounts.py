@@ -32,7 +32,7 @@ def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
             (_labels if len(device.uuid) <= _LONGEST else _labels.__wrapped__)(owner, device, labels, names, node),
             _began(ns),
         )
-        for owner, device, labels, *_, ns in accounts.rows
+        for owner, device, labels, *_, ns, _ in accounts.rows
     ]
 
 
@@ -86,6 +86,12 @@ def _ratio(look: Look) -> Sequence[Written]:
     ]
 
 
+def _idle_since(look: Look) -> Sequence[Written]:
+    return [
+        (labels, _began(row.idle_since_ns), b"") for row, (labels, _) in _rows(look) if row.idle_since_ns is not None
+    ]
+
+
 def _gaps(look: Look) -> Sequence[Written]:
     accounts = look.snapshot.accounts
     if accounts is None:
@@ -113,6 +119,13 @@ FAMILIES = (
         write=_ratio,
     ),
     *(_counter(family) for amount in AMOUNTS for family in amount.families),
+    gauge(
+        "pod_gpu_idle_since_timestamp_seconds",
+        "Since when a container has held a device idle (pod_gpu_idle_seconds_total) without a break, in seconds since"
+        " 1970. Absent while it uses the device, and while that is not known.",
+        OF_CONTAINER,
+        write=_idle_since,
+    ),
     counter(
         "pod_gpu_accounting_gap_seconds_total",
         "Seconds that accounting did not see, by what was missing: the kubelet, a page of samples, or the exporter.",

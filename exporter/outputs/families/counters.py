@@ -84,3 +84,20 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
         fill=lambda look: [((of,), float(limit)) for of, limit, _ in look.telemetry.bounds],
     ),
 )
+# absent where nothing is pushed
+OTLP: Sequence[OwnFamily[AnyLook]] = (
+    counter(
+        "pod_gpu_exporter_otlp_pushes_total",
+        "Pushes by OTLP, by what became of them: the receiver accepted them, all or in part, refused them, or wanted"
+        " them later; they failed without an answer; or they were skipped since the receiver was to be left alone.",
+        ("result",),
+        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushes.items()],
+    ),
+    counter(
+        "pod_gpu_exporter_otlp_points_total",
+        "Points of pushes by OTLP that the receiver accepted, and those that it did not get or take (lost). The next"
+        " push has the sums of the latter.",
+        ("result",),
+        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushed_points.items()],
+    ),
+)

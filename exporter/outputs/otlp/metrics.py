@@ -7,6 +7,7 @@ k8s.*. What the accounts count has no name there: it is called pod_gpu.* here. P
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.accounts.amounts import AMOUNTS
@@ -18,8 +19,8 @@ from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
 from exporter.model.pages import Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import Snapshot
-from exporter.ownership.node_devices import known_devices
+from exporter.model.snapshot import Snapshot, known_devices
+from exporter.ownership.current import same
 
 Attributes = tuple[tuple[str, str], ...]
 Number = int | float
@@ -105,7 +106,8 @@ class Metrics:
     """Makes metrics of looks, one after the other."""
 
     def __init__(self) -> None:
-        self._subjects: Mapping[Attributes, PointSubject] = {}
+        self._subjects = _Subjects({}, {}, names_owners=True)
+        self._made_from: tuple[object, ...] = ()
         self._totals: dict[Attributes, dict[PointSubject, tuple[float, int]]] = {}
         self._moment = 0.0
 
@@ -114,15 +116,34 @@ class Metrics:
 
         `moment` is in seconds of a clock that never steps back, `now_ns` in nanoseconds since 1970.
         """
-        subjects = _Subjects(snapshot, self._subjects)
+        subjects = self._subjects_of(snapshot)
         yield
         of_page = yield from _of_page(snapshot, subjects)
         of_accounts = yield from _of_accounts(snapshot, subjects)
-        self._subjects = subjects.used
         rates = [each for each in of_page if each.instrument.name == _IO]
         self._totals = {each.also: self._add_up(each, moment - self._moment, now_ns) for each in rates}
         self._moment = moment
         return [*of_page, *of_accounts]
+
+    def _subjects_of(self, snapshot: Snapshot) -> "_Subjects":
+        """Those of the last look, unless devices, holders or workloads are others."""
+        page, context = snapshot.joined, snapshot.context
+        made_from = (
+            page and page.subjects,
+            snapshot.owners,
+            snapshot.inventory,
+            snapshot.attribute,
+            context.names_owners,
+        )
+        if not same(made_from, self._made_from) or snapshot.workloads != self._subjects.workloads:
+            self._made_from = made_from
+            self._subjects = _Subjects(
+                {device.key: device for device in known_devices(snapshot)},
+                snapshot.workloads,
+                names_owners=context.names_owners,
+                before=self._subjects.used,
+            )
+        return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
         """Make totals of rates, from when each was seen first. A rate holds for the time since the last look."""
@@ -136,12 +157,10 @@ class Metrics:
 
 def _of_page(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoints]]:
     by_field: dict[str, dict[PointSubject, Number]] = {name: {} for name in _IN_ORDER}
-    of_row: dict[tuple[int, int], PointSubject | None] = {}
     for count, (family, subject, row, text) in enumerate(snapshot.joined.cells(_ASKED) if snapshot.joined else (), 1):
         if not count % ITEMS_A_SLICE:
             yield
-        by = (id(subject), id(row))
-        of = of_row[by] if by in of_row else of_row.setdefault(by, subjects.of_row(subject, row))
+        of = subjects.of_row(subject, row)
         dcgm = _FAMILIES[family]
         values = by_field[dcgm.name]
         # of a device that two upstreams or two generations describe, the first word counts
@@ -216,28 +235,53 @@ def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
 
 
 class _Subjects:
-    """What the points of a look are of. Those that were `before` are the same objects; `used` are this look's."""
+    """What points are of, for one state of devices, holders and workloads.
 
-    def __init__(self, snapshot: Snapshot, before: Mapping[Attributes, PointSubject]) -> None:
+    Those that were `before` are the same objects; `used` are those of this state.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[DeviceKey, Subject],
+        workloads: Mapping[tuple[str, str], tuple[str, str]],
+        *,
+        names_owners: bool,
+        before: Mapping[Attributes, PointSubject] = MappingProxyType({}),
+    ) -> None:
         self.used: dict[Attributes, PointSubject] = {}
+        self.workloads = workloads
         self._before = before
-        self._snapshot = snapshot
-        self._devices = {device.key: device for device in known_devices(snapshot)}
+        self._names_owners = names_owners
+        self._devices = devices
         self._of_device: dict[DeviceKey, Attributes] = {}
+        # by the subject's and the row's own ids; both are held, so that these stay theirs
+        self._of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = {}
+        self._of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = {}
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         """Of a row of the page; None where it is of no GPU."""
+        by = (id(subject), id(row))
+        of = self._of_rows.get(by)
+        if of is None:
+            of = self._of_rows[by] = (self._of_row(subject, row), subject, row)
+        return of[0]
+
+    def of_account(self, owner: Owner | None, device: DeviceKey, labels: AddedLabels) -> PointSubject:
+        """Of an account, whose device may be gone."""
+        by = (owner, device, labels)
+        of = self._of_accounts.get(by)
+        if of is None:
+            of = self._of_accounts[by] = self._one(self._device(device) + self._container(owner, labels))
+        return of
+
+    def _of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         if subject.key not in self._devices:
             return None
-        if not self._snapshot.context.names_owners:
+        if not self._names_owners:
             return self._one(self._device(subject.key))
         owner = row.owner or subject.exported
         labels = (*((("pod_uid", row.uid),) if row.uid else ()), *row.pod_labels)
         return self._one(self._device(subject.key) + self._container(owner, labels))
-
-    def of_account(self, owner: Owner | None, device: DeviceKey, labels: AddedLabels) -> PointSubject:
-        """Of an account, whose device may be gone."""
-        return self._one(self._device(device) + self._container(owner, labels))
 
     def _one(self, attributes: Attributes) -> PointSubject:
         of = self.used.get(attributes)
@@ -259,7 +303,7 @@ class _Subjects:
             ("k8s.pod.name", owner.pod),
             ("k8s.container.name", owner.container),
         )
-        name, kind = self._snapshot.workloads.get((owner.namespace, owner.pod), ("", ""))
+        name, kind = self.workloads.get((owner.namespace, owner.pod), ("", ""))
         workload = ((_WORKLOAD_AS[kind], name),) if kind in _WORKLOAD_AS else ()
         return (*names, *workload, *_pod_attributes(labels))
 

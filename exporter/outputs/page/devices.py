@@ -13,7 +13,16 @@ from typing import Any, Final
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import IN_HAND, DeviceState, is_before, state_of_device, stated, used_by
+from exporter.model.states import (
+    IN_HAND,
+    DeviceState,
+    idle_seconds,
+    is_before,
+    rounded,
+    state_of_device,
+    stated,
+    used_by,
+)
 from exporter.outputs.page.document import text
 
 Object = Mapping[str, Any]
@@ -167,7 +176,8 @@ def _owner(row: Object) -> tuple[str, str, str]:
         return f'<details class="why"><summary>not known</summary>{text(row.get("state_reason"))}</details>', "", ""
     if not row["pod"]:
         return _WITHOUT_POD[state], "", ""
-    idle = ' <span class="badge idle">held but idle</span>' if state is DeviceState.IDLE else ""
+    idle = ", ".join(filter(None, ("held but idle", rounded(idle_seconds(row)))))
+    idle = f' <span class="badge idle">{idle}</span>' if state is DeviceState.IDLE else ""
     pod = f'<span class="pod">{text(row["pod"])}</span> <small>{text(row["container"])}</small>{idle}'
     workload = (
         f"{text(row['workload_name'])} <small>{text(row['workload_kind'])}</small>" if "workload_name" in row else ""

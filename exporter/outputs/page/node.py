@@ -38,4 +38,6 @@ def _make(look: Look) -> Work[Answer]:
     return render(look.snapshot, look.outputs)
 
 
-OUTPUT = Output(path="/", says="", make=_make, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.VERDICTS}))
+OUTPUT = Output(
+    path="/", says="", make=_make, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})
+)

@@ -42,7 +42,6 @@ const page = {
   rows: null, // the objects that came last
   nodes: null,
   history: new Map(), // key of a row → its points
-  idleSince: new Map(),
   limit: SHOWN_AT_ONCE,
   paused: false,
   troubles: { objects: "", health: "" },
@@ -86,6 +85,14 @@ function utilisation(row) {
 function stateOf(row) {
   if (STATES.includes(row.state)) return row.state;
   return row.entity === "mig-parent" ? "cut" : row.pod || row.gpu_shared ? "held" : "free";
+}
+
+// For how long the container holds the device idle; nothing below a minute, and where it is not known.
+function idleFor(row) {
+  const minutes = row.idle_since ? Math.floor((Date.parse(row.timestamp) - Date.parse(row.idle_since)) / 60000) : 0;
+  if (minutes >= 2 * 24 * 60) return `, ${Math.floor(minutes / (24 * 60))} d`;
+  if (minutes >= 60) return `, ${Math.floor(minutes / 60)} h`;
+  return minutes > 0 ? `, ${minutes} min` : "";
 }
 
 const stateOfDevice = (rows) => STATES.find((state) => rows.some((row) => stateOf(row) === state));
@@ -147,15 +154,8 @@ function remember(rows, now) {
     if (!points) page.history.set(key, (points = []));
     points.push([now, utilisation(row), row.framebuffer_used, row.power_usage, row.temperature]);
     while (points.length > MOST_POINTS || points[0][0] < now - KEPT_MS) points.shift();
-    if (stateOf(row) !== "idle") page.idleSince.delete(key);
-    else if (!page.idleSince.has(key)) page.idleSince.set(key, now);
   }
-  for (const key of page.history.keys()) {
-    if (!seen.has(key)) {
-      page.history.delete(key);
-      page.idleSince.delete(key);
-    }
-  }
+  for (const key of page.history.keys()) if (!seen.has(key)) page.history.delete(key);
 }
 
 // A line of the last minutes, 100 wide and 20 high; what was not known is a gap.
@@ -343,9 +343,8 @@ function refreshDevice(record, rows, scales, now) {
     tr.className = [state, number > 0 && "more", isBefore(row) && "before"].filter(Boolean).join(" ");
     const key = rowKey(row);
     if (badge) {
-      const minutes = Math.floor((now - (page.idleSince.get(key) ?? now)) / 60000);
       badge.hidden = state !== "idle";
-      setText(badge, minutes ? `held but idle, ${minutes} min` : "held but idle");
+      setText(badge, `held but idle${idleFor(row)}`);
     }
     const points = page.history.get(key);
     (metricsOf(row, scales) || []).forEach((metric, index) => {

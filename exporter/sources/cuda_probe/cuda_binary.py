@@ -78,9 +78,8 @@ class Cubin:
 def read_cubin(reader: ProbeReader, most_kernels: int) -> Cubin:
     """The kernels of a cubin, in the file's order.
 
-    Raises:
-        Malformed: it is none, its tables are not where it says, or too large, or it has more than `most_kernels`.
-        OSError: see `ProbeReader`.
+    Raises Malformed: it is none, its tables are not where it says, or too large, or it has more than `most_kernels`.
+    OSError: see `ProbeReader`.
     """
     elf = read_elf(reader)
     if elf.machine != EM_CUDA:
@@ -218,9 +217,7 @@ def read_cuda_binary(
 ) -> CudaBinary:
     """The GPU code of a program, a library or an object; also of a fatbin or a cubin by itself.
 
-    Raises:
-        Malformed: it is none of these, or has no GPU code, or none that can be read.
-        OSError: see `ProbeReader`.
+    Raises Malformed: it is none of these, or has no GPU code, or none that can be read. OSError: see `ProbeReader`.
     """
     reading = _BinaryReading(limits, unpacking, clock)
     if reader.size >= len(MAGIC_BYTES) and reader.read(0, len(MAGIC_BYTES)) == MAGIC_BYTES:

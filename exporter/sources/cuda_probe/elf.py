@@ -92,11 +92,8 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
     """The places in the file of those of the wanted functions that it has, in ascending order.
 
     `file` is a descriptor; where it stands does not matter. `machine` is this machine's unless given. A function has
-    several places where the file has several versions of it.
-
-    Raises:
-        BadElf: it has none of them, or cannot be read as an ELF file of this machine, or not in time.
-        OSError: reading fails.
+    several places where the file has several versions of it. Raises BadElf: it has none of them, or cannot be read as
+    an ELF file of this machine, or not in time. OSError: reading fails.
     """
     elf = _Elf(file, machine)
     places: dict[str, set[int]] = {}
@@ -119,11 +116,8 @@ def variable_address(
     """How far a variable is from where the file is mapped; None where the file has no variable of these names.
 
     `mapped` is the offset of an executable mapping: the variable's address in the process is the mapping's start plus
-    what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched.
-
-    Raises:
-        BadElf: it cannot be read as an ELF file of this machine, or has no such executable segment.
-        OSError: reading fails.
+    what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched. Raises BadElf: it
+    cannot be read as an ELF file of this machine, or has no such executable segment. OSError: reading fails.
     """
     elf = _Elf(file, machine, most_table_bytes)
     symbol = next(elf.symbols(frozenset(names), _VARIABLES), None)

@@ -60,10 +60,8 @@ class _Unreadable(Exception):
 def visible_devices(proc: Path, pid: int) -> str | None:
     """CUDA_VISIBLE_DEVICES of a process, its first 4,096 characters; None where it is not set, or the process is gone.
 
-    `proc` is /proc. Bytes that are no UTF-8 are replaced.
-
-    Raises:
-        Hidden: it may not be read. Of another user's process it takes CAP_DAC_READ_SEARCH, beside CAP_SYS_PTRACE.
+    `proc` is /proc. Bytes that are no UTF-8 are replaced. Raises Hidden: it may not be read. Of another user's process
+    it takes CAP_DAC_READ_SEARCH, beside CAP_SYS_PTRACE.
     """
     try:
         with process_folder(proc, pid) as process:

@@ -65,9 +65,7 @@ class Image:
 def read_images(reader: ProbeReader) -> Iterator[Image]:
     """The images of all containers in a section, one after the other, as they are found.
 
-    Raises:
-        Malformed: what follows is no container, or sizes in it contradict each other.
-        OSError: see `ProbeReader`.
+    Raises Malformed: what follows is no container, or sizes in it contradict each other. OSError: see `ProbeReader`.
     """
     place, containers = _after_padding(reader, 0), 0
     while place < reader.size:
@@ -130,9 +128,8 @@ MOST_IMAGE_BYTES = 256 << 20
 def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
     """The `size` bytes that were packed.
 
-    Raises:
-        Unavailable: the library for this is not on this machine.
-        Malformed: it is not packed so, or another size comes out, or it is more than MOST_IMAGE_BYTES.
+    Raises Unavailable: the library for this is not on this machine. Malformed: it is not packed so, or another size
+    comes out, or it is more than MOST_IMAGE_BYTES.
     """
     if size > MOST_IMAGE_BYTES:
         raise BadBinary("oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")

@@ -58,9 +58,8 @@ def program_file(machine: ProbedMachine) -> Path:
 def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
     """Go on where the probe is known to work.
 
-    Raises:
-        Unsupported: the machine is another one than those that it is made for. `any_kernel` overrides what may work.
-        Unavailable: the program for the kernel was not built.
+    Raises Unsupported: the machine is another one than those that it is made for. `any_kernel` overrides what may work.
+    Unavailable: the program for the kernel was not built.
     """
     oldest = OLDEST_KERNELS.get(machine.architecture)
     if oldest is None:
@@ -147,9 +146,7 @@ library.{_FUNCTION}()
 def check_survival(loaded: Object, machine: ProbedMachine, child: str = CHILD) -> None:
     """Go on where programs survive.
 
-    Raises:
-        Unsupported: the child died of being probed.
-        BpfError: the kernel does not let it be probed.
+    Raises Unsupported: the child died of being probed. BpfError: the kernel does not let it be probed.
     """
     if machine.architecture != "x86_64" or kernel_version(machine.release) < RISKY_SINCE:
         return

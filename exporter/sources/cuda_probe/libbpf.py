@@ -48,8 +48,7 @@ class Map:
     def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Entries in parts: how many, their keys, their values, one after another. Changes meanwhile may be missing.
 
-        Raises:
-            BpfError: the map cannot be read.
+        Raises BpfError: the map cannot be read.
         """
         read_batch = self._library.bpf_map_lookup_batch
         batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
@@ -212,11 +211,8 @@ class Object:
         """`uprobes` are the programs for places in files. With `at_once` one call attaches each to many places.
 
         That takes Linux 6.6. Without it, detaching takes the kernel a tenth of a second for each place. `most` replaces
-        limits of the object's maps, by name: entries, or bytes of a ring.
-
-        Raises:
-            OSError: there is no libbpf.so.1.
-            BpfError: the object cannot be opened, or the kernel refuses it.
+        limits of the object's maps, by name: entries, or bytes of a ring. Raises OSError: there is no libbpf.so.1.
+        BpfError: the object cannot be opened, or the kernel refuses it.
         """
         self.messages: list[str] = []
         self.at_once = at_once
@@ -267,8 +263,7 @@ class Object:
     ) -> list[Link]:
         """Run a program when a process comes to one of `places` (offset, cookie) of a file, or returns from there.
 
-        Raises:
-            BpfError: the kernel refuses it; then the program is at none of them.
+        Raises BpfError: the kernel refuses it; then the program is at none of them.
         """
         if self.at_once:
             return [self._attach_at_once(program, path, places, at_return=at_return)]
@@ -305,11 +300,7 @@ class Object:
         return self._link(attach(pointer, -1, os.fsencode(path), offset, ctypes.byref(options)), program)
 
     def attach(self, program: str) -> Link:
-        """Attach a program to what its section in the object names.
-
-        Raises:
-            BpfError: the kernel refuses it.
-        """
+        """Attach a program to what its section in the object names. Raises BpfError: the kernel refuses it."""
         return self._link(self._library.bpf_program__attach(self._by_name("program", program)), program)
 
     def close(self) -> None:

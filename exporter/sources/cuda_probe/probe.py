@@ -58,11 +58,7 @@ class Uprobes:
         self._attached: set[Attached] | None = set()
 
     def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
-        """See `Attach`.
-
-        Raises:
-            AttachFailed: the kernel refuses it, or takes too long. Then none is probed.
-        """
+        """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then none is probed."""
         # one place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
         attached = Attached(self._forget)
@@ -158,8 +154,7 @@ class Probe:
     ) -> Self:
         """Load the program into the kernel. `most` gives other limits of its maps than it has, by name.
 
-        Raises:
-            SourceError: it cannot run here.
+        Raises SourceError: it cannot run here.
         """
         machine = gate.this_machine()
         gate.check(machine, any_kernel=any_kernel)
@@ -188,8 +183,7 @@ class Probe:
     def scan(self) -> None:
         """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
 
-        Raises:
-            SourceError: the processes of the host cannot be seen.
+        Raises SourceError: the processes of the host cannot be seen.
         """
         self._processes.read((), time.monotonic())
         try:
@@ -209,8 +203,7 @@ class Probe:
     def read(self) -> ProbeAnswer:
         """What was counted until now. Processes that have ended are told once more, and then forgotten.
 
-        Raises:
-            SourceError: the kernel does not give it.
+        Raises SourceError: the kernel does not give it.
         """
         try:
             # who has ended is asked first: what one does meanwhile is told the next time

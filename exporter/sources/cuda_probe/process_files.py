@@ -70,8 +70,7 @@ def closing(descriptor: int) -> Iterator[int]:
 def process_folder(proc: Path, pid: int) -> AbstractContextManager[int]:
     """A descriptor of /proc/<pid>. What is opened below it is that process', or not there once it has ended.
 
-    Raises:
-        OSError: there is no such process.
+    Raises OSError: there is no such process.
     """
     return closing(os.open(proc / str(pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
@@ -80,9 +79,7 @@ def process_folder(proc: Path, pid: int) -> AbstractContextManager[int]:
 def looked_at(process: int, path: str | None) -> Iterator[tuple[int, os.stat_result]]:
     """A file of the process as an O_PATH descriptor, and its status; None as `path` is the executable itself.
 
-    Raises:
-        NotRegular: it is a directory, a device, a FIFO.
-        OSError: it cannot be found, or the process has ended.
+    Raises NotRegular: it is a directory, a device, a FIFO. OSError: it cannot be found, or the process has ended.
     """
     opened = os.open("exe", os.O_PATH | os.O_CLOEXEC, dir_fd=process) if path is None else _in_root(process, path)
     with closing(opened) as file:
@@ -93,11 +90,7 @@ def looked_at(process: int, path: str | None) -> Iterator[tuple[int, os.stat_res
 
 
 def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManager[int]:
-    """The file of an O_PATH descriptor, opened for reading.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """The file of an O_PATH descriptor, opened for reading. Raises OSError: it cannot be opened."""
     return closing(os.open(f"/proc/self/fd/{looked_at}", os.O_RDONLY | os.O_CLOEXEC | flags))
 
 
@@ -105,8 +98,7 @@ def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManag
 def folder_in(process: int, path: str) -> Iterator[int]:
     """A folder of the process' own mount namespace, opened for reading.
 
-    Raises:
-        OSError: there is none, or the process has ended.
+    Raises OSError: there is none, or the process has ended.
     """
     # anything else at this path is not opened: ENOTDIR
     with closing(_in_root(process, path)) as looked_at, readable(looked_at, os.O_DIRECTORY) as folder:
@@ -125,8 +117,7 @@ def key_of(file: int, status: os.stat_result) -> FileKey:
 def read_below(process: int, name: str, most_bytes: int) -> bytes:
     """The first bytes of a file of /proc/<pid>, which may take many reads.
 
-    Raises:
-        OSError: the process has ended, or may not be looked at.
+    Raises OSError: the process has ended, or may not be looked at.
     """
     with closing(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as file:
         parts, left = [], most_bytes
@@ -139,8 +130,7 @@ def read_below(process: int, name: str, most_bytes: int) -> bytes:
 def stat_fields(process: int) -> tuple[int, int]:
     """When the process was started, in ticks of the boot-time clock, and how many threads it has, an ended one counted.
 
-    Raises:
-        OSError: it has ended.
+    Raises OSError: it has ended.
     """
     fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
     try:

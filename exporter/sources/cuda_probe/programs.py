@@ -132,8 +132,7 @@ class Programs:
     def scan(self) -> Scanned:
         """Look for processes, probe what is new, and no longer what nobody uses.
 
-        Raises:
-            OSError: /proc cannot be listed.
+        Raises OSError: /proc cannot be listed.
         """
         processes = self._scan.scan()
         self._number += 1

@@ -30,9 +30,7 @@ class ProbeReader(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """Exactly so many bytes.
 
-        Raises:
-            Malformed: there are not so many at this place.
-            OSError: the file cannot be read.
+        Raises Malformed: there are not so many at this place. OSError: the file cannot be read.
         """
 
 
@@ -137,9 +135,8 @@ class Elf:
 def read_elf(reader: ProbeReader) -> Elf:
     """The header of an ELF file and those of its sections.
 
-    Raises:
-        Malformed: it is no ELF file of 64 bits, or its tables are not where it says, or too large.
-        OSError: see `ProbeReader`.
+    Raises Malformed: it is no ELF file of 64 bits, or its tables are not where it says, or too large. OSError: see
+    `ProbeReader`.
     """
     if reader.size < len(ELF_MAGIC) or reader.read(0, len(ELF_MAGIC)) != ELF_MAGIC:
         raise BadBinary("garbage", "it is not an ELF file")
@@ -166,9 +163,7 @@ def read_elf(reader: ProbeReader) -> Elf:
 def read_table(reader: ProbeReader, section: ElfSection, most_bytes: int = MOST_TABLE_BYTES) -> bytes:
     """What stands in a section.
 
-    Raises:
-        Malformed: it is larger than `most_bytes`, or not all there.
-        OSError: see `ProbeReader`.
+    Raises Malformed: it is larger than `most_bytes`, or not all there. OSError: see `ProbeReader`.
     """
     if section.size > most_bytes:
         raise BadBinary("oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read")

@@ -125,11 +125,7 @@ class Scan:
         }
 
     def scan(self) -> Mapping[int, UsingProcess]:
-        """The processes that use CUDA, by pid.
-
-        Raises:
-            OSError: /proc cannot be listed.
-        """
+        """The processes that use CUDA, by pid. Raises OSError: /proc cannot be listed."""
         self._number += 1
         self._until = self._clock() + SCAN_SECONDS
         self.unreadable = 0

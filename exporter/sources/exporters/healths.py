@@ -38,8 +38,7 @@ OPERATED_EXPORTERS = Peer(
 def read_health(body: bytes, node: str) -> Mapping[str, Trouble]:
     """Why sources of a node's exporter fail, by their names, in its order.
 
-    Raises:
-        Malformed: the body is not what the exporter of that node answers.
+    Raises Malformed: the body is not what the exporter of that node answers.
     """
     try:
         answer = json.loads(body)

@@ -30,7 +30,6 @@ AT_ONCE = 16
 MOMENT_SECONDS = 0.02
 # When no exporter has answered for so long, a round does not wait for the others.
 QUIET_SECONDS = 0.25
-_MOST_NEWEST_CHARS = 100
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
@@ -150,7 +149,7 @@ class Exporters(AskedSource):
             self._exporters.failed(entry, Trouble("garbage", message, remedy))
         else:
             self._exporters.answered(entry, answer, self._clock(), self._wall_clock())
-            newest = headers.get(EVENTS_HEADER, "")[:_MOST_NEWEST_CHARS]
+            newest = headers.get(EVENTS_HEADER, "")[:99]
             if newest != entry.newest_event or not entry.has_events:
                 await self._hear(entry, newest)
 

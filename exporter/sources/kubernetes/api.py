@@ -118,11 +118,8 @@ class KubernetesApi:
         """What `read` returns for each object of a list, and the list's resourceVersion. The objects are dropped.
 
         With `metadata_only` the API sends nothing else of each object. A list of more than `most` is refused. The list
-        comes in pages. Where the API forgets the version of the first page before it gives the last one (410), the
-        list is asked for anew.
-
-        Raises:
-            Forgotten, SourceError: see `lines`.
+        comes in pages. Where the API forgets the version of the first page before it gives the last one (410), the list
+        is asked for anew. Raises Forgotten, SourceError: see `lines`.
         """
         for _ in range(MOST_RESTARTS):
             items: list[Any] = []
@@ -146,8 +143,7 @@ class KubernetesApi:
     async def get(self, path: str) -> Object:
         """One object, or the list of what an API group serves.
 
-        Raises:
-            SourceError: see `lines`. An object that is not there is Unsupported.
+        Raises SourceError: see `lines`. An object that is not there is Unsupported.
         """
         async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS, JSON)) as chunks:
             return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
@@ -305,11 +301,7 @@ class KubernetesApi:
 
 
 def read_object(body: bytes, path: str) -> Object:
-    """A JSON object.
-
-    Raises:
-        Malformed: it is none.
-    """
+    """A JSON object. Raises Malformed: it is none."""
     try:
         item = json.loads(body)
     except (ValueError, RecursionError) as error:

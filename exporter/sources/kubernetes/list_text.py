@@ -22,8 +22,7 @@ _decode = json.JSONDecoder().raw_decode
 async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any], None]) -> dict[str, Any]:
     """The `metadata` of a list; `take` is given each of its `items` as it comes.
 
-    Raises:
-        Malformed: one value is larger than MAX_ITEM_BYTES. ValueError, RecursionError: it is no JSON, or no list.
+    Raises Malformed: one value is larger than MAX_ITEM_BYTES. ValueError, RecursionError: it is no JSON, or no list.
     """
     text = _JsonText(chunks, path)
     fields: dict[str, Any] = {}

@@ -59,8 +59,7 @@ class ScaledObjects(AskedSource):
     async def target(self, namespace: str, name: str) -> ScaledObjectTarget:
         """What a ScaledObject scales. Everyone who asks for one at a time shares the question.
 
-        Raises:
-            SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
+        Raises SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
         """
         key = (namespace, name)
         remembered = self._targets.get(key)

@@ -53,8 +53,7 @@ class Busy(NamedTuple):
 def listed(library: Library, handle: object) -> list[ListedProcess] | None:
     """The processes of a GPU or MIG instance, of all lists that this library has; None where compute's is not had.
 
-    Raises:
-        Failed: it is more than one call's trouble, or the caller may not ask.
+    Raises Failed: it is more than one call's trouble, or the caller may not ask.
     """
     entries: list[ListedProcess] | None = None
     for kind, call in _CALLS:
@@ -91,9 +90,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
     """How busy processes kept a GPU since `last` (a process without a sample: not at all).
 
     The driver takes a sample each second or more often. While it has no new one of a GPU that works, the last stands.
-
-    Raises:
-        Failed: it is more than one call's trouble.
+    Raises Failed: it is more than one call's trouble.
     """
     rates = optional(library, "nvmlDeviceGetUtilizationRates", handle)
     now_of_any = (rates.gpu / 100,) if rates and rates.gpu <= _MOST_PERCENT else ()
@@ -173,11 +170,7 @@ class NvmlGpu:
 
 
 def read_gpu(library: Library, index: int) -> NvmlGpu:
-    """All of one GPU. Only its UUID has to be had.
-
-    Raises:
-        Failed: it cannot be asked.
-    """
+    """All of one GPU. Only its UUID has to be had. Raises Failed: it cannot be asked."""
     handle = library.call("nvmlDeviceGetHandleByIndex", index)
     uuid = _uuid(library, handle)
     minor = optional(library, "nvmlDeviceGetMinorNumber", handle)
@@ -200,11 +193,7 @@ def read_gpu(library: Library, index: int) -> NvmlGpu:
 
 
 def optional(library: Library, call: str, *arguments: object) -> Any:  # noqa: ANN401 - see Library.call
-    """The answer, or None where this call alone fails.
-
-    Raises:
-        Failed: the GPU or the library is gone.
-    """
+    """The answer, or None where this call alone fails. Raises Failed: the GPU or the library is gone."""
     try:
         return library.call(call, *arguments)
     except Failed as failed:

@@ -7,9 +7,11 @@ is unloaded, so that the next one gets the file that is there by then, as after 
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from exporter.errors import SourceError, Unavailable
+from exporter.model.health import HealthReason
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -62,6 +64,13 @@ _REMEDIES = {
     RESET_REQUIRED: REMEDY_OF_GPU,
 }
 
+# how a GPU is that cannot be asked
+LOST: Mapping[int, HealthReason] = {
+    GPU_IS_LOST: HealthReason("nvml-lost", "gone", "NVML says that it has fallen off the bus", REMEDY_OF_GPU),
+    GPU_NOT_FOUND: HealthReason("nvml-lost", "gone", "NVML does not find it any more", REMEDY_OF_GPU),
+    RESET_REQUIRED: HealthReason("reset-required", "failing", "NVML says that it needs a reset", REMEDY_OF_GPU),
+}
+UNASKED = HealthReason("nvml", "unknown", "NVML cannot ask it", REMEDY_OF_GPU)
 Scope = Literal["library", "gpu", "call"]
 
 
@@ -139,9 +148,7 @@ class Library:
     def open(self) -> None:
         """Load the library, if nobody has yet, and initialise it.
 
-        Raises:
-            NotThere: there is no such library.
-            Failed: it cannot be initialised.
+        Raises NotThere: there is no such library. Failed: it cannot be initialised.
         """
         self.calling = "dlopen"
         self._load()
@@ -165,11 +172,7 @@ class Library:
             self._unload()
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - each call has an answer of its own
-        """What a function of the bindings returns.
-
-        Raises:
-            Failed: anything but success.
-        """
+        """What a function of the bindings returns. Raises Failed: anything but success."""
         bindings = self._bindings
         assert bindings is not None, "not open"  # noqa: S101 - a fault of this program
         self.calling = name
@@ -212,11 +215,7 @@ class Library:
 
 
 def _dlopen(path: str) -> int:
-    """The handle of a library.
-
-    Raises:
-        NotThere: it cannot be loaded.
-    """
+    """The handle of a library. Raises NotThere: it cannot be loaded."""
     import ctypes  # noqa: PLC0415 - see Library
 
     program = ctypes.CDLL(None)

@@ -66,19 +66,14 @@ class PageMaker:
     def prepare(self, gpu: NvmlGpu) -> bool:
         """Take the first sample of values that need two. Returns whether it took any: the second one needs a pause.
 
-        Raises:
-            Failed: the GPU or the library is gone.
+        Raises Failed: the GPU or the library is gone.
         """
         return self._profiling.prepare(gpu)
 
     def rows(
         self, gpu: NvmlGpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
     ) -> Iterator[NvmlRow]:
-        """The rows of a GPU, at `now`.
-
-        Raises:
-            Failed: the GPU or the library is gone.
-        """
+        """The rows of a GPU, at `now`. Raises Failed: the GPU or the library is gone."""
         uuid = gpu.in_inventory.uuid
         labels = self._labels(gpu)
         profiled = self._profiling.of_gpu(gpu)

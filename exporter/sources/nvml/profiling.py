@@ -45,8 +45,7 @@ class Profiling:
     def prepare(self, gpu: NvmlGpu) -> bool:
         """Take the first samples of what is new. Returns whether there is any, which has no values yet.
 
-        Raises:
-            Failed: the GPU or the library is gone.
+        Raises Failed: the GPU or the library is gone.
         """
         devices = _devices(gpu)
         self._free([device for device in self._last if device.uuid == gpu.in_inventory.uuid and device not in devices])
@@ -63,8 +62,7 @@ class Profiling:
     def of_gpu(self, gpu: NvmlGpu) -> dict[str, dict[str, str]]:
         """The values by family, by the GPU instance; "" is what is of the whole GPU.
 
-        Raises:
-            Failed: the GPU or the library is gone.
+        Raises Failed: the GPU or the library is gone.
         """
         ratios = {}
         for device in _devices(gpu):

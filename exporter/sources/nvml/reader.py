@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
+from exporter.model.health import HealthReason
 from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
 from exporter.sources.nvml.library import (
     IN_A_POD,
+    LOST,
     MOST_GPUS,
     MOST_PROCESSES,
     NO_PERMISSION,
     REMEDY_OF_GPU,
+    UNASKED,
     Failed,
     Library,
 )
@@ -61,8 +64,7 @@ class NvmlEvents:
     def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
         """Have the driver report events of these GPUs alone. Returns whether one is new: events before this are lost.
 
-        Raises:
-            Failed: the library is gone.
+        Raises Failed: the library is gone.
         """
         now = {gpu.in_inventory.uuid: gpu for gpu in gpus}
         for uuid in self._answered_of.keys() - now.keys():
@@ -82,11 +84,7 @@ class NvmlEvents:
         return any(self._answered_of[gpu.in_inventory.uuid] & MIG_CHANGE for gpu in new)
 
     def have_changed(self) -> bool:
-        """Take what has come. Returns whether MIG instances may have changed.
-
-        Raises:
-            Failed: the library is gone.
-        """
+        """Take what has come. Returns whether MIG instances may have changed. Raises Failed: the library is gone."""
         is_changed = False
         for _ in range(MOST_EVENTS):
             if self._set is None:
@@ -147,6 +145,7 @@ class _Lost:
 
     in_inventory: InventoryGpu | None
     says: str
+    reason: HealthReason
     until: float
 
 
@@ -171,9 +170,8 @@ class NvmlReader:
     def read(self, now: float) -> DriverReading:
         """One reading at `now`; `trouble` then says what is odd about it.
 
-        Raises:
-            NotThere: there is no library.
-            Failed: NVML as a whole cannot be asked. Everything is let go of, and the next read loads it anew.
+        Raises NotThere: there is no library. Failed: NVML as a whole cannot be asked. Everything is let go of, and the
+        next read loads it anew.
         """
         try:
             if not self.library.is_open:
@@ -196,6 +194,7 @@ class NvmlReader:
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
             busy=self._least_busy,
+            lost={each.in_inventory.uuid: each.reason for each in self._lost.values() if each.in_inventory},
             read_at=now,
         )
 
@@ -258,7 +257,7 @@ class NvmlReader:
         self._gpus.pop(index, None)
         if self._pages is not None and in_inventory is not None:
             self._pages.lose(in_inventory.uuid)
-        self._lost[index] = _Lost(in_inventory, str(failed), now + LOST_SECONDS)
+        self._lost[index] = _Lost(in_inventory, str(failed), LOST.get(failed.code, UNASKED), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
         """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""

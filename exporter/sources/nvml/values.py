@@ -58,8 +58,7 @@ class NvlinkBytes(NamedTuple):
 def memory_of(library: Library, handle: object) -> Memory | None:
     """The memory of a GPU or of the GPU instance that a MIG device is in; None where the driver does not tell it.
 
-    Raises:
-        Failed: it is more than this call's trouble.
+    Raises Failed: it is more than this call's trouble.
     """
     try:
         info = library.call(MEMORY_INFO, handle, _V2)
@@ -85,8 +84,7 @@ def memory_values(memory: Memory) -> Iterator[tuple[str, str]]:
 def values_of(library: Library, handle: object) -> dict[str, str]:
     """The values of a GPU by family, as text, in the family's unit: those that one function tells.
 
-    Raises:
-        Failed: the GPU or the library is gone.
+    Raises Failed: the GPU or the library is gone.
     """
     values = dict(_licence(optional(library, LICENCES, handle)))
     for call, rows in _FUNCTIONS.items():
@@ -111,8 +109,7 @@ def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Ite
 def fields_of(library: Library, handle: object, now: float) -> tuple[dict[str, str], NvlinkBytes | None]:
     """What comes as numbered fields: the memory's temperature, errors of links, and what has gone over them by `now`.
 
-    Raises:
-        Failed: the GPU or the library is gone.
+    Raises Failed: the GPU or the library is gone.
     """
     wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
     answers = {each.fieldId: each for each in optional(library, FIELD_VALUES, handle, wanted) or ()}

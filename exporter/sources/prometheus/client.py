@@ -48,8 +48,7 @@ class PrometheusClient:
     async def query(self, expression: str, *, at_seconds: float | None, by_post: bool = False, **more: str) -> bytes:
         """What an instant query answers, at a moment since 1970 or at the server's own now.
 
-        Raises:
-            SourceError: see `Client.ask`.
+        Raises SourceError: see `Client.ask`.
         """
         parameters = {"query": expression, "timeout": f"{self._query_seconds:g}s", **more}
         if at_seconds is not None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -49,7 +49,8 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
-    `healths` how the kubelet says that a container's device is, `strangers` what processes show of containers whose pod
+    `healths` how the kubelet says that a container's device is, `idle_since` since when it is idle there (RFC 3339),
+    `strangers` what processes show of containers whose pod
     does not hold a device, `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed
     out have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
     """
@@ -59,6 +60,7 @@ class NodeRows:
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
     healths: dict[tuple[DeviceKey, Owner], str] = field(default_factory=dict)
+    idle_since: dict[tuple[DeviceKey, Owner], str] = field(default_factory=dict)
     strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
@@ -70,10 +72,8 @@ class NodeRows:
         """Whether no node has that much."""
         holders = sum(map(len, self.held.values()))
         strangers = sum(map(len, self.strangers.values()))
-        return (
-            max(len(self.devices), holders, strangers, len(self.measured), len(self.healths), len(self.workloads))
-            > MOST_ROWS
-        )
+        by_holder: tuple[Sized, ...] = (self.measured, self.healths, self.idle_since, self.workloads)
+        return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
 
     def add_device(self, subject: Subject) -> dict[Owner, Held]:
         """Its holders. What another series says of the device is kept, too."""
@@ -117,7 +117,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
     A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
     """
     cut = cut_gpus(rows.devices.values())
-    read_at = datetime.fromtimestamp(read_at_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moments = {"timestamp": _rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
     for device in sorted(rows.devices.values(), key=in_order):
         holders = dict(rows.held.get(device.key, {}))
         is_sampled = any(entry.is_sampled for entry in holders.values())
@@ -153,8 +153,12 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 ],
                 why_unknown=what_hides_owners(rows.unmatched, device),
                 # when the node read the values, and who held the device then, no series says
-                labels={"node_name": node, "timestamp": read_at, "read_at": None, "holder_since": None},
+                labels={"node_name": node, **moments, "idle_since": rows.idle_since.get((device.key, owner))},
             )
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _measured(by_family: Mapping[str, float]) -> Mapping[str, float]:
@@ -216,7 +220,7 @@ def _held(
 
 _NAME, _INSTANCE = "__name__", "instance"
 _NO_LABELS = Target("", {})
-_MOST_MEASURED = 1e300
+_MOST_MEASURED, _MOST_SECONDS = 1e300, 1e11
 _DEVICE_NAME = re.compile(r"(?:nvidia)?[0-9]+")
 _TOO_LARGE = Trouble("oversize", f"it has more than {MOST_ROWS} devices and containers that hold them", REMEDY)
 _TWICE = Trouble(
@@ -273,7 +277,7 @@ class Collected:
             subject = self._named(labels)
             rows.add_device(subject)
             rows.owners[subject.key] = float(value)
-        elif name not in (queries.INFO, queries.ALLOCATED, queries.HEALTH, *MEASURED):
+        elif name not in (queries.INFO, queries.ALLOCATED, queries.HEALTH, queries.IDLE_SINCE, *MEASURED):
             raise garbage(f"it was not asked for {name[:99]!r}")
         elif owner != NOBODY:
             self._take_owners(rows, owner, labels, value)
@@ -293,6 +297,9 @@ class Collected:
             case queries.HEALTH:
                 word = labels.get(queries.WORD, "")
                 rows.healths[self._named(labels).key, owner] = word if word in HEALTH_OF_WORD else ""
+            case queries.IDLE_SINCE:
+                if 0 <= (seconds := float(value)) < _MOST_SECONDS:
+                    rows.idle_since[self._named(labels).key, owner] = _rfc3339(seconds)
             case name:
                 use = float(value)
                 if 0 <= use < _MOST_MEASURED:

@@ -259,6 +259,33 @@ def test_order(state: State, order: list[str]) -> None:
     assert [device.index for device in chosen_devices(DEVICES, state)] == order
 
 
+def idle(uuid: str, since: Any, used: float = 1) -> dict[str, Any]:
+    more = {"device_uuid": uuid, "gpu_shared": False, "timestamp": "2026-11-01T12:00:00.000Z", "idle_since": since}
+    return row(f"p{uuid}", used=used, free=1, util=0, **more)
+
+
+# issue 20, "Idle since"
+def test_the_idle_are_sorted_by_how_long_they_are() -> None:
+    rows = [
+        idle("1", "2026-11-01T11:50:00.000Z"),
+        idle("2", None, used=9),  # an older exporter's, or not known
+        idle("3", "2026-10-29T11:00:00.000Z"),
+        idle("4", "soon"),
+        idle("5", "2026-11-01T10:30:00.000Z"),
+        row("busy", used=99, free=1, util=99, device_uuid="6", gpu_shared=False),
+    ]
+    shown = shown_of_node("u", mapping("copy"), rows, "")
+    state = State(sort="idle")
+    assert [device.uuid for device in chosen_devices(shown.devices, state)] == ["3", "5", "1", "2", "4", "6"]
+    lines = ["".join(span.text for span in line) for line in draw(shown, state, 120, UNICODE).lines]
+    said = [
+        next((word for word in ("idle 3d", "idle 1h", "idle 10min", "idle ") if word in line), "") for line in lines
+    ]
+    assert [word for word in said if word][-5:] == ["idle 3d", "idle 1h", "idle 10min", "idle ", "idle "]
+    seconds = [device["owners"][0]["idle_seconds"] for device in document(shown, state)["devices"]]
+    assert seconds == [3 * 86_400 + 3_600, 5_400, 600, None, None, None]
+
+
 def test_the_filter_is_typed_and_given_up() -> None:
     state = press(State(filter="old"), "/")
     for key in "q" * 2 * MOST_FILTER_CHARS:

@@ -46,7 +46,7 @@ class Server:
         if self.answer:
             return await self.answer(request)
         query = form["query"]
-        rows = self.targets if "timestamp" in query else self.samples if UTIL in query else []
+        rows = self.targets if "timestamp(" in query else self.samples if UTIL in query else []
         return web.Response(body=body(rows, **self.more), content_type="application/json")
 
 

@@ -58,11 +58,7 @@ class RangeAnswer:
 
 
 def read_answer(body: bytes) -> RangeAnswer:
-    """An answer to a query, whose result is a vector or a matrix.
-
-    Raises:
-        Malformed: it is none.
-    """
+    """An answer to a query, whose result is a vector or a matrix. Raises Malformed: it is none."""
     content = _object(body)
     data = content.get("data")
     if content.get("status") != "success" or not isinstance(data, dict):

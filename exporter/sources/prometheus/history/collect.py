@@ -71,8 +71,7 @@ class AccountsReader:
     async def read(self, piece: Span) -> None:
         """Add what grew in a piece of the span; pieces come in their order.
 
-        Raises:
-            SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
+        Raises SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
         """
         await self._read(piece)
         if self.growth.rows > MOST_ROWS:
@@ -240,8 +239,7 @@ async def collect(
 ) -> ReportInput:
     """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
 
-    Raises:
-        SourceError: the server does not answer, or not with what Prometheus answers.
+    Raises SourceError: the server does not answer, or not with what Prometheus answers.
     """
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
     others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
@@ -287,8 +285,7 @@ def quoted(text: str) -> str:
 def read_match(text: str) -> str:
     """`cluster=a`, `cluster!=a`, `node=~gpu-.*` as a matcher of PromQL, with quotes around the value or without.
 
-    Raises:
-        ValueError: it is none.
+    Raises ValueError: it is none.
     """
     match = _MATCH.fullmatch(text)
     if not match:
