@@ -32,7 +32,6 @@ from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgres
 _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
 _CURRENCY = re.compile(r"[A-Z]{3}")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _BY = f"{', '.join(KINDS)} or label:NAME"
 _FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
 FORMATS = ("table", "csv", "json", "html", "focus")
@@ -176,7 +175,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _label_name(text: str) -> str:
-    if not _LABEL.fullmatch(text):
+    if not (text.isascii() and text.isidentifier()):
         raise ValueError(text)
     return text
 

@@ -4,9 +4,10 @@ A quantity is rounded once: to a billionth of an hour or kWh, for each group, cl
 products are exact (`Fraction`), whatever the order, so every form of a report has the same total.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, localcontext
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from exporter.report.rows import Amounts
 SECONDS_OF_HOUR = 3600.0
 JOULES_OF_KWH = 3.6e6
 _MOST = 10**12  # of whatever currency; sums of it are still numbers
-_MOST_CHARS = 40
+_PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
 _BILLION = 10**9
 _NONE: Mapping[str, Decimal] = MappingProxyType({})
 Cost = Fraction | None
@@ -74,15 +75,10 @@ class Prices:
         energy = quantity(amounts.joules, JOULES_OF_KWH) * Fraction(self.of_kwh or 0)
         if not self.are_of_gpus:
             return Costs(None if self.of_kwh is None else energy, None, None)
-        hours = (amounts.held, amounts.idle, amounts.free)
-        return Costs(energy).plus(Costs(*(self.of_hours(seconds, model) for seconds in hours)))
-
-    def of_hours(self, seconds: float, model: str) -> Cost:
-        """What GPU-seconds of a model cost; None where it has no price, though there are some."""
         price = self.of_model(model)
-        if price is None:
-            return None if seconds else Fraction(0)
-        return quantity(seconds, SECONDS_OF_HOUR) * Fraction(price)
+        hours = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
+        costs = (each * Fraction(price) if price is not None else None if each else Fraction(0) for each in hours)
+        return Costs(energy).plus(Costs(*costs))
 
 
 def quantity(amount: float, of_one: float) -> Fraction:
@@ -101,26 +97,21 @@ def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:
     return [Decimal(units[at]).scaleb(-places) if at in units else None for at in range(len(scaled))]
 
 
-def as_decimal(number: Fraction) -> Decimal:
+def plain(number: Fraction) -> str:
     """A product of quantities and prices, with all its decimals."""
-    with localcontext(prec=4 * _MOST_CHARS):
-        return Decimal(number.numerator) / Decimal(number.denominator)
+    with localcontext(prec=100):
+        return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"
 
 
 def read_price(text: str) -> Decimal:
-    """A price: 0 to 1e12.
+    """A price: 0 to 1e12, with up to 20 decimals.
 
     Raises:
         ValueError: it is none.
     """
-    try:
-        price = Decimal(text)
-    except InvalidOperation as error:
-        raise ValueError(text) from error
-    is_sane = len(text) <= _MOST_CHARS and "_" not in text and price.is_finite() and price.adjusted() >= -_MOST_CHARS
-    if not is_sane or not 0 <= price <= _MOST:
+    if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)
-    return price
+    return Decimal(text)
 
 
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
-from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, as_decimal, quantity
+from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, plain, quantity
 from exporter.report.forms import rows_as_csv
 from exporter.report.report import Charge, Report
 from exporter.report.span import start_of_month, written
@@ -66,7 +66,7 @@ def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:
         "x_IdleCost": "0",
     }
     if held and price is not None:
-        idle_parts = {"x_IdleQuantity": _plain(idle), "x_IdleCost": _plain(idle * Fraction(price))}
+        idle_parts = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
         yield {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
     if free and price is not None:
         yield {
@@ -82,14 +82,10 @@ def _priced(
     says: str, unit: str, amount: Fraction, price: Decimal, *, consumed: Fraction | None = None
 ) -> Mapping[str, str]:
     return {
-        **dict.fromkeys(_COSTS, _plain(amount * Fraction(price))),
+        **dict.fromkeys(_COSTS, plain(amount * Fraction(price))),
         **dict.fromkeys(_UNIT_PRICES, f"{price:f}"),
         **dict.fromkeys(("ChargeDescription", "SkuId", "SkuPriceId", "SkuMeter"), says),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
-        "PricingQuantity": _plain(amount),
-        "ConsumedQuantity": _plain(amount if consumed is None else consumed),
+        "PricingQuantity": plain(amount),
+        "ConsumedQuantity": plain(amount if consumed is None else consumed),
     }
-
-
-def _plain(number: Fraction) -> str:
-    return f"{as_decimal(number):f}"

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from exporter.report.costs import Cost, apportioned
@@ -24,7 +25,8 @@ MOST_CHARS_OF_NOTE = 2000
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
 _DIGITS, _CENTS = 6, 2
-Record = Mapping[str, float | Decimal | None]
+_OVER_TIME = 4  # of a record, those that each piece of the span has
+Record = Mapping[str, float | None]
 
 
 class Column(NamedTuple):
@@ -170,8 +172,7 @@ def render_csv(report: Report) -> str:
     rows: list[Sequence[str]] = [("from", "to", str(report.by), *(records[0] if records else ()))]
     begin, end = written(report.span.from_ms), written(report.span.to_ms)
     for line, record in zip(report.groups, records, strict=True):
-        numbers = ("" if value is None else _plain(value) for value in record.values())
-        rows.append((begin, end, line.name or "", *numbers))
+        rows.append((begin, end, line.name or "", *map(_plain, record.values())))
     return rows_as_csv(rows)
 
 
@@ -183,70 +184,54 @@ def rows_as_csv(rows: Iterable[Sequence[str]]) -> str:
 def render_json(report: Report) -> str:
     """One object. A group whose `name` is null belongs to nobody, or it is unknown to whom."""
     before = report.span_before
+    moments = _records(report, [Line(name=None, amounts=moment.amounts) for moment in report.moments])
     content = {
         "from": written(report.span.from_ms),
         "to": written(report.span.to_ms),
         **({"compared_from": written(before.from_ms), "compared_to": written(before.to_ms)} if before else {}),
         "by": str(report.by),
         "groups": _named(report, report.groups),
-        "total": _rounded(_records(report, [report.total])[0]),
+        "total": _records(report, [report.total])[0],
         "capacity_gpu_hours": _round(report.capacity_hours),
         "hold_most_use_least": _named(report, report.wasteful),
         "over_time": [
-            {"from": written(moment.span.from_ms), "to": written(moment.span.to_ms), **_rounded(_hours(line))}
-            for moment in report.moments
-            for line in [Line(name=None, amounts=moment.amounts)]
+            {"from": written(span.from_ms), "to": written(span.to_ms), **dict(islice(record.items(), _OVER_TIME))}
+            for (span, _), record in zip(report.moments, moments, strict=True)
         ],
         "notes": [{"says": note.message, "remedy": note.remedy} for note in report.notes],
     }
     return json.dumps(content, indent=2) + "\n"
 
 
-def _hours(line: Line) -> Record:
-    return {
-        "gpu_hours_held": line.hours.held,
-        "gpu_hours_used": line.hours.used,
-        "gpu_hours_idle": line.hours.idle,
-        "energy_kwh": line.hours.joules,
-    }
-
-
 def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
-    """What programs read of each line. Costs have six decimals, and add up to the rounded total."""
-    records = [{**_hours(line)} for line in lines]
+    """What programs read of each line, with six decimals; costs add up to the rounded total."""
     has_free = report.capacity_hours is not None
-    of_lines: dict[str, Sequence[float | Decimal | None]] = {
+    columns: dict[str, Iterable[float | Decimal | None]] = {
+        "gpu_hours_held": (line.hours.held for line in lines),
+        "gpu_hours_used": (line.hours.used for line in lines),
+        "gpu_hours_idle": (line.hours.idle for line in lines),
+        "energy_kwh": (line.hours.joules for line in lines),
         "cost": apportioned((line.costs.held for line in lines), _DIGITS),
         "idle_cost": apportioned((line.costs.idle for line in lines), _DIGITS),
-        "gpu_hours_free": [line.hours.free if has_free else None for line in lines],
+        "gpu_hours_free": (line.hours.free if has_free else None for line in lines),
         "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
     }
     if report.span_before:
-        of_lines["gpu_hours_held_before"] = [line.before.hours.held if line.before else None for line in lines]
-        of_lines["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
-    for name, values in of_lines.items():
-        for record, value in zip(records, values, strict=True):
-            record[name] = value
-    return records
-
-
-def _rounded(record: Record) -> Mapping[str, float | None]:
-    return {name: _round(value) for name, value in record.items()}
+        columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)
+        columns["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
+    return [dict(zip(columns, map(_round, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _named(report: Report, lines: Sequence[Line]) -> Sequence[Mapping[str, object]]:
-    return [
-        {"name": line.name, **_rounded(record)} for line, record in zip(lines, _records(report, lines), strict=True)
-    ]
+    return [{"name": line.name, **record} for line, record in zip(lines, _records(report, lines), strict=True)]
 
 
 def _round(value: float | Decimal | None) -> float | None:
     return None if value is None else round(float(value), _DIGITS)
 
 
-def _plain(value: float | Decimal) -> str:
-    text = f"{value:.{_DIGITS}f}"
-    return text.rstrip("0").rstrip(".")
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".")
 
 
 def _cell(text: str) -> str:

@@ -118,11 +118,6 @@ class GroupNames:
         return place_of(self.cluster(key), "/".join(filter(None, (key.namespace, recorded[1], recorded[0]))))
 
 
-def is_recorded(labels: Mapping[str, str]) -> bool:
-    """Whether the exporter said which workload a row's pod is of (--workload.labels)."""
-    return _recorded(labels) is not None
-
-
 def workload_of_name(pod: str) -> tuple[str, str]:
     """The name and the kind of a pod's workload by the rules of names; "" for a kind that its name does not show.
 

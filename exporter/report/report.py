@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from exporter.errors import Trouble
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Costs, Prices
-from exporter.report.groups import GroupBy, GroupNames, is_recorded, workload_of_name
+from exporter.report.groups import GroupBy, GroupNames, workload_of_name
 from exporter.report.notes import notes_of
 from exporter.report.rows import Amounts, RowKey, SpanFacts
 from exporter.report.span import Span
@@ -77,8 +77,7 @@ class Line:
 class Report:
     """`groups` are in order of what they held, most first, and `charges` the parts that they are the sums of.
 
-    `others` is how many groups the line after the `--top` ones adds up. `capacity_hours` are the GPU-hours there were,
-    or None. `span_before` is what `before` of each line is about, None where nothing is compared.
+    `capacity_hours` are the GPU-hours there were, or None. `span_before` is what `before` of each line is about.
     """
 
     span: Span
@@ -91,7 +90,6 @@ class Report:
     capacity_hours: float | None
     notes: Sequence[Trouble]
     charges: Sequence[Charge]
-    others: int = 0
     span_before: Span | None = None
 
     @property
@@ -127,12 +125,11 @@ def make_report(
         (line for line in of_workloads if line.name and line.unused_hours), key=lambda line: -line.unused_hours
     )
     capacity = sum(facts.capacity.values())
-    shown, others = _folded(groups, top)
     return Report(
         span=collected.span,
         by=by,
         prices=prices,
-        groups=shown,
+        groups=_folded(groups, top),
         total=_sum(groups, None),
         wasteful=wasteful[:MOST_WASTEFUL],
         moments=collected.moments,
@@ -149,7 +146,6 @@ def make_report(
             before=(before.facts, before.span) if before else None,
         ),
         charges=charges,
-        others=others,
         span_before=before.span if before else None,
     )
 
@@ -178,7 +174,7 @@ def _unrecorded(rows: Iterable[_Row]) -> tuple[float, float]:
     """GPU-hours of pods whose workload their names tell, and of those whose names do not."""
     seconds = [0.0, 0.0]
     for row in rows:
-        if row.key.pod and not is_recorded(row.labels):
+        if row.key.pod and "workload_name" not in row.labels:
             seconds[workload_of_name(row.key.pod)[0] == row.key.pod] += row.amounts.held
     return seconds[0] / SECONDS_OF_HOUR, seconds[1] / SECONDS_OF_HOUR
 
@@ -256,12 +252,10 @@ def _compared(groups: Sequence[Line], earlier: Sequence[Line] | None) -> Sequenc
     return sorted((replace(line or none, before=was or none) for none, line, was in pairs), key=_order)
 
 
-def _folded(groups: Sequence[Line], top: int | None) -> tuple[Sequence[Line], int]:
-    """The first `top` groups, the others as one line, and what belongs to none; and how many the others are."""
+def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:
+    """The first `top` groups, the others as one line, and what belongs to none."""
     named = [line for line in groups if line.name is not None]
     if top is None or len(named) <= top:
-        return groups, 0
+        return groups
     others = named[top:]
-    return [*named[:top], _sum(others, f"({len(others)} other{'s'[: len(others) - 1]})"), *groups[len(named) :]], len(
-        others
-    )
+    return [*named[:top], _sum(others, f"({len(others)} other{'s'[: len(others) - 1]})"), *groups[len(named) :]]
