@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
 from types import TracebackType
@@ -77,9 +77,7 @@ def _takes(
 
 
 @click.command()
-@click.option(
-    "--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos, Mimir, …."
-)
+@click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
 @_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
@@ -181,17 +179,13 @@ def _label_name(text: str) -> str:
 
 
 def _write(made: Report, form: str, currency: str) -> None:
-    match form:
-        case "csv" | "focus":
-            text = render_csv(made) if form == "csv" else render_focus(made, currency)
-            for note in made.notes:  # there is no place for them in a file of rows
-                print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
-        case "json":
-            text = render_json(made)
-        case "html":
-            text = render_page(made)
-        case _:
-            text = render_table(made, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
+    forms: Mapping[str, Callable[[Report], str]]
+    forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
+    for note in made.notes if form in ("csv", "focus") else ():  # there is no place for them in a file of rows
+        print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
+    text = forms[form](made)
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()

@@ -106,8 +106,7 @@ def plain(number: Fraction) -> str:
 def read_price(text: str) -> Decimal:
     """A price: 0 to 1e12, with up to 20 decimals.
 
-    Raises:
-        ValueError: it is none.
+    Raises ValueError: it is none.
     """
     if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)
@@ -117,8 +116,7 @@ def read_price(text: str) -> Decimal:
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
     """`2.50` for all models, and `MODEL=PRICE` for those that differ.
 
-    Raises:
-        ValueError: one line that names the flag.
+    Raises ValueError: one line that names the flag.
     """
     flag = "--price-per-gpu-hour"
     of_any: Decimal | None = None

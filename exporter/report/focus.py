@@ -16,6 +16,8 @@ from exporter.report.report import Charge, Report
 from exporter.report.span import start_of_month, written
 
 _PROVIDER = "pod-gpu-metrics-exporter"
+_ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
+_SERVICE = {"ServiceCategory": "Compute", "ServiceSubcategory": "Containers", "ServiceName": "Kubernetes GPUs"}
 _COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _UNIT_PRICES = ("ContractedUnitPrice", "ListUnitPrice")
 _PROVIDERS = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
@@ -32,22 +34,10 @@ def _of_all(report: Report, currency: str) -> Mapping[str, str]:
     span = report.span
     month = start_of_month(span.from_ms, 0, span.zone), start_of_month(span.from_ms, 1, span.zone)
     begin, end = month if span.to_ms <= month[1] else (span.from_ms, span.to_ms)
-    return {
-        **dict.fromkeys(_PROVIDERS, _PROVIDER),
-        "BillingAccountName": "",
-        "BillingCurrency": currency,
-        "BillingPeriodStart": written(begin),
-        "BillingPeriodEnd": written(end),
-        "ChargeCategory": "Usage",
-        "ChargeClass": "",
-        "ChargeFrequency": "Usage-Based",
-        "ChargePeriodStart": written(span.from_ms),
-        "ChargePeriodEnd": written(span.to_ms),
-        "PricingCategory": "Standard",
-        "ServiceCategory": "Compute",
-        "ServiceName": "Kubernetes GPUs",
-        "ServiceSubcategory": "Containers",
-    }
+    billed = {"BillingPeriodStart": written(begin), "BillingPeriodEnd": written(end), "BillingAccountName": ""}
+    charged = {"ChargePeriodStart": written(span.from_ms), "ChargePeriodEnd": written(span.to_ms), "ChargeClass": ""}
+    provided = {**dict.fromkeys(_PROVIDERS, _PROVIDER), "BillingCurrency": currency}
+    return {**billed, **charged, **provided, **_ALWAYS, **_SERVICE}
 
 
 def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:

@@ -65,9 +65,7 @@ def _cost_before(line: Line) -> Cost:
 
 
 _HELD = _each(
-    "GPU-hours",
-    "GPU-hours held; a share and a MIG instance count as the part of a GPU that they are",
-    lambda line: number(line.hours.held),
+    "GPU-hours", "GPU-hours held, of a share or a MIG instance its part", lambda line: number(line.hours.held)
 )
 _CHANGE = _each("change", "GPU-hours held, less those in the span before", _change)
 _USED = _each("used", "GPU-hours used: those held times the activity", lambda line: number(line.hours.used))
@@ -117,9 +115,8 @@ def of_all_there_was(report: Report) -> str:
     part, of_all = percent(report.held_of_capacity), number(report.capacity_hours)
     (free_cost,) = apportioned((report.total.costs.free,), _CENTS)
     cost = "" if free_cost is None else f", at a cost of {money(free_cost)}"
-    return (
-        f"{part} of the {of_all} GPU-hours that there were was held; {number(report.total.hours.free)} were free{cost}."
-    )
+    free = f"{number(report.total.hours.free)} were free{cost}"
+    return f"{part} of the {of_all} GPU-hours that there were was held; {free}."
 
 
 def render_table(report: Report, columns: int | None) -> str:

@@ -70,8 +70,7 @@ class GroupBy:
 def read_by(text: str) -> GroupBy:
     """`namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
 
-    Raises:
-        ValueError: it is none of these.
+    Raises ValueError: it is none of these.
     """
     for kind in KINDS:
         if text == kind:
@@ -90,7 +89,6 @@ class GroupNames:
     """
 
     def __init__(self, rows: Iterable[tuple[RowKey, Mapping[str, str]]]) -> None:
-        self.has_clusters = False
         clusters: set[str] = set()
         kinds: dict[tuple[str, str], str] = {}
         for key, labels in rows:

@@ -131,9 +131,7 @@ def _of_gaps(facts: SpanFacts) -> Iterable[Trouble]:
 def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float]) -> Iterable[Trouble]:
     by_name, by_nothing = unrecorded
     if by.kind == "workload" and by_name + by_nothing:
-        names = (
-            f"{number(by_name)} GPU-hours: names of pods tell it (those of an Argo Rollout look like a Deployment's)"
-        )
+        names = f"{number(by_name)} GPU-hours: names of pods tell it (a Rollout's are as a Deployment's)"
         nothing = f"{number(by_nothing)} GPU-hours: names do not tell it either, and the pods stand for themselves"
         parts = [text for text, hours in ((names, by_name), (nothing, by_nothing)) if hours]
         yield _note(
@@ -176,9 +174,7 @@ def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
             "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
         )
     if facts.odd:
-        yield _note(
-            f"no number of 0 or more, and left out: {_count(facts.odd, 'value')}", "what else writes our families?"
-        )
+        yield _note(f"no number of 0 or more, left out: {_count(facts.odd, 'value')}", "what else writes our families?")
     for warning in facts.warnings:
         yield _note(f"the server warns: {warning}", "some of its data may be missing from this report")
     for error in facts.unanswered.values():

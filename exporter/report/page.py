@@ -12,17 +12,9 @@ from html import escape
 from importlib.resources import files
 from itertools import islice
 
+from exporter.report import forms
 from exporter.report.costs import apportioned
 from exporter.report.formatting import clean, fit, money, name_of, number, percent
-from exporter.report.forms import (
-    MOST_CHARS_OF_NOTE,
-    WORDS,
-    Column,
-    columns_of_groups,
-    columns_of_wasteful,
-    of_all_there_was,
-    rows_of,
-)
 from exporter.report.report import Line, Moment, Report
 from exporter.report.rows import Amounts
 from exporter.report.span import long_written
@@ -58,16 +50,16 @@ def render_page(report: Report) -> str:
         f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}{before}</p>',
         _tiles(report),
         *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
-        _wide("Groups", _table(str(report.by), report.groups, columns_of_groups(report), report.total)),
-        f'<p class="dim">{escape(of_all_there_was(report))}</p>',
+        _wide("Groups", _table(str(report.by), report.groups, forms.columns_of_groups(report), report.total)),
+        f'<p class="dim">{escape(forms.of_all_there_was(report))}</p>',
         *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
     ]
     if report.wasteful:
-        table = _table("workload", report.wasteful, columns_of_wasteful(report))
+        table = _table("workload", report.wasteful, forms.columns_of_wasteful(report))
         parts += ["<h2>Workloads that hold most and use least</h2>", _wide("Workloads", table)]
-        parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in WORDS]
+        parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in forms.WORDS]
     if report.notes:
-        notes = "".join(f"<li>{escape(clean(str(note), MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
+        notes = "".join(f"<li>{escape(clean(str(note), forms.MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
         parts.append(f'<h2>What could not be known</h2><ul class="notes">{notes}</ul>')
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
@@ -99,15 +91,15 @@ def _tiles(report: Report) -> str:
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{escape(value)}</dd></div>' for name, value in tiles)}</dl>"
 
 
-def _table(by: str, lines: Sequence[Line], columns: Sequence[Column], total: Line | None = None) -> str:
+def _table(by: str, lines: Sequence[Line], columns: Sequence[forms.Column], total: Line | None = None) -> str:
     heads = "".join(f'<th scope="col" title="{escape(column.means)}">{column.heading}</th>' for column in columns)
     heading = escape(clean(by.removeprefix("label:")))
-    rows = zip(lines, rows_of(lines, columns), strict=True)
+    rows = zip(lines, forms.rows_of(lines, columns), strict=True)
     body = "".join(_row(name_of(line.name, by), cells) for line, cells in islice(rows, MOST_ROWS))
     if len(lines) > MOST_ROWS:
         more = f"and {len(lines) - MOST_ROWS} more, which the total has too (--format csv names them)"
         body += f'<tr><td colspan="{len(columns) + 1}">{more}</td></tr>'
-    foot = f"<tfoot>{_row('total', rows_of([total], columns)[0])}</tfoot>" if total else ""
+    foot = f"<tfoot>{_row('total', forms.rows_of([total], columns)[0])}</tfoot>" if total else ""
     return f'<table><thead><tr><th scope="col">{heading}</th>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table>'
 
 
