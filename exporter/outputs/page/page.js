@@ -243,12 +243,21 @@ function nameOf(row, owners) {
   return [
     make("span", "name", said(what)),
     ...badges.flatMap((badge) => [" ", make("span", "badge", said(badge))]),
+    ...healthOf(row),
     " ",
     make("small", "model", said(row.model_name)),
     " ",
     make("small", "uuid", said(row.device_uuid)),
     ...(wholeOf(row) ? [" ", make("small", "whole", wholeOf(row))] : []),
   ];
+}
+
+// What is wrong with the device, and what to do.
+function healthOf(row) {
+  const health = row.health === undefined ? "ok" : row.health;
+  if (health === "ok") return [];
+  const why = Array.isArray(row.health_reasons) ? row.health_reasons.join("; ") : "";
+  return [" ", make("details", "health", make("summary", "", said(health)), said(why))];
 }
 
 // Who uses the device and does not hold it (states.py); on the first row of the device.
