@@ -6,6 +6,7 @@ Why a source fails, and what to do about it, is worded by the source itself; why
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
@@ -43,10 +44,6 @@ _NO_SPECS = Trouble(
     "NVIDIA's DRA driver writes a CDI spec for each claim, and in /etc/cdi and /var/run/cdi there is none here",
     "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
     " then claims need neither a token nor the Kubernetes API",
-)
-_ASK_THE_PLUGIN = (
-    "look at the pod of its device plugin or DRA driver on this node: its log says why. If the GPU has failed, move the"
-    " pod that holds it to another node"
 )
 _UNHEARD = Trouble(
     "",
@@ -312,14 +309,13 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
-    """Devices that are not healthy. Drivers without a health service have all of theirs unknown, with no message."""
-    for (device, owner), health in sorted(snapshot.healths.items(), key=lambda item: item[0]):
-        name = f"{_device(device)} ({owner.namespace}/{owner.pod}/{owner.container})"
-        if health.word == "Unhealthy":
-            says = f"the kubelet calls this device unhealthy{': ' if health.message else ''}{health.message}"
-            yield warning(name, says, _ASK_THE_PLUGIN)
-        elif health.word == "Unknown" and health.message:
-            yield warning(name, f"how this device is, is not known: {health.message}", _ASK_THE_PLUGIN)
+    """Devices that are not `ok`, but for those that nobody reads: what is wrong with the sources is said of these."""
+    for device, verdict in snapshot.verdicts.items():
+        holders = ", ".join(sorted({"/".join(asdict(of.owner).values()) for of in snapshot.owners.of(device)}))
+        for reason in verdict.reasons:
+            if reason.code != "unread":
+                name = f"{_device(device)} ({holders})" if holders else _device(device)
+                yield warning(name, f"this device is {reason.verdict}: {reason.text}", reason.remedy)
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
