@@ -4,8 +4,8 @@
 
 writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
 event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
-only once the look is over that the jump before made due, and no call ends for lack of time. No pod crashes; FAILS_AFTER
-is when a GPU is lost (see `demo --fail`).
+only once the look is over that the jump before made due, and no call ends for lack of time. Pods come and go as with
+`demo --speed 0.5`, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
-STEP = 5
+STEP = 10
 _BEAT_NS = 10_000_000_000
 PATHS = ("/gpu/metrics", "/metrics")
 
