@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from exporter.errors import Malformed, SourceError, Unavailable
+from exporter.pulse import end_tasks
 from exporter.report.growth import Growth, Piece
 from exporter.report.report import Moment, ReportInput
 from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, series_of
@@ -122,9 +123,7 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 def _halves(piece: Span, error: TooMuch) -> Sequence[Span]:
@@ -203,10 +202,7 @@ OnProgress = Callable[[int, int], None]
 async def collect(
     api: PrometheusApi, span: Span, *, matchers: Sequence[str], wanted: frozenset[str], on_progress: OnProgress
 ) -> ReportInput:
-    """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
-
-    Raises SourceError: the server does not answer, or not with what Prometheus answers.
-    """
+    """The accounts of the span; `on_progress` gets pieces done, and all. Raises SourceError: it does not answer."""
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted)
     others = FactsReader(api=api, matchers=matchers)
     moments = []
