@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generator import endpoints, flags, metrics, operator_fields
+from docs.generator import endpoints, flags, health, metrics, operator_fields
 
 FOLDER = Path(__file__).parents[1]
 
@@ -14,5 +14,6 @@ def texts() -> Mapping[str, str]:
         "flags.md": flags.page(),
         "endpoints.md": endpoints.page(),
         "metrics.md": metrics.page(),
+        "health.md": health.page(),
         "operator-fields.md": operator_fields.page(),
     }

@@ -13,7 +13,7 @@ from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
 from exporter.operator.outputs import ALL_FAMILIES as OF_OPERATOR
 from exporter.operator.outputs import FAMILIES as OF_OPERATOR_ALONE
-from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured, otlp
+from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured
 from exporter.outputs.families.slim import SLIM
 from exporter.ownership.labels import COLLISION, LIMIT
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
@@ -45,7 +45,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Program and sources", "How the program and what it reads are.", health.FAMILIES),
     ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),
     ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
-    ("Pushes by OTLP", "Where [something is pushed](otlp.md).", otlp.FAMILIES),
+    ("Pushes by OTLP", "Where [something is pushed](otlp.md).", counters.OTLP),
     ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
     ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", health.HOST),
     (

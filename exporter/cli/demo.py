@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ MOST_NODES = 50
     type=click.FloatRange(0),
     is_flag=False,
     flag_value=30.0,
-    default=None,
+    default=inf,
     metavar="SECONDS",
     help="After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it.",
 )
@@ -135,7 +136,7 @@ def demo(
     seed: int,
     collect_interval: float,
     settings_file: Path | None,
-    fails_after: float | None,
+    fails_after: float,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
@@ -168,7 +169,7 @@ def demo(
 
     several = [
         node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}", fails_after_seconds=after)
-        for number, after in enumerate([fails_after, *[None] * (nodes - 1)])
+        for number, after in enumerate([fails_after, *[inf] * (nodes - 1)])
     ]
     asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
 

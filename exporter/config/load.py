@@ -68,11 +68,7 @@ def load(
         **{name: group(**fields_of(group, values), **besides.get(name, {})) for name, group in GROUPS.items()},
         config_file=config_file,
         given=tuple(sorted((given | following).items())),
-        doubts=(
-            *doubts(environ, SETTINGS),
-            *doubts_of_port(environ, is_used=port_is_used),
-            *otlp.doubts(environ, url),
-        ),
+        doubts=(*doubts(environ, SETTINGS), *doubts_of_port(environ, is_used=port_is_used), *otlp.doubts(environ, url)),
     )
     _check_together(config)
     return config

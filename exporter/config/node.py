@@ -150,9 +150,7 @@ class LabelSettings:
         "labels.pod-uid", choice({"on": True, "off": False}), "Add the owner's UID as pod_uid.", default="off"
     )
     pod_labels: tuple[str, ...] = several(
-        "labels.pod-labels",
-        REGEX,
-        "Add the owner's pod labels whose whole name matches one of these, as label_<name>.",
+        "labels.pod-labels", REGEX, "Add the owner's pod labels whose whole name matches one of these, as label_<name>."
     )
     pod_labels_limit: int = setting(
         "labels.pod-labels-limit",
@@ -279,9 +277,7 @@ class OtlpSettings:
     )
     interval_seconds: float = setting("otlp.interval", POSITIVE_DURATION, "How often to push.", default="30s")
     http_config_file: str | None = optional(
-        "otlp.http-config",
-        FILE,
-        "TLS and authorisation towards the receiver, in the form of Prometheus' http_config.",
+        "otlp.http-config", FILE, "TLS and authorisation towards the receiver, in the form of Prometheus' http_config."
     )
     url: str | None
     headers: tuple[tuple[str, str], ...] = field(repr=False)

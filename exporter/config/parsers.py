@@ -15,10 +15,7 @@ W = TypeVar("W", bound=str)
 
 # the rule files that are shipped, by name
 SHIPPED_RULES = {path.stem: path for path in sorted((Path(__file__).parent / "device_rules").glob("*.yaml"))}
-LABEL_SETS = {
-    "pod": ("pod", "namespace", "container"),
-    "legacy": ("pod_name", "pod_namespace", "container_name"),
-}
+LABEL_SETS = {"pod": ("pod", "namespace", "container"), "legacy": ("pod_name", "pod_namespace", "container_name")}
 # Labels that say which device a sample is of: a custom owner label must not take their place.
 DEVICE_LABELS = frozenset(
     [

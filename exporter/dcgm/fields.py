@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from exporter.dcgm.row import Additive, DcgmField, NvmlCall, Unit
 from exporter.dcgm.table import GROUPS, TABLE
+from exporter.model.health import HealthReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,40 @@ OTEL: Mapping[str, Field] = MappingProxyType(
     }
 )
 """The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
+
+
+class HealthRule(NamedTuple):
+    """How a GPU is by a field (docs/health.md): it holds where the value is not 0, has one of `bits`, or `grows`."""
+
+    reason: HealthReason
+    bits: int = 0
+    grows: bool = False
+
+
+_FREE = "reset the GPU when it is free"
+_REPLACE = "have the GPU replaced: ask the vendor of the node"
+_AIR = "look at fans, airflow and the room; compare it with the node's other GPUs"
+_POWER = "look at the node's power supply and its limits"
+_LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
+_LINKS = HealthRule(HealthReason("nvlink", "degraded", "errors of NVLink within the last hour", _LINK), grows=True)
+_REMAPS = HealthReason("row-remap-pending", "degraded", "a row of memory waits to be remapped", _FREE)
+_FAILED = HealthReason("row-remap-failed", "failing", "a row of memory could not be remapped", _REPLACE)
+RULES: Mapping[str, tuple[HealthRule, ...]] = {
+    "DEV_ECC_DBE_VOL_TOTAL": (HealthRule(HealthReason("ecc", "degraded", "uncorrected errors of memory", _FREE)),),
+    "DEV_ROW_REMAP_PENDING": (HealthRule(_REMAPS),),
+    "DEV_ROW_REMAP_FAILURE": (HealthRule(_FAILED),),
+    "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "degraded", "a page is to be retired", _FREE)),),
+    # CRC errors alone are repaired by replays
+    **dict.fromkeys(("DEV_NVLINK_REPLAY_ERROR_TOTAL", "DEV_NVLINK_RECOVERY_ERROR_TOTAL"), (_LINKS,)),
+    # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is how GPUs work
+    "DEV_CLOCKS_EVENT_REASONS": (
+        HealthRule(HealthReason("hot", "degraded", "its clocks are lowered for heat", _AIR), 0x20 | 0x40),
+        HealthRule(HealthReason("power", "degraded", "its clocks are lowered by the power brake", _POWER), 0x80),
+        HealthRule(HealthReason("slowdown", "degraded", "the hardware has halved its clocks, or more", _POWER), 0x8),
+    ),
+}
+HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}
+"""The fields that say how their GPU is."""
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE: Mapping[str, Additive] = MappingProxyType(

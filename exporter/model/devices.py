@@ -248,8 +248,6 @@ class DeviceHealth:
     message: str = ""
 
 
-# what JSON calls the kubelet's words
-HEALTH_OF_WORD: Mapping[str, str] = MappingProxyType({"Healthy": "ok", "Unhealthy": "failing", "Unknown": "unknown"})
 DeviceHealths = Mapping[tuple[DeviceKey, Owner], DeviceHealth]
 NO_HEALTHS: DeviceHealths = MappingProxyType({})
 

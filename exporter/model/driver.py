@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey, Inventory
+from exporter.model.health import HealthReason
 
 
 class Host(NamedTuple):
@@ -58,8 +59,8 @@ class DriverReading:
 
     `processes` are sorted by device and pid, one for each device of a process; None where they are not known. `unknown`
     are the UUIDs of GPUs whose processes are not among them. `memory_used` is what all processes use of a device, in
-    bytes, where the driver says it; `busy` is the part of the time in which kernels ran on it: the less of what this
-    reading and the one before say of a moment.
+    bytes, where the driver says it. `lost` are the UUIDs of GPUs that cannot be asked, and why. `busy` is the part of
+    the time in which kernels ran on it: the less of what this reading and the one before say of a moment.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
@@ -67,4 +68,5 @@ class DriverReading:
     unknown: frozenset[str] = frozenset()
     memory_used: Mapping[DeviceKey, int] = field(default_factory=lambda: MappingProxyType({}))
     busy: Mapping[DeviceKey, float] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, HealthReason] = field(default_factory=lambda: MappingProxyType({}))
     read_at: float

@@ -1,45 +1,35 @@
 """How devices are: one verdict by device, with its reasons."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey
 
 Verdict = Literal["ok", "degraded", "unknown", "failing", "gone"]
+# the worst first; what nobody can say may be worse than what somebody can
 VERDICTS: tuple[Verdict, ...] = ("gone", "failing", "unknown", "degraded", "ok")
-"""The worst first. `unknown` stands above `degraded`: what nobody can say may be worse than what somebody can."""
 MOST_REASONS = 8  # of a device: a flood of errors of all numbers shows no more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthReason:
-    """What is wrong with a device, and the verdict that it makes.
-
-    `code` is a word of a closed set (ownership/verdicts.py has all). `text` says what is wrong, and `remedy` what to
-    do; "" where nothing can be done. Both are printable, on one line.
-    """
+class HealthReason(NamedTuple):
+    """What is wrong with a device, and what to do; the code is a word of a closed set (docs/health.md)."""
 
     code: str
     verdict: Verdict
     text: str
-    remedy: str = ""
+    remedy: str
 
     def __str__(self) -> str:
-        return f"{self.text} -> {self.remedy}" if self.remedy else self.text
+        return f"{self.text} -> {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceVerdict:
-    """The worst of its reasons, which stand the worst first; `ok` without any.
-
-    `index` is the GPU's number, "" where nobody has said it: a device that is gone keeps the one that it had.
-    """
+class DeviceVerdict(NamedTuple):
+    """The worst of its reasons, which stand the worst first. `gpu` is the GPU's number, "" where nobody said it."""
 
     verdict: Verdict = "ok"
     reasons: tuple[HealthReason, ...] = ()
-    index: str = ""
+    gpu: str = ""
 
     @property
     def code(self) -> str:

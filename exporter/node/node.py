@@ -46,6 +46,7 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
+from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
@@ -205,9 +206,9 @@ class Node:
                 snapshot = replace(snapshot, workloads=await workloads)
             if Need.VERDICTS in needs:
                 log = self.sources.kernel_log
-                errors = log.events.standing if log else ()
-                verdicts = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
-                snapshot = replace(snapshot, verdicts=verdicts)
+                errors = log.events.standing if log and log.health.up is not False else None
+                work = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
+                snapshot = replace(snapshot, verdicts=await in_slices(work))
             if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):
                 snapshot = replace(snapshot, accounts=self._accounting.show(whole=Need.ACCOUNTS in needs))
             if Need.PROCESSES in needs and self.sources.measuring:

@@ -43,9 +43,7 @@ def vendor_of(rules: DeviceRules, labels: LabelSettings) -> Vendor | None:
     if not rules.families:
         return None
     return Vendor(
-        families=rules.families,
-        naming=rules.sample_labels.naming,
-        owner_labels=OWNER_LABELS | frozenset(labels.names),
+        families=rules.families, naming=rules.sample_labels.naming, owner_labels=OWNER_LABELS | frozenset(labels.names)
     )
 
 

@@ -32,12 +32,7 @@ _MOST_ANSWER_BYTES = 64 * 1024
 _GZIP = 31  # zlib's wbits for it
 # OTLP: these want the same again later, any other refusal does not
 _LATER = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
+    {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
 _PEER = Peer(
     flag="--otlp.http-config",

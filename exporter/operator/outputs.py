@@ -10,7 +10,8 @@ from exporter.exposition.families import Samples, render
 from exporter.operator.objects.kinds import COME_AND_GO, CUSTOM_NAMES, Key, Kind
 from exporter.outputs import probes
 from exporter.outputs.families import counters, health
-from exporter.outputs.families.family import OwnFamily, filled
+from exporter.outputs.families.counters import histogram_samples
+from exporter.outputs.families.family import OwnFamily, counter, filled, gauge
 from exporter.outputs.output import NOTHING, Answer, AnyLook, Need, Output, line, metrics_answer
 from exporter.telemetry import Histogram
 
@@ -65,27 +66,18 @@ def _reconciliations(look: OperatorLook) -> Samples:
     return [((kind, result), float(counts[kind, result])) for kind in ("all", *CUSTOM_NAMES) for result in RESULTS]
 
 
-def _durations(look: OperatorLook) -> Samples:
-    durations = look.metrics.durations
-    counts = [(upper, float(count)) for upper, count in durations.cumulative()]
-    _, count = counts[-1]
-    return [*((("_bucket", upper), count) for upper, count in counts), (("_count",), count), (("_sum",), durations.sum)]
-
-
 def _objects(look: OperatorLook, kind: str) -> Sequence[int]:
     return [count for owner, count in look.metrics.objects.items() if owner.kind == kind]
 
 
 FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
-    OwnFamily(
+    gauge(
         "pod_gpu_exporter_operator_is_leader",
-        "gauge",
         "Whether this replica works (1), or waits for the one that does (0).",
         fill=lambda look: [((), float(look.seen.is_leader))],
     ),
-    OwnFamily(
+    counter(
         "pod_gpu_exporter_operator_reconciliations_total",
-        "counter",
         "Looks at custom resources, by kind and by what came of them; kind all is a look at which there are.",
         ("kind", "result"),
         fill=_reconciliations,
@@ -95,44 +87,38 @@ FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
         "histogram",
         "How long such a look took, with what was written.",
         ("le",),
-        fill=_durations,
+        fill=lambda look: histogram_samples(look.metrics.durations),
     ),
-    OwnFamily(
+    gauge(
         "pod_gpu_exporter_operator_queue",
-        "gauge",
         "Custom resources that wait to be looked at, those with a time of their own included.",
         fill=lambda look: [((), float(look.seen.queued))],
     ),
-    OwnFamily(
+    counter(
         "pod_gpu_exporter_operator_api_requests_total",
-        "counter",
         "Requests to the Kubernetes API, by verb and HTTP status; code none is no answer.",
         ("verb", "code"),
         fill=lambda look: [(key, float(count)) for key, count in sorted(look.metrics.requests.items())],
     ),
-    OwnFamily(
+    counter(
         "pod_gpu_exporter_operator_watches_ended_total",
-        "counter",
         "How often watching failed, and began anew.",
         fill=lambda look: [((), float(look.metrics.watches_ended))],
     ),
-    OwnFamily(
+    gauge(
         "pod_gpu_exporter_operator_resources",
-        "gauge",
         "Custom resources that there are, by kind.",
         ("kind",),
         fill=lambda look: [((kind,), float(len(_objects(look, kind)))) for kind in CUSTOM_NAMES],
     ),
-    OwnFamily(
+    gauge(
         "pod_gpu_exporter_operator_objects",
-        "gauge",
         "Objects that are kept for custom resources, by the kind of these.",
         ("kind",),
         fill=lambda look: [((kind,), float(sum(_objects(look, kind)))) for kind in CUSTOM_NAMES],
     ),
-    OwnFamily(
+    gauge(
         "pod_gpu_exporter_operator_served",
-        "gauge",
         "Whether the Kubernetes API serves a kind that may come and go (1) or not (0), as the working replica knows.",
         ("kind",),
         fill=lambda look: [((kind.name,), float(kind in look.seen.served)) for kind in COME_AND_GO],

@@ -65,11 +65,7 @@ class PodEvents:
     """What is to be told, and what was. `run` writes until it is cancelled."""
 
     def __init__(
-        self,
-        reader: Reader,
-        events: Events,
-        on_change: Callable[[Key], None],
-        clock: Callable[[], float] = time.time,
+        self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time
     ) -> None:
         """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
         self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)

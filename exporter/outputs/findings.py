@@ -6,6 +6,7 @@ Why a source fails, and what to do about it, is worded by the source itself; why
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
@@ -15,13 +16,12 @@ from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.pages import Subject
-from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot
+from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot, seen_devices
 from exporter.model.states import is_at_work, used_by
-from exporter.outputs.devices import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
+from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
-from exporter.ownership.node_devices import seen_devices
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 # What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
 _UNRESOLVED = frozenset(
-    {
-        Unmatched.MIG_UNRESOLVED,
-        Unmatched.UNKNOWN_ID,
-        Unmatched.CLAIM_UNRESOLVED,
-        Unmatched.AMBIGUOUS,
-        Unmatched.UNNAMED,
-    }
+    {Unmatched.MIG_UNRESOLVED, Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS, Unmatched.UNNAMED}
 )
 # of why assignments are left out (`Explainer.outside`); what is not here is fine
 _LEFT_OUT = {"dra_off": Level.PROBLEM, "outside_resources": Level.WARNING}
@@ -50,10 +44,6 @@ _NO_SPECS = Trouble(
     "NVIDIA's DRA driver writes a CDI spec for each claim, and in /etc/cdi and /var/run/cdi there is none here",
     "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
     " then claims need neither a token nor the Kubernetes API",
-)
-_ASK_THE_PLUGIN = (
-    "look at the pod of its device plugin or DRA driver on this node: its log says why. If the GPU has failed, move the"
-    " pod that holds it to another node"
 )
 _UNHEARD = Trouble(
     "",
@@ -319,14 +309,13 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
-    """Devices that are not healthy. Drivers without a health service have all of theirs unknown, with no message."""
-    for (device, owner), health in sorted(snapshot.healths.items(), key=lambda item: item[0]):
-        name = f"{_device(device)} ({owner.namespace}/{owner.pod}/{owner.container})"
-        if health.word == "Unhealthy":
-            says = f"the kubelet calls this device unhealthy{': ' if health.message else ''}{health.message}"
-            yield warning(name, says, _ASK_THE_PLUGIN)
-        elif health.word == "Unknown" and health.message:
-            yield warning(name, f"how this device is, is not known: {health.message}", _ASK_THE_PLUGIN)
+    """Devices that are not `ok`, but for those that nobody reads: what is wrong with the sources is said of these."""
+    for device, verdict in snapshot.verdicts.items():
+        holders = ", ".join(sorted({"/".join(asdict(of.owner).values()) for of in snapshot.owners.of(device)}))
+        for reason in verdict.reasons:
+            if reason.code != "unread":
+                name = f"{_device(device)} ({holders})" if holders else _device(device)
+                yield warning(name, f"this device is {reason.verdict}: {reason.text}", reason.remedy)
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:

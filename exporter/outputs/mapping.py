@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match
 from exporter.model.slices import Work
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
-from exporter.outputs.devices import explainer
+from exporter.outputs.objects import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer
-from exporter.ownership.node_devices import seen_devices
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured

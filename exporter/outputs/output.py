@@ -16,8 +16,7 @@ from exporter.model.devices import Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import Work, at_once
-from exporter.model.snapshot import Snapshot
-from exporter.ownership.node_devices import all_devices
+from exporter.model.snapshot import Snapshot, all_devices
 from exporter.telemetry import Telemetry
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"

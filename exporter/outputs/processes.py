@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, known_devices
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
 from exporter.ownership.explain import WITHOUT_OWNER
-from exporter.ownership.node_devices import known_devices
 
 if TYPE_CHECKING:
     from exporter.model.driver import GpuProcess

@@ -39,11 +39,7 @@ class HealthWatch:
         self._due_at = 0.0
 
     def look(
-        self,
-        owners: Owners,
-        pods: Mapping[tuple[str, str], PodInfo],
-        offered: Allocatable | None,
-        at_seconds: float,
+        self, owners: Owners, pods: Mapping[tuple[str, str], PodInfo], offered: Allocatable | None, at_seconds: float
     ) -> DeviceHealths:
         """By device and holder; the same object as long as nothing changed. What nobody speaks of is left out.
 

@@ -31,15 +31,7 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
 from exporter.dcgm.vendors import VendorFamily, read_families
-from exporter.model.devices import (
-    NO_PLACES,
-    CdiPlaces,
-    Claim,
-    DeviceRef,
-    ResourceSlice,
-    SliceDevice,
-    SliceDeviceName,
-)
+from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, DeviceRef, ResourceSlice, SliceDevice, SliceDeviceName
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 

@@ -8,28 +8,42 @@ A driver prints several lines of one error, and of one crash many: lines of one 
 are one event. Pure, except for what it remembers.
 """
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from exporter.dcgm.xids import OTHER_XID, XIDS, verdict_of
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
+from exporter.model.health import HealthReason
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.ownership.kernel_reasons import is_well_again, reason_of
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
 MOST_EVENTS = 100
 MOST_WAITING = 500
-MOST_STANDING = 256
 ONE_ERROR_US = 1_000_000
 # an answer of the kubelet that was asked for so soon after an event is of its moment
 AT_ONCE_SECONDS = 0.5
 # without an answer of the kubelet, those who held the GPU before held it
 MOST_WAIT_SECONDS = 30.0
+# Nothing in the log says that a GPU is well again, but a recovery action that becomes None (XID 154, drivers since
+# R555). What makes a GPU failing counts until then, until its counters begin anew, or for a day: then it was set right
+# unseen. What only degrades it counts for an hour. A restart of the machine ends all, with the log.
+FAILING_SECONDS, DEGRADED_SECONDS = 86_400.0, 3_600.0
+RECOVERY_CHANGED, MOST_STANDING = 154, 256
+_ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
+_SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
+OF_KIND = {
+    ("lost", ""): HealthReason("fell-off-bus", "gone", "fallen off the bus", XIDS[79].remedy),
+    ("pcie", "fatal"): HealthReason("pcie", "failing", "fatal error of PCI Express", _SLOT),
+    ("pcie", "nonfatal"): HealthReason("pcie", "degraded", "error of PCI Express", _SLOT),
+}
 _NO_GPU = InventoryGpu(uuid="")
 
 
@@ -44,7 +58,7 @@ class _Waiting:
 class KernelEvents:
     """The last events, the newest first, and those that wait until it is clear who held the GPU.
 
-    `standing` are those that say how a GPU is, the last one of each number, until the driver calls it well again.
+    `standing` are those that still say how a GPU is.
     """
 
     def __init__(self) -> None:
@@ -125,7 +139,8 @@ class KernelEvents:
             index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
             settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
-            self._stand(reversed(settled))
+            for event in reversed(settled):
+                self.standing = still_standing(self.standing, event)
         self._owners, self._measured = owners, measured
 
     def take(self) -> XidCounts:
@@ -136,16 +151,6 @@ class KernelEvents:
     def before_waiting(self, sequence: int) -> int:
         """The number of the last record up to which everything is settled, where `sequence` was read last."""
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
-
-    def _stand(self, settled: Iterable[DeviceEvent]) -> None:
-        standing = {_error_of(each): each for each in self.standing}
-        for each in settled:
-            if is_well_again(each):
-                standing = {error: other for error, other in standing.items() if other.uuid != each.uuid}
-            elif each.uuid and reason_of(each):
-                standing.pop(_error_of(each), None)
-                standing[_error_of(each)] = each
-        self.standing = tuple(standing.values())[-MOST_STANDING:]
 
     def _settled(
         self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: "_HoldersOf"
@@ -178,10 +183,6 @@ class KernelEvents:
         )
 
 
-def _error_of(event: DeviceEvent) -> tuple[object, ...]:
-    return (event.uuid, event.event.instance, event.event.kind, event.event.code)
-
-
 def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:
     """Whose processes are and on which device, by pid and GPU."""
     owned = measured.owned.items() if measured else ()
@@ -201,3 +202,42 @@ class _HoldersOf:
             keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
             self._answers[question] = {holder.owner: key for key in keys for holder in owners.holders[key]}
         return self._answers[question]
+
+
+def is_well_again(device_event: DeviceEvent) -> bool:
+    """Whether the driver says that nothing is to be done about the GPU any more."""
+    event = device_event.event
+    action = _ACTION.search(event.text) if event.code == RECOVERY_CHANGED else None
+    return action is not None and not int(action[1], 16)
+
+
+def reason_of(device_event: DeviceEvent) -> HealthReason | None:
+    """Why the GPU is not well by this error; None where it says nothing of that, as one of a program does."""
+    event, reason = device_event.event, None
+    if event.kind != "xid":
+        reason = OF_KIND.get((event.kind, event.severity))
+    elif event.code is not None and not is_well_again(device_event):
+        xid, is_recovery = XIDS.get(event.code, OTHER_XID), event.code == RECOVERY_CHANGED
+        verdict = verdict_of(event.code, is_fatal=is_recovery or event.severity == "fatal")
+        text = f"Xid {event.code} ({event.text if is_recovery else xid.name})"
+        reason = HealthReason("fell-off-bus" if verdict == "gone" else "xid", verdict, text, xid.remedy)
+    if reason is None or reason.verdict == "ok":
+        return None
+    return reason._replace(text=f"{reason.text}, {datetime.fromtimestamp(device_event.at_seconds, UTC):%F %H:%M} UTC")
+
+
+def still_standing(standing: tuple[DeviceEvent, ...], new: DeviceEvent) -> tuple[DeviceEvent, ...]:
+    """Which errors say how GPUs are after a new one: the last of each number, none of a GPU that is well again."""
+    if new.uuid and is_well_again(new):
+        return tuple(each for each in standing if each.uuid != new.uuid)
+    others = (each for each in standing if each.uuid != new.uuid or _number(each) != _number(new))
+    return (*others, new)[-MOST_STANDING:] if new.uuid and reason_of(new) else standing
+
+
+def _number(device_event: DeviceEvent) -> tuple[object, ...]:
+    return device_event.event.kind, device_event.event.code, device_event.event.instance
+
+
+def ends_at(device_event: DeviceEvent, reason: HealthReason) -> float:
+    """Until when it counts, in seconds since 1970."""
+    return device_event.at_seconds + (DEGRADED_SECONDS if reason.verdict == "degraded" else FAILING_SECONDS)

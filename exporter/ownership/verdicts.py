@@ -1,54 +1,112 @@
 """How each device is: one verdict, by all that speak of it. docs/health.md has the rules.
 
-Nobody's word is enough alone. The kubelet knows what its device plugins say, and these see few errors; the kernel's log
-has all errors, and hardly ever says when one is over. So every word counts, and the worst is the verdict. A device that
-was read (samples on a page, NVML) and that nobody complains of is `ok`; one that only the kubelet names is what the
-kubelet says; one of which nobody says anything is `unknown`.
-
-Pure, except for what it remembers. Moments are seconds since 1970.
+Every word counts, and the worst is the verdict. A device that was read (samples on a page, NVML) and that nobody
+complains of is `ok`; one that only the kubelet names is what the kubelet says; one of which nobody says anything is
+`unknown`. Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
 
+from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
+from exporter.dcgm.xids import verdict_of
+from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading
-from exporter.model.health import (
-    MOST_REASONS,
-    NO_VERDICTS,
-    VERDICTS,
-    DeviceVerdict,
-    DeviceVerdicts,
-    HealthReason,
-    Verdict,
-)
-from exporter.model.kernel import DeviceEvent
-from exporter.model.snapshot import Snapshot
+from exporter.model.health import MOST_REASONS, NO_VERDICTS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason
+from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.pages import JoinedPage
+from exporter.model.slices import ITEMS_A_SLICE, Work
+from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
-from exporter.ownership.kernel_reasons import ends_at, reason_of
-from exporter.ownership.node_devices import known_devices
+from exporter.ownership.kernel_events import ends_at, reason_of
 
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
-GRACE_SECONDS = 120.0
+GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
+MOST_ERRORS = 256
+_MOST_XID = 999
+_FIELD_OF: Mapping[bytes, Field] = {
+    name.encode(): field
+    for name, field in FIELDS.items()
+    if name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
+}
+_FAMILIES = frozenset(_FIELD_OF)
+PageWord = tuple[DeviceKey, HealthRule]
 MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
 _DRIVER = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
-_UNREAD = HealthReason(code="unread", verdict="unknown", text="no source has read it", remedy=_SOURCES)
-_MISSING = HealthReason(
-    code="missing", verdict="unknown", text="dcgm-exporter's page had it before, and lacks it now", remedy=_DRIVER
-)
+UNREAD = HealthReason("unread", "unknown", "no source has read it", _SOURCES)
+MISSING = HealthReason("missing", "unknown", "dcgm-exporter's page had it before, and lacks it now", _DRIVER)
+UNLISTED = HealthReason("nvml-lost", "gone", "NVML listed it before, and does not any more", _DRIVER)
+UNOFFERED = HealthReason("not-offered", "unknown", "its device plugin no longer offers it", _PLUGIN)
+UNHEALTHY = HealthReason("kubelet", "failing", "its device plugin or DRA driver calls it unhealthy", _PLUGIN)
+UNCLEAR = HealthReason("kubelet", "unknown", "its device plugin or DRA driver does not know how it is", _PLUGIN)
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
 def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdict:
     """The worst of these reasons, in whatever order they come; each once."""
-    ranked = sorted(set(reasons), key=lambda each: (VERDICTS.index(each.verdict), each.code, each.text, each.remedy))
-    verdict = ranked[0].verdict if ranked else "ok"
-    return DeviceVerdict(verdict=verdict, reasons=tuple(ranked[:MOST_REASONS]), index=index)
+    ranked = sorted(set(reasons), key=lambda each: (VERDICTS.index(each.verdict), each))
+    return DeviceVerdict(ranked[0].verdict if ranked else "ok", tuple(ranked[:MOST_REASONS]), index)
+
+
+class PageWords:
+    """What pages say of how GPUs are; it remembers values from look to look.
+
+    A page shows the last XID for good. So a new value is an error; the one that was there first is one only if the GPU
+    had to be reset since, which takes the exporter of the page away, and its XIDs with it.
+
+    `words` are the same object as long as they say the same. `errors` are the XIDs that pages showed, and `reset_at`
+    says when a GPU's counters began anew, by its UUID.
+    """
+
+    def __init__(self) -> None:
+        self.words: frozenset[PageWord] = frozenset()
+        self.errors: tuple[DeviceEvent, ...] = ()
+        self.reset_at: Mapping[str, float] = {}
+        self._values: dict[tuple[bytes, DeviceKey], float] = {}
+        self._until: dict[PageWord, float] = {}
+
+    def read(self, joined: JoinedPage | None, at: float) -> Work[None]:
+        """Take in what the page says at this moment; None for no page."""
+        values: dict[tuple[bytes, DeviceKey], float] = {}
+        for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
+            if not count % ITEMS_A_SLICE:
+                yield
+            subject, family = series.subject, series.name
+            value = None if subject.vgpu else number(text, _FIELD_OF[family])
+            if value is not None:
+                key = subject.key
+                values[family, key] = value
+                self._take(family, key, value, self._values.get((family, key)), at)
+        self._values = self._values if joined is None else values
+        self._until = {word: until for word, until in self._until.items() if until > at}
+        if self.words != self._until.keys():
+            self.words = frozenset(self._until)
+
+    def _take(self, family: bytes, key: DeviceKey, value: float, before: float | None, at: float) -> None:
+        for rule in HEALTH.get(family, ()):
+            seconds = CLOCKS_SECONDS if rule.bits else GROWN_SECONDS if rule.grows else GRACE_SECONDS
+            if rule.grows:
+                holds = before is not None and value > before
+            else:
+                holds = bool(int(value) & rule.bits) if rule.bits else bool(value)
+            if holds:
+                self._until[key, rule] = at + seconds
+            elif not rule.bits and not rule.grows:
+                self._until.pop((key, rule), None)
+        accounts = _FIELD_OF[family].accounts
+        if accounts and accounts[0] == "energy" and before is not None and value < before / 2:
+            self.reset_at = {**self.reset_at, key.uuid: at}
+        elif accounts and accounts[0] == "xids" and value != before and 0 < value <= _MOST_XID:
+            event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(value))
+            # a GPU's instances repeat it
+            others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
+            if before is not None or verdict_of(int(value)) in ("failing", "gone"):
+                self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=key.uuid))[-MOST_ERRORS:]
 
 
 class Verdicts:
@@ -58,50 +116,46 @@ class Verdicts:
         self._verdicts: DeviceVerdicts = NO_VERDICTS
         self._made_from: tuple[object, ...] = ()
         self._at = self._due_at = 0.0
+        self._page = PageWords()
+        self._lost: Mapping[str, HealthReason] = {}
+        self._listed: set[DeviceKey] = set()  # by NVML, once
         self._index_of: dict[DeviceKey, str] = {}
         # of what was read once, since when it is not; None: it was read at the last look
         self._missing_since: dict[DeviceKey, float | None] = {}
 
     def look(
-        self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...], reading: DriverReading | None, at_seconds: float
-    ) -> DeviceVerdicts:
+        self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...] | None, reading: DriverReading | None, at: float
+    ) -> Work[DeviceVerdicts]:
         """By device, all that are known; the same object as long as nothing changed.
 
-        `errors` are those of the kernel's log that may still count, `reading` is NVML's last.
+        `errors` are those of the kernel's log that may still count; None where it is not read: then the XIDs of pages
+        count. `reading` is NVML's last.
         """
+        page = self._page
+        yield from page.read(snapshot.joined, at)
+        errors = page.errors if errors is None else errors
         subjects = snapshot.joined.subjects if snapshot.joined else None
-        by_driver = reading.inventory if reading else Inventory()
-        is_page_away = snapshot.is_page_away
-        made_from = (
-            snapshot.owners,
-            subjects,
-            snapshot.inventory,
-            snapshot.healths,
-            errors,
-            by_driver.gpus,
-            is_page_away,
-        )
-        if same(made_from, self._made_from) and at_seconds < self._due_at:
+        gpus = reading.inventory.gpus if reading else ()
+        if reading and reading.lost != self._lost:
+            self._lost = reading.lost
+        known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
+        made_from = (*known_by, snapshot.healths, errors, page.words, page.reset_at, self._lost)
+        if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
-        self._made_from, self._at, self._due_at = made_from, at_seconds, float("inf")
-        read = {subject.key for subject in subjects or ()}
-        read.update(key for gpu in by_driver.gpus for key in _keys_of(gpu))
-        read.update([DeviceKey(uuid=key.uuid) for key in read])  # a page may have rows of a GPU's instances alone
-        by_device: defaultdict[DeviceKey, set[HealthReason]] = defaultdict(set)
-        for key in self._devices(snapshot, read):
-            by_device[key] = set()
-        has_words = {key for key, _ in snapshot.healths}
+        self._made_from, self._at, self._due_at = made_from, at, float("inf")
+        listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
+        self._listed |= listed
+        read = listed.union(subject.key for subject in subjects or ())
+        read |= {DeviceKey(uuid=key.uuid) for key in read}  # a page may have rows of a GPU's instances alone
+        by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
+        yield
+        by_page = ((key, rule.reason) for key, rule in page.words)
+        by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(_by_kubelet(snapshot, read), by_kernel):
-            by_device[key].add(reason)
-        for key, reasons in by_device.items():
-            since = None if key in read else self._missing_since.get(key)
-            if key in read or (since is not None and self._is_before(since + GRACE_SECONDS)):
-                continue
-            if since is not None and not is_page_away:
-                reasons.add(_MISSING)
-            elif key not in has_words and not reasons:
-                reasons.add(_UNREAD)
+        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read)):
+            by_device.setdefault(key, set()).add(reason)
+        for key in by_device.keys() - read:
+            by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
         verdicts: dict[DeviceKey, DeviceVerdict] = {}
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
@@ -110,16 +164,29 @@ class Verdicts:
             self._verdicts = MappingProxyType(verdicts)
         return self._verdicts
 
+    def _unread(
+        self, key: DeviceKey, snapshot: Snapshot, listed: Container[DeviceKey], others: Container[HealthReason]
+    ) -> Iterator[HealthReason]:
+        """Why nobody reads a device; nothing of one that the kubelet alone names, or that was read a moment ago."""
+        since = self._missing_since.get(key)
+        if since is not None and self._is_before(since + GRACE_SECONDS):
+            return
+        if since is not None and listed and key in self._listed and key.uuid not in self._lost:
+            yield UNLISTED
+        elif since is not None and not snapshot.is_page_away:
+            yield MISSING
+        elif not others and not any(key == named for named, _ in snapshot.healths):
+            yield UNREAD
+
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
         """Those that are known, and those that were read before: a GPU for a day, an instance as long as it is late."""
-        devices = {device.key: device.index for device in known_devices(snapshot)}
-        missing = self._missing_since
-        for key, since in tuple(missing.items()):
-            if key not in read:
-                missing[key] = self._at if since is None else since
-                most = GRACE_SECONDS if key.instance or key.uuid.startswith("MIG-") else MISSING_SECONDS
-                if key not in devices and not self._is_before((self._at if since is None else since) + most):
-                    del missing[key]
+        devices, missing = {device.key: device.index for device in known_devices(snapshot)}, self._missing_since
+        for key in missing.keys() - read:
+            since = missing[key]
+            missing[key] = since = self._at if since is None else since
+            most = GRACE_SECONDS if key.instance or key.uuid.startswith("MIG-") else MISSING_SECONDS
+            if key not in devices and not self._is_before(since + most):
+                del missing[key]
         missing |= dict.fromkeys(read.intersection(devices), None)
         devices = dict.fromkeys(missing, "") | devices
         self._index_of = {key: index or self._index_of.get(key, "") for key, index in devices.items()}
@@ -127,44 +194,35 @@ class Verdicts:
 
     def _is_before(self, moment: float) -> bool:
         """Whether it has not come yet; then the verdicts are due then."""
-        if self._at >= moment:
-            return False
-        self._due_at = min(self._due_at, moment)
-        return True
+        if self._at < moment:
+            self._due_at = min(self._due_at, moment)
+        return self._at < moment
 
     def _by_kernel(self, errors: Iterable[DeviceEvent], devices: Iterable[DeviceKey], inventory: Inventory) -> Reasons:
         names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
         for error in errors:
-            uuid, instance = error.uuid, error.event.instance
-            reason = reason_of(error)
-            if reason is None or not uuid or not self._is_before(ends_at(error, reason.verdict)):
-                continue
+            uuid, reason = error.uuid, reason_of(error)
             of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
-            keys = [key for key in devices if key.uuid in of_gpu and key.instance == instance]
-            keys = keys or [key for key in devices if key.uuid in of_gpu and not key.instance]
-            # the log alone may know a GPU that the driver could not reach from the start
-            yield from ((key, reason) for key in keys or (DeviceKey(uuid=uuid),))
+            reset_at = max((self._page.reset_at.get(name, 0.0) for name in of_gpu), default=0.0)
+            if reason and uuid and reset_at <= error.at_seconds and self._is_before(ends_at(error, reason)):
+                keys = [key for key in devices if key.uuid in of_gpu and key.instance in ("", error.event.instance)]
+                own = [key for key in keys if key.instance == error.event.instance]
+                # the log alone may know a GPU that the driver could not reach from the start
+                yield from ((key, reason) for key in own or keys or (DeviceKey(uuid=uuid),))
 
 
 def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
-    for uuid in (gpu.uuid, gpu.uuid.removeprefix("GPU-")):
-        yield DeviceKey(uuid=uuid)
-        yield from (DeviceKey(uuid=uuid, instance=mig.instance_id) for mig in gpu.mig)
-    yield from (DeviceKey(uuid=mig.uuid) for mig in gpu.mig)
+    yield DeviceKey(uuid=gpu.uuid)
+    for mig in gpu.mig:
+        yield from (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), DeviceKey(uuid=mig.uuid))
 
 
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
-        if health.message in NOT_OFFERED:
-            yield key, HealthReason(code="not-offered", verdict="unknown", text=health.message, remedy=_PLUGIN)
-        elif health.word == "Unhealthy":
-            yield key, _of_plugin("failing", "unhealthy", health.message)
-        elif health.word == "Unknown" and (health.message or key not in read):
-            # without a message nobody has told the kubelet, as NVIDIA's DRA driver does not: samples say more
-            yield key, _of_plugin("unknown", "in an unknown state", health.message)
-
-
-def _of_plugin(verdict: Verdict, word: str, message: str) -> HealthReason:
-    says = " ".join("".join(char if char.isprintable() else " " for char in message).split())
-    text = f"its device plugin or DRA driver calls it {word}{f': {says}' if says else ''}"
-    return HealthReason(code="kubelet", verdict=verdict, text=text, remedy=_PLUGIN)
+        # a message is a driver's; NVIDIA's DRA driver tells the kubelet nothing, and samples say more than that
+        says = " ".join("".join(char if char.isprintable() else " " for char in health.message).split())
+        if says in NOT_OFFERED:
+            yield key, UNOFFERED._replace(text=says)
+        elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):
+            reason = UNHEALTHY if health.word == "Unhealthy" else UNCLEAR
+            yield key, reason._replace(text=f"{reason.text}: {says}") if says else reason

@@ -123,7 +123,6 @@ class SimulatedDcgm:
                 for instance in gpu.instances
             )
         if gpu.is_lost:
-            # DCGM has blank values, which dcgm-exporter leaves out; XIDs are told, not read
             of_xids = {name: reading for name, reading in own.items() if "XID" in name}
             rows = [replace(row, readings=of_xids) for row in rows]
         return rows

@@ -17,6 +17,8 @@ from exporter.simulator.parts import Pod, SimulatedGpu
 from exporter.simulator.world import World, ids_of
 
 ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP = 2, 12, 13
+_RECOVERY = "GPU recovery action changed from {} to {}"
+_NOTHING, _REBOOT = "0x0 (None)", "0x2 (Node Reboot Required)"
 
 
 class GpuFailure:
@@ -28,62 +30,59 @@ class GpuFailure:
     def __init__(self, world: World, log: SimulatedKernelLog, *, after_seconds: float) -> None:
         self.gpu = ""
         self.holders: tuple[Pod, ...] = ()
-        self._world = world
-        self._log = log
-        self._due_ns = world.machine.clock() + round(after_seconds * 1e9)
+        self._world, self._log = world, log
+        self._due_ns = world.machine.clock() + after_seconds * 1e9
         self._steps = 0
 
     def look(self, pids: Mapping[tuple[str, str], int]) -> None:
         """Lose the GPU if it is time and somebody holds one. For `pids` see SimulatedProcesses."""
-        if self.gpu or self._world.machine.clock() < self._due_ns:
+        is_due = not self.gpu and self._world.machine.clock() >= self._due_ns
+        held = [gpu for gpu in self._world.gpus if is_due and self._holders_of(gpu)]
+        if not held:
             return
-        held = (gpu for gpu in self._world.gpus if self._holders_of(gpu))
-        order = sorted(held, key=lambda gpu: (gpu.claimed, bool(gpu.units or gpu.instances), gpu.shared, gpu.index))
-        for gpu in order[:1]:
-            self.gpu, self.holders = gpu.uuid, self._holders_of(gpu)
-            of_holders = (pids.get((pod.uid, gpu.uuid)) for pod in self.holders)
-            self._log.write_lost(gpu, next(filter(None, of_holders), None))
-            self._put(replace(gpu, is_lost=True))
-            for pod in self.holders:
-                self._world.change(pod, _unhealthy(pod, ids_of(gpu)))
+        gpu = min(held, key=lambda gpu: (gpu.claimed, bool(gpu.units or gpu.instances), gpu.shared))
+        self.gpu, self.holders = gpu.uuid, self._holders_of(gpu)
+        pid = next((pids[pod.uid, gpu.uuid] for pod in self.holders if (pod.uid, gpu.uuid) in pids), None)
+        self._log.write(gpu, 79, "GPU has fallen off the bus.", pid)
+        self._log.write(gpu, 154, _RECOVERY.format(_NOTHING, _REBOOT), pid)
+        self._set(is_lost=True)
+        for pod in self.holders:
+            first, *others = pod.containers
+            ailing = tuple((device, "Unhealthy", "") for _, device in first.devices if device in ids_of(gpu))
+            self._world.change(pod, replace(pod, containers=(replace(first, ailing=ailing), *others)))
 
     def live(self) -> None:
         """A step of life has passed."""
         self._steps += bool(self.gpu)
         if self._steps == ENDS_STEP:
-            for pod in self._holders_of(self._lost()):
+            for pod in self._holders_of(self._lost):
                 self._world.end(pod, "Failed")
                 self._replace(pod)
         elif self._steps == REPAIRED_STEP:
             self._world.machine.boards[self.gpu].reload()
-            self._put(replace(self._lost(), is_lost=False))
-            self._log.write_well(self._lost())
-        elif self._steps == RETAKEN_STEP:
-            free = [slot for uuid, slots in self._world.free() if uuid == self.gpu for slot in slots]
-            if new := self._world.make.pod_with(free):
-                self._world.pods += (new,)
+            self._set(is_lost=False)
+            self._log.write(self._lost, 154, _RECOVERY.format(_REBOOT, _NOTHING))
+        elif self._steps == RETAKEN_STEP and (
+            new := self._world.make.pod_with(dict(self._world.free()).get(self.gpu, ()))
+        ):
+            self._world.pods += (new,)
 
     def _replace(self, failed: Pod) -> None:
         """The pod's controller makes another, where there is as much free of what it held."""
-        free = [slot for _, slots in self._world.free() for slot in slots]
         first, *others = failed.containers
         resources = [resource for resource, _ in first.devices]
-        devices = tuple(slot for slot in free if slot[0] in resources)[: len(resources)]
-        if devices and len(devices) == len(resources):
-            first = replace(first, devices=devices, ailing=())
+        free = [slot for _, slots in self._world.free() for slot in slots if slot[0] in resources]
+        if resources and len(free) >= len(resources):
+            first = replace(first, devices=tuple(free[: len(resources)]), ailing=())
             self._world.pods += (self._world.make.pod(failed.namespace, failed.owner[1], (first, *others)),)
 
+    @property
     def _lost(self) -> SimulatedGpu:
         return next(gpu for gpu in self._world.gpus if gpu.uuid == self.gpu)
 
     def _holders_of(self, gpu: SimulatedGpu) -> tuple[Pod, ...]:
         return tuple(pod for pod in self._world.pods if not pod.has_ended and not ids_of(gpu).isdisjoint(pod.devices))
 
-    def _put(self, new: SimulatedGpu) -> None:
-        self._world.gpus = tuple(new if gpu.uuid == new.uuid else gpu for gpu in self._world.gpus)
-
-
-def _unhealthy(pod: Pod, ids: set[str]) -> Pod:
-    first, *others = pod.containers
-    ailing = tuple((device_id, "Unhealthy", "") for _, device_id in first.devices if device_id in ids)
-    return replace(pod, containers=(replace(first, ailing=ailing), *others))
+    def _set(self, *, is_lost: bool) -> None:
+        new = replace(self._lost, is_lost=is_lost)
+        self._world.gpus = tuple(new if gpu.uuid == self.gpu else gpu for gpu in self._world.gpus)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 
 from exporter.simulator import driver_files
@@ -38,11 +39,11 @@ class SimulatedNode:
         families: Sequence[SimulatedFamily] = (),
         with_parents: bool = False,
         collect_seconds: float = 0.0,
-        fails_after_seconds: float | None = None,
+        fails_after_seconds: float = inf,
     ) -> None:
         """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm.
 
-        `fails_after_seconds`, where it is given, is when one of the GPUs is lost (see `failure`).
+        `fails_after_seconds` is when one of the GPUs is lost (see `failure`).
         """
         self.world = world
         self.dcgm = SimulatedDcgm(
@@ -71,9 +72,7 @@ class SimulatedNode:
         roots = (self.root, self.root / "empty")
         self.processes = SimulatedProcesses(roots)
         self.kernel_log = SimulatedKernelLog(roots)
-        self.failure: GpuFailure | None = None
-        if fails_after_seconds is not None:
-            self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
         self._cut: dict[str, tuple[Instance, ...]] = {}
         self._life: asyncio.Task[None] | None = None
 
@@ -81,7 +80,6 @@ class SimulatedNode:
         """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
         self.write_inventory()
         driver_files.write(self.root, self.world.gpus)
-        self.kernel_log.open()
         await self.kubelet.start()
         await self.pods_api.start()
         self.api_url = await self.api.start()
@@ -129,14 +127,9 @@ class SimulatedNode:
             await asyncio.sleep(min(SAMPLE_SECONDS, step_seconds))
             if loop.time() >= due:
                 due += step_seconds
-                self.live()
-            if self.failure:
-                self.failure.look(self.processes.pids)
+                self.world.live()
+                self.failure.live()
+                # as long as the processes of those that have crashed are there
+                self.kernel_log.write_new(self.world.machine, self.processes.pids)
+            self.failure.look(self.processes.pids)
             self.write_processes()
-
-    def live(self) -> None:
-        """A step of life. The kernel's log has the errors of pods that crash while their processes are known."""
-        self.world.live()
-        if self.failure:
-            self.failure.live()
-        self.kernel_log.write_xids(self.world.machine, self.processes.pids)

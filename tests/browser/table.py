@@ -63,8 +63,9 @@ def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
         pod.append(f"held but idle{idle_for(row)}")
     if is_first:
         pod.append(used_by(row))
+    health = "" if row["health"] == "ok" else row["health"]
     return {
-        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row)],
+        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row), health],
         "Pod": pod,
         "Namespace": [row["namespace"]],
         "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],

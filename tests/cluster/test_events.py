@@ -171,7 +171,9 @@ async def test_the_page_lists_the_last_ones(serve: Serve) -> None:
     evil = "<script>alert(1)</script>\u202e"
     other = Node("n2", event(2000, 12345, index=evil), event(1500, holders=None))
     row_of = event_rows("n2", tuple(other.events or ()))
-    other.content = lambda: json.dumps([{**row_of[0], "name": [evil], "remedy": "y" * 9000}, *row_of[1:]]).encode()
+    odd = {"node_name": "n2", "at": "1970-01-01T00:22:00.000Z", "kind": [evil], "holders": {"a": 1}}
+    rows_of = [{**row_of[0], "name": [evil], "remedy": "y" * 9000}, row_of[1], odd]
+    other.content = lambda: json.dumps(rows_of).encode()
     async with running_cluster(await flags(serve, one, other)) as role:
         await until(lambda: one.asked["/events"] and other.asked["/events"])
         await until(lambda: _is_listed(role, 20))
@@ -181,7 +183,8 @@ async def test_the_page_lists_the_last_ones(serve: Serve) -> None:
         assert rows[0][:4] == ["1970-01-01 00:33:20 UTC", "n2", "<script>alert(1)</script>\\u{202e}", rows[0][3]]
         assert len(rows[0][5]) == 200
         assert rows[1][4] == "unknown"
-        assert rows[2] == [
+        assert rows[2][1:] == ["n2", "", "['<script>alert(1)</script>\\u202e']", "", ""]
+        assert rows[3] == [
             "1970-01-01 00:16:40 UTC",
             "n1",
             "1",

@@ -176,16 +176,32 @@ def test_a_healthy_node_raises_no_alert(watched: Watched) -> None:
 
 
 # issue 11, "Must show" 3
+def test_a_page_that_fails_raises_its_alerts_once(watched: Watched) -> None:
+    watched.node.dcgm.failure = lambda _: web.Response(status=503)
+    for name in ("PodGpuExporterNoGpuMetrics", "PodGpuExporterPageDown"):
+        assert {labels["cluster"] for labels in watched.wait_for(name, len(MODES))} == set(MODES)
+    watched.node.dcgm.failure = None
+    watched.wait_until_active_are(set())
+
+
+# issue 11, "Must show" 3; issue 30, "Must show" 4
 def test_trouble_raises_alerts_once(watched: Watched) -> None:
     """In every --sharing mode, for a GPU that several containers hold or that is cut, one alert."""
     world = watched.node.world
     shared = next(gpu for gpu in world.gpus if gpu.shared and sum(held.uuid == gpu.uuid for held in watched.held) > 1)
     world.machine.add_xid(shared.uuid, XID)
+    holders = {held.pod for held in watched.held if held.uuid == shared.uuid}
+    failing = watched.wait_for("GpuFailing", len(MODES))
+    assert {(labels["cluster"], labels["UUID"]) for labels in failing} == {(mode, shared.uuid) for mode in MODES}
+    watched.wait_for("GpuHeldWhileFailing", len(MODES) * len(holders))
     found = watched.wait_for("GpuXid", len(MODES))
     assert {labels["cluster"] for labels in found} == set(MODES)
     assert {(labels["UUID"], labels["xid"], labels.get("pod", "")) for labels in found} == {(shared.uuid, str(XID), "")}
-    watched.wait_until_active_are({"GpuXid"})
+    watched.wait_until_active_are({"GpuFailing", "GpuHeldWhileFailing", "GpuXid"})
     agree(watched, XIDS)
+    # dcgm-exporter dies with it: that wakes nobody again
     watched.node.dcgm.failure = lambda _: web.Response(status=503)
-    for name in ("PodGpuExporterNoGpuMetrics", "PodGpuExporterPageDown"):
-        assert {labels["cluster"] for labels in watched.wait_for(name, len(MODES))} == set(MODES)
+    watched.wait_for("PodGpuExporterPageDown", len(MODES))
+    wait_until(lambda: len(watched.server.query('up{metrics_path="/gpu/metrics"} == 0')) == len(MODES))
+    time.sleep(SETTLED)
+    assert "PodGpuExporterNoGpuMetrics" not in watched.active()

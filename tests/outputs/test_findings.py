@@ -5,8 +5,18 @@ from dataclasses import replace
 import pytest
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, Claim, DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance
+from exporter.model.devices import (
+    Assignment,
+    Claim,
+    DeviceKey,
+    Holder,
+    Inventory,
+    InventoryGpu,
+    MigInstance,
+    Owners,
+)
 from exporter.model.driver import DeviceFile, Refusal
+from exporter.model.health import HealthReason
 from exporter.model.measured import Measured
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
@@ -21,6 +31,7 @@ from exporter.outputs.findings import (
     summary,
 )
 from exporter.ownership.owners import build_owners
+from exporter.ownership.verdicts import verdict_by
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="ml", pod="train-1", container="main")
@@ -138,18 +149,21 @@ def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_m
     assert summary(snapshot(units, given("GPU-1"), seen=(Subject(uuid="GPU-1"),))) == "1 of 1 devices attributed"
 
 
-# issue 19, line 1
-def test_devices_that_are_not_healthy_are_warnings() -> None:
-    words = {"1": ("Healthy", ""), "2": ("Unhealthy", "Xid 79"), "3": ("Unknown", ""), "4": ("Unknown", "not on offer")}
-    healths = {
-        (DeviceKey(uuid=f"GPU-{number}"), A): DeviceHealth(word=word, message=message)
-        for number, (word, message) in words.items()
+# issue 30, line 15
+def test_devices_that_are_not_ok_are_warnings_with_what_to_do() -> None:
+    lost = HealthReason("fell-off-bus", "gone", "Xid 79 (GPU has fallen off the bus)", "restart the node")
+    unread = HealthReason("unread", "unknown", "no source has read it", "look at the sources")
+    verdicts = {
+        DeviceKey(uuid="GPU-1"): verdict_by([lost, unread]),
+        DeviceKey(uuid="GPU-2"): verdict_by([unread]),
+        DeviceKey(uuid="GPU-3"): verdict_by([]),
     }
-    seen = of_devices(replace(snapshot(), healths=healths))
-    assert [(finding.level, finding.about, finding.trouble.message) for finding in seen] == [
-        (Level.WARNING, "GPU-2 (ml/train-0/main)", "the kubelet calls this device unhealthy: Xid 79"),
-        (Level.WARNING, "GPU-4 (ml/train-0/main)", "how this device is, is not known: not on offer"),
-    ]
+    (finding,) = of_devices(replace(snapshot(), verdicts=verdicts))
+    assert (finding.level, finding.about, finding.trouble.remedy) == (Level.WARNING, "GPU-1", "restart the node")
+    assert finding.trouble.message == "this device is gone: Xid 79 (GPU has fallen off the bus)"
+    held = Owners(holders={DeviceKey(uuid="GPU-1"): (Holder(owner=A, resource="r", shared=False),)})
+    (finding,) = of_devices(replace(snapshot(), verdicts=verdicts, owners=held))
+    assert finding.about == "GPU-1 (ml/train-0/main)"
 
 
 # issue 18, line 1

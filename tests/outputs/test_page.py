@@ -186,6 +186,21 @@ def test_the_name_of_a_shared_device_has_what_it_does_in_all(whole: object, word
     assert cells(row)[0][0] == f"GPU 0 shared H100 GPU-0{words}"
 
 
+# issue 30, line 15
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "GPU 0 H100 GPU-0"),
+        ({"health": "ok"}, "GPU 0 H100 GPU-0"),
+        ({"health": "gone", "health_reasons": ["Xid 79 -> drain it"]}, "GPU 0 gone Xid 79 -> drain it H100 GPU-0"),
+        ({"health": "failing", "health_reasons": ["ecc", "hot"]}, "GPU 0 failing ecc; hot H100 GPU-0"),
+        ({"health": "<b>", "health_reasons": {"<b>": 1}}, "GPU 0 <b> H100 GPU-0"),
+    ],
+)
+def test_what_is_wrong_with_a_device_stands_beside_its_name(fields: dict[str, Any], words: str) -> None:
+    assert cells(object_of(**HELD, gpu_utilization=10, **fields))[0][0] == words
+
+
 def test_a_shared_gpu_has_a_row_for_each_owner_under_one_name() -> None:
     shared = {"gpu_shared": True, "framebuffer_used": 1024, "framebuffer_free": 512}
     first, second = (

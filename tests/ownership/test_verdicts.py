@@ -10,13 +10,26 @@ from exporter.dcgm.xids import XIDS
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.driver import DriverReading
-from exporter.model.health import MOST_REASONS, VERDICTS, DeviceVerdict, HealthReason, Verdict
+from exporter.model.health import MOST_REASONS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason, Verdict
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
-from exporter.ownership.kernel_reasons import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
-from exporter.ownership.verdicts import GRACE_SECONDS, MISSING_SECONDS, Verdicts, verdict_by
+from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.rows import Attribution
+from exporter.ownership.verdicts import (
+    CLOCKS_SECONDS,
+    GRACE_SECONDS,
+    GROWN_SECONDS,
+    MISSING_SECONDS,
+    Verdicts,
+    verdict_by,
+)
+from exporter.sources.nvml.library import GPU_IS_LOST, GPU_NOT_FOUND, LOST, RESET_REQUIRED, UNASKED, UNKNOWN
+from tests.support.looks import GPU as GPU_AT
+from tests.support.looks import Looks, row
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 GPU, OTHER = "GPU-00000000-0000-0000-0000-000000000000", "GPU-00000001-0000-0000-0000-000000000000"
@@ -50,8 +63,18 @@ def error(code: int | None = 79, *, at: float = NOW, **fields: object) -> Device
     return DeviceEvent(event=replace(event, **fields), at_seconds=at, uuid=GPU)  # type: ignore[arg-type]
 
 
+def look(
+    verdicts: Verdicts,
+    snapshot: Snapshot,
+    errors: tuple[DeviceEvent, ...] | None = (),
+    reading: DriverReading | None = None,
+    at: float = NOW,
+) -> DeviceVerdicts:
+    return at_once(verdicts.look(snapshot, errors, reading, at))
+
+
 def verdict_of(verdicts: Verdicts, snapshot: Snapshot, *errors: DeviceEvent, at: float = NOW) -> DeviceVerdict | None:
-    return verdicts.look(snapshot, errors, None, at).get(KEY)
+    return look(verdicts, snapshot, errors, None, at).get(KEY)
 
 
 # issue 30, line 13
@@ -98,7 +121,7 @@ def test_a_gpu_whose_instances_are_read_is_read() -> None:
     instances = {Subject(uuid=GPU, index="0", instance=number): 9 for number in ("3", "4")}
     mig = (MigInstance(uuid="MIG-1", instance_id="3"), MigInstance(uuid="MIG-2", instance_id="4"))
     snapshot = looked(replace(PAGE, subjects=instances), inventory=Inventory(gpus=(InventoryGpu(uuid=GPU, mig=mig),)))
-    verdicts = Verdicts().look(snapshot, (), None, NOW)
+    verdicts = look(Verdicts(), snapshot)
     assert {key.instance: verdict.verdict for key, verdict in verdicts.items()} == {"": "ok", "3": "ok", "4": "ok"}
 
 
@@ -130,13 +153,13 @@ def test_an_instance_has_its_own_reasons_and_those_of_its_gpu() -> None:
     reading = DriverReading(inventory=inventory, read_at=0.0)
     own, of_gpu = error(94, instance="3"), error(64)
     snapshot = looked(inventory=inventory)
-    verdicts = Verdicts().look(snapshot, (own,), reading, NOW)
+    verdicts = look(Verdicts(), snapshot, (own,), reading, NOW)
     assert {key.instance: verdict.verdict for key, verdict in verdicts.items()} == {
         "": "ok",
         "3": "degraded",
         "4": "ok",
     }
-    verdicts = Verdicts().look(snapshot, (own, of_gpu), reading, NOW)
+    verdicts = look(Verdicts(), snapshot, (own, of_gpu), reading, NOW)
     assert {key.instance: len(verdict.reasons) for key, verdict in verdicts.items()} == {"": 1, "3": 2, "4": 1}
     assert {verdict.verdict for verdict in verdicts.values()} == {"failing"}
 
@@ -145,25 +168,25 @@ def test_an_instance_has_its_own_reasons_and_those_of_its_gpu() -> None:
 def test_an_error_counts_for_its_time(code: int, seconds: float) -> None:
     verdicts, snapshot, errors = Verdicts(), looked(), (error(code),)
     for at, is_well in ((0.0, False), (seconds - 1, False), (seconds, True), (seconds + 1, True)):
-        seen = verdicts.look(snapshot, errors, None, NOW + at)[KEY]
+        seen = look(verdicts, snapshot, errors, None, NOW + at)[KEY]
         assert (seen.verdict == "ok") is is_well, at
 
 
 def test_a_source_that_is_late_changes_nothing_for_a_while() -> None:
     verdicts, without = Verdicts(), looked(None)
-    first = verdicts.look(looked(), (), None, NOW)
-    assert verdicts.look(looked(), (), None, NOW + 1000) is first
+    first = look(verdicts, looked(), (), None, NOW)
+    assert look(verdicts, looked(), (), None, NOW + 1000) is first
     for at in (1001, 1050, 1001 + GRACE_SECONDS - 1):
-        assert verdicts.look(without, (), None, NOW + at) is first
-    late = verdicts.look(without, (), None, NOW + 1001 + GRACE_SECONDS)[KEY]
-    assert (late.verdict, late.code, late.index) == ("unknown", "unread", "0")
-    assert verdicts.look(looked(), (), None, NOW + 2000) == first
+        assert look(verdicts, without, (), None, NOW + at) is first
+    late = look(verdicts, without, (), None, NOW + 1001 + GRACE_SECONDS)[KEY]
+    assert (late.verdict, late.code, late.gpu) == ("unknown", "unread", "0")
+    assert look(verdicts, looked(), (), None, NOW + 2000) == first
 
 
 def test_a_gpu_that_the_page_lacks_is_missing_for_a_day() -> None:
     verdicts = Verdicts()
-    verdicts.look(looked(), (), None, NOW)
-    assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1) == DeviceVerdict(index="0")
+    look(verdicts, looked(), (), None, NOW)
+    assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1) == DeviceVerdict(gpu="0")
     lacking = looked(EMPTY, word="Healthy")
     seen = verdict_of(verdicts, lacking, at=NOW + 1 + GRACE_SECONDS)
     assert seen is not None
@@ -179,3 +202,125 @@ def test_every_xid_of_the_catalogue_has_a_verdict_that_fits_its_remedy() -> None
             word in xid.remedy for word in ("reset the GPU and", "reset it", "drain", "free", "vendor of the")
         )
         assert (reason is not None) or not is_for_people or xid.remedy.startswith("start the program"), code
+
+
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+XID = "DCGM_FI_DEV_XID_ERRORS"
+
+
+def seen(looks: Looks, *values: tuple[str, str]) -> Snapshot:
+    joined = (
+        looks.joiner.join([("".join(row(*each) for each in values)).encode()], Attribution(Owners(), LabelPolicy()))
+        if values
+        else None
+    )
+    return replace(looked(joined), page_sources=())
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "code"),
+    [
+        ("DCGM_FI_DEV_ROW_REMAP_PENDING", "1", "row-remap-pending"),
+        ("DCGM_FI_DEV_ROW_REMAP_PENDING", "0", ""),
+        ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1", "row-remap-failed"),
+        ("DCGM_FI_DEV_ROW_REMAP_FAILED", "1", "row-remap-failed"),
+        ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2", "ecc"),
+        ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "9223372036854775794", ""),
+        ("DCGM_FI_DEV_RETIRED_PENDING", "1", "page-pending"),
+        ("DCGM_FI_DEV_PAGE_RETIRED_PENDING", "1", "page-pending"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "4", ""),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "32", "hot"),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "64", "hot"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "128", "power"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "8", "slowdown"),
+        ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", "7", ""),
+        ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", "7 8", "nvlink"),
+        ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", "7 8", "nvlink"),
+        ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_TOTAL", "7 8", ""),
+        (XID, "0", ""),
+        (XID, "79", "fell-off-bus"),
+        (XID, "31", ""),
+        (XID, "63", ""),
+        (XID, "0 63", "xid"),
+        (XID, "0 48", "xid"),
+        (XID, "0 NaN", ""),
+        (XID, "0 48 0", "xid"),
+    ],
+)
+def test_what_a_page_says(family: str, values: str, code: str) -> None:
+    looks, verdicts = Looks(), Verdicts()
+    for number, value in enumerate(values.split()):
+        verdict = look(verdicts, seen(looks, (family, value)), None, at=NOW + 10 * number)
+    assert {key.uuid: of_gpu.code for key, of_gpu in verdict.items()} == {GPU_AT(0): code}
+
+
+@pytest.mark.parametrize(
+    ("family", "bad", "good", "seconds"),
+    [
+        ("DCGM_FI_DEV_ROW_REMAP_PENDING", "1", "0", 0),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "64", "0", CLOCKS_SECONDS),
+        ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", "8", "8", GROWN_SECONDS),
+    ],
+)
+def test_how_long_a_page_s_word_counts(family: str, bad: str, good: str, seconds: float) -> None:
+    looks, verdicts = Looks(), Verdicts()
+    look(verdicts, seen(looks, (family, "0")), at=NOW - 10)
+
+    def words(value: str, at: float) -> set[str]:
+        return {each.verdict for each in look(verdicts, seen(looks, (family, value)), at=NOW + at).values()}
+
+    assert words(bad, 0) == {"degraded"}
+    assert words(good, seconds / 2) == ({"degraded"} if seconds else {"ok"})
+    assert words(good, seconds) == {"ok"}
+
+
+def test_a_page_that_is_away_leaves_its_last_word_for_a_while() -> None:
+    looks, verdicts = Looks(), Verdicts()
+    page = seen(looks, ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1"))
+    first = look(verdicts, page)
+    assert look(verdicts, seen(looks), at=NOW + GRACE_SECONDS - 1) is first
+    assert {each.code for each in look(verdicts, seen(looks), at=NOW + 2 * GRACE_SECONDS).values()} == {"unread"}
+    assert look(verdicts, page, at=NOW + 3 * GRACE_SECONDS) == first
+
+
+# what a reset, or the driver loaded anew, does to every counter
+def test_an_error_counts_until_the_gpu_s_counters_begin_anew() -> None:
+    looks, verdicts = Looks(), Verdicts()
+    errors = (replace(error(48), uuid=GPU_AT(0)),)
+
+    def word(joules: str, at: float) -> str:
+        (verdict,) = look(verdicts, seen(looks, (ENERGY, joules)), errors, at=NOW + at).values()
+        return verdict.verdict
+
+    assert [word("9000", 1), word("9100", 2), word("9100", 3), word("10", 4), word("20", 5)] == [
+        *("failing",) * 3,
+        *("ok",) * 2,
+    ]
+    errors = (replace(error(48, at=NOW + 6), uuid=GPU_AT(0)),)
+    assert word("30", 7) == "failing"
+
+
+@pytest.mark.parametrize(
+    ("why", "verdict", "code"),
+    [
+        (GPU_IS_LOST, "gone", "nvml-lost"),
+        (GPU_NOT_FOUND, "gone", "nvml-lost"),
+        (RESET_REQUIRED, "failing", "reset-required"),
+        (UNKNOWN, "unknown", "nvml"),
+    ],
+)
+def test_what_nvml_says(why: int, verdict: str, code: str) -> None:
+    gpus = Inventory(gpus=(InventoryGpu(uuid=GPU, index="0"), InventoryGpu(uuid=OTHER, index="1")))
+    snapshot, verdicts = looked(None, inventory=gpus), Verdicts()
+    well = look(verdicts, snapshot, reading=DriverReading(inventory=gpus, read_at=0.0))
+    assert {each.verdict for each in well.values()} == {"ok"}
+    lost = DriverReading(inventory=gpus, lost={GPU: LOST.get(why, UNASKED)}, read_at=1.0)
+    seen_lost = look(verdicts, snapshot, reading=lost)
+    assert (seen_lost[KEY].verdict, seen_lost[KEY].code) == (verdict, code)
+    assert seen_lost[DeviceKey(uuid=OTHER)].verdict == "ok"
+    again = DriverReading(inventory=gpus, lost={GPU: LOST.get(why, UNASKED)}, read_at=2.0)
+    assert look(verdicts, snapshot, reading=again, at=NOW + 1) is seen_lost
+    fewer = DriverReading(inventory=Inventory(gpus=gpus.gpus[1:]), read_at=3.0)
+    look(verdicts, snapshot, reading=fewer, at=NOW + 2)
+    unlisted = look(verdicts, snapshot, reading=fewer, at=NOW + 2 + GRACE_SECONDS)[KEY]
+    assert (unlisted.verdict, unlisted.code) == ("gone", "nvml-lost")

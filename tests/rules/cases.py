@@ -213,12 +213,14 @@ EXPORTER: Cases = {
                 **_unmatched("ambiguous", "1x30"),
                 **_unmatched("other_node", "3x30"),
                 **_failing("m", "1x20"),
+                f'pod_gpu_device_verdict{{verdict="unknown",reason="unread",{_ROW}}}': "1x30",
+                f'pod_gpu_device_verdict{{verdict="ok",{_OF_OTHER.replace("GPU-a", "GPU-b")}}}': "1x30",
             },
             labels=_BY_INSTANCE,
             value="3",
             annotations={
                 "description": "Reasons: ambiguous (1) no_sample (2). `pod-gpu-metrics-exporter doctor` and"
-                " /debug/mapping name the devices and say what to do."
+                " /debug/mapping name the devices and say what to do. Nobody reads GPU-a, which ml/p holds."
             },
         ),
         Quiet(at="20m", series={**_unmatched("other_node", "2x30"), **_unmatched("no_sample", "_x10 2x20")}),
@@ -571,6 +573,20 @@ GPU: Cases = {
     ],
     "GpuHot": [
         Firing(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "88x30"), labels=_BY_GPU, value="88"),
+        Firing(
+            at="20m",
+            series={
+                **_copies("DCGM_FI_DEV_GPU_TEMP", "88x30"),
+                f'pod_gpu_device_verdict{{verdict="ok",{_ROW}}}': "1x30",
+                f'pod_gpu_device_verdict{{verdict="ok",{_OF_OTHER}}}': "1x30",
+            },
+            labels=_BY_GPU,
+            value="88",
+            annotations={
+                "description": "GPU-a: near 90 it lowers its clocks, above that it shuts itself down."
+                " Held by ml/p ml/q."
+            },
+        ),
         Firing(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "88x30"), labels=_BY_GPU, value="88"),
         Quiet(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "85x30")),
         Quiet(at="20m", series=_copies("DCGM_FI_DEV_GPU_TEMP", "2147483632x30")),

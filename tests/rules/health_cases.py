@@ -38,6 +38,9 @@ def _capacity(values: str, model: str = "H100") -> Series:
     return {f'node_gpu_capacity{{model="{model}",{_OWN}}}': values}
 
 
+_GONE = (
+    "A GPU has fallen off the bus, the driver does not see it any more, or it was taken out. The kernel's log has more."
+)
 _WELL = verdict("ok", "1x10 stale")
 _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x150"}
 
@@ -152,7 +155,7 @@ HEALTH: Cases = {
                 **verdict("unknown", "_x13 1x20", reason="missing", pod=""),
             },
             labels=_DEVICE,
-            annotations={"summary": "GPU-a on n is not there any more; held by ml/p"},
+            annotations={"summary": "GPU-a on n is not there any more; held by ml/p", "description": _GONE},
         ),
         Firing(
             at="15m",
@@ -162,20 +165,20 @@ HEALTH: Cases = {
                 **_THERE,
             },
             labels=_DEVICE,
-            annotations={"summary": "GPU-a on n is not there any more; held by nobody"},
+            annotations={"summary": "GPU-a on n is not there any more; held by nobody", "description": _GONE},
         ),
         Firing(
             at="80m",
             series={**_THERE, **_capacity("8x60 7x60")},
             labels={"node": "n"},
-            annotations={"summary": "n has 1 GPUs fewer than it had"},
+            annotations={"summary": "n has 1 GPUs fewer than it had", "description": _GONE},
         ),
         # another alert told of one of two
         Firing(
             at="110m",
             series={**_THERE, **_capacity("8x60 7x20 6x90"), **verdict("gone", "_x60 1x10 stale", reason="nvml-lost")},
             labels={"node": "n"},
-            annotations={"summary": "n has 1 GPUs fewer than it had"},
+            annotations={"summary": "n has 1 GPUs fewer than it had", "description": _GONE},
         ),
         Quiet(
             at="110m",
@@ -184,6 +187,16 @@ HEALTH: Cases = {
         Quiet(
             at="85m",
             series={**_THERE, **_capacity("8x60 7x120"), **verdict("gone", "_x60 1x60", reason="nvml-lost")},
+        ),
+        # the exporter has started anew, and its pod holds it still
+        Firing(
+            at="80m",
+            series={**_THERE, **_capacity("8x60 7x60"), **verdict("unknown", "_x61 1x60", reason="unread")},
+            labels={"node": "n"},
+            annotations={
+                "summary": "n has 1 GPUs fewer than it had",
+                "description": f"{_GONE} Nobody reads GPU-a, which ml/p holds.",
+            },
         ),
         Quiet(at="66m", series={**_THERE, **_capacity("8x60 7x60")}),
         Quiet(
@@ -199,7 +212,7 @@ HEALTH: Cases = {
             at="80m",
             series={**_THERE, **_capacity("8x60 stale")},
             labels={"node": "n"},
-            annotations={"summary": "n has 8 GPUs fewer than it had"},
+            annotations={"summary": "n has 8 GPUs fewer than it had", "description": _GONE},
         ),
         Quiet(at="80m", series={**_THERE, **_capacity("8x120")}),
         # the node is gone with its exporter

@@ -25,8 +25,13 @@ OF_OWNERS = re.compile(r',?(?:namespace|pod|container|gpu_shared)="[^"]*"')
 DOCUMENTATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
 
 
+# what asks for the holders, of whom there are none in cases that do not say so
+HOLDERS = re.compile(r"\s*\{\{- \$of := [^}]*\}\}\s*\{\{- range [^$]*\$of \| query .*?\{\{ else \}\}(.*?)\{\{ end \}\}")
+
+
 def expanded(text: str, case: Firing) -> str:
     """An annotation, as Prometheus makes it of its template."""
+    text = HOLDERS.sub(r"\1", text)
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels.get(found[1], ""), text)
     return re.sub(r"\{\{ \$value[^}]*\}\}", lambda _: case.value, text)
 

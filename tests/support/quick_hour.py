@@ -4,8 +4,8 @@
 
 writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
 event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
-only once the look is over that the jump before made due, and no call ends for lack of time. No pod crashes; FAILS_AFTER
-is when a GPU is lost (see `demo --fail`).
+only once the look is over that the jump before made due, and no call ends for lack of time. Pods come and go as with
+`demo --speed 0.5`, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`).
 """
 
 import asyncio
@@ -13,12 +13,13 @@ import json
 import sys
 import time
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
-STEP = 5
+STEP = 10
 _BEAT_NS = 10_000_000_000
 PATHS = ("/gpu/metrics", "/metrics")
 
@@ -41,7 +42,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().time() + Jumps.seconds
 
 
-async def pages(seconds: int, fails_after: float | None) -> list[list[str]]:
+async def pages(seconds: int, fails_after: float) -> list[list[str]]:
     """What was answered."""
     from exporter.simulator import world  # noqa: PLC0415 - only now the clock is another one
     from tests.node.test_accounting import node_of  # noqa: PLC0415
@@ -87,7 +88,7 @@ async def pages(seconds: int, fails_after: float | None) -> list[list[str]]:
     return answers
 
 
-def main(file: Path, seconds: int, fails_after: float | None) -> None:
+def main(file: Path, seconds: int, fails_after: float) -> None:
     """Write the file."""
     names = ("time", "time_ns", "monotonic", "monotonic_ns")
     exchange({name: Jumps.of(name) for name in names})
@@ -96,4 +97,4 @@ def main(file: Path, seconds: int, fails_after: float | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else None)
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else inf)

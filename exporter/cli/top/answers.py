@@ -168,6 +168,7 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         memory_activity_percent=_times(100, finite(first, "dram_active")),
         tensor_percent=_times(100, finite(first, "tensor_active")),
         xid=int(finite(first, "xid_errors") or 0) or None,
+        health=text(first, "health"),
         holders=tuple(holders),
         strangers=[_stranger(each) for each in users(first)],
     )

@@ -63,6 +63,7 @@ class ShownDevice:
     memory_activity_percent: float | None = None
     tensor_percent: float | None = None
     xid: int | None = None
+    health: str = ""  # the verdict, "" where nobody gives one
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()
 

@@ -49,10 +49,13 @@ def device_columns(
     # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
+    ails = any(device.health not in ("", "ok") for device in shown.devices)
+    health = [TopColumn(name="health", title="HEALTH", worth=2, cell=cells.health, most=8)]
     node = [TopColumn(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
     return [
         *(node if several_nodes else ()),
         TopColumn(name="gpu", title="GPU", worth=0, cell=cells.label, most=9),
+        *(health if ails else ()),
         TopColumn(name="model", title="MODEL", worth=10, cell=cells.model, least=12, most=24),
         TopColumn(name="bar", title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
         TopColumn(name="util", title="UTIL", worth=2, cell=cells.utilization, right=True),
@@ -135,6 +138,10 @@ class _Cells:
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
         return EMPTY if xid is None else TextCell(str(xid), "bad")
+
+    def health(self, entry: TableEntry) -> TextCell:
+        health = "" if entry.is_part else self._harmless(entry.device.health)
+        return TextCell(health, {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn"))
 
     def owner(self, entry: TableEntry) -> TextCell:
         device, holder = entry.device, entry.holder

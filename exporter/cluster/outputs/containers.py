@@ -59,9 +59,4 @@ def _make(look: ClusterLook) -> Work[Answer]:
 
 assert {*_OF, "node"} == {*FILTERS}  # noqa: S101 - the two roles take the same parameters
 
-OUTPUT = Output(
-    path="/container/metrics",
-    says="the containers of all nodes, as JSON",
-    make=_make,
-    refuse=_refuse,
-)
+OUTPUT = Output(path="/container/metrics", says="the containers of all nodes, as JSON", make=_make, refuse=_refuse)

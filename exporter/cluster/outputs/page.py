@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing
 from exporter.dcgm.fields import METRICS
-from exporter.model.cluster import NodeEvent, NodeView
+from exporter.model.cluster import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
 from exporter.outputs.page.devices import Figures, Object, devices_table, summary
 from exporter.outputs.page.document import MORE, TOOLS, PageColumn, alert, document, sources, state, table, text
-from exporter.outputs.page.events import events_section
+from exporter.outputs.page.events import MOST_SHOWN, events_section
 
 # Without its script the page shows so many objects; /container/metrics has all, and ?node= those of a node.
 MOST_ROWS = 200
@@ -34,7 +34,6 @@ _UNKNOWN: Object = {
     "entity": "gpu",
     "gpu_shared": False,
 }
-_UNKNOWN_EVENT: Object = dict.fromkeys(("severity", "name", "text", "pci_address", "remedy"), "")
 
 
 def render(look: ClusterLook) -> Work[Answer]:
@@ -49,23 +48,22 @@ def render(look: ClusterLook) -> Work[Answer]:
         yield
     shown = [{**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for node, each in islice(held, MOST_ROWS)]
     note = f" (the first {MOST_ROWS} of {len(held)}; each node above has its own)" if len(shown) < len(held) else ""
+    of_nodes = None if view.events is None else [each.text for each in view.events if one in ("", each.node)]
+    events = None if of_nodes is None else [json.loads(each) for each in of_nodes[:MOST_SHOWN]]
     sections = (
         alert(_trouble(look, one)),
         summary(figures.get(one, Figures()) if one else Figures.sum(figures.values())),
         _nodes(view.nodes, figures),
-        events_section([_row(each) for each in view.events or () if one in ("", each.node)], with_node=True),
+        events_section(events, with_node=True),
         sources(look.health),
         TOOLS,
         *(yield from devices_table(shown, with_node=True, note=note)),
         MORE,
     )
     about = f"{len(view.nodes)} nodes: {len(good)} have answered, {len(view.missing)} are missing."
+    data = {"health": "debug/nodes", "node": one, "events": "" if events is None else "events"}
     title = f"GPUs of {one}" if one else "GPUs of the cluster"
-    return document(title, about, sections, {"health": "debug/nodes", "node": one}, look.outputs)
-
-
-def _row(event: NodeEvent) -> Object:
-    return {**_UNKNOWN_EVENT, **json.loads(event.text)}
+    return document(title, about, sections, data, look.outputs)
 
 
 def _trouble(look: ClusterLook, one: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured, otlp
+from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured
 from exporter.outputs.families.family import OwnFamily
 from exporter.outputs.output import Look
 
@@ -10,7 +10,7 @@ FAMILIES: Sequence[OwnFamily[Look]] = (
     *health.FAMILIES,
     *health.ASSIGNMENTS,
     *counters.FAMILIES,
-    *otlp.FAMILIES,
+    *counters.OTLP,
     *mapping.FAMILIES,
     *health.HOST,
     *accounts.FAMILIES,

@@ -10,7 +10,7 @@ from exporter.exposition.families import Samples
 from exporter.exposition.lines import Reason
 from exporter.outputs.families.family import OwnFamily, counter, gauge
 from exporter.outputs.output import AnyLook
-from exporter.telemetry import REFUSALS
+from exporter.telemetry import REFUSALS, Histogram
 
 
 def _rejected(look: AnyLook) -> Samples:
@@ -21,11 +21,12 @@ def _refused(look: AnyLook) -> Samples:
     return [((reason,), float(look.telemetry.refused[reason])) for reason in REFUSALS]
 
 
-def _loop_lag(look: AnyLook) -> Samples:
-    lag = look.telemetry.loop_lag
-    counts = [(upper, float(count)) for upper, count in lag.cumulative()]
+def histogram_samples(histogram: Histogram) -> Samples:
+    """Those of a family of the type histogram."""
+    counts = [(upper, float(count)) for upper, count in histogram.cumulative()]
     _, count = counts[-1]
-    return [*((("_bucket", upper), count) for upper, count in counts), (("_count",), count), (("_sum",), lag.sum)]
+    buckets = ((("_bucket", upper), count) for upper, count in counts)
+    return [*buckets, (("_count",), count), (("_sum",), histogram.sum)]
 
 
 REJECTED: OwnFamily[AnyLook] = counter(
@@ -69,7 +70,7 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
         "histogram",
         "How late the event loop was when it was looked at, once a second: what one thing at a time costs all others.",
         ("le",),
-        fill=_loop_lag,
+        fill=lambda look: histogram_samples(look.telemetry.loop_lag),
     ),
     gauge(
         "pod_gpu_exporter_bound_used",
@@ -82,5 +83,22 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
         "The most that a cache or a queue can hold.",
         ("of",),
         fill=lambda look: [((of,), float(limit)) for of, limit, _ in look.telemetry.bounds],
+    ),
+)
+# absent where nothing is pushed
+OTLP: Sequence[OwnFamily[AnyLook]] = (
+    counter(
+        "pod_gpu_exporter_otlp_pushes_total",
+        "Pushes by OTLP, by what became of them: the receiver accepted them, all or in part, refused them, or wanted"
+        " them later; they failed without an answer; or they were skipped since the receiver was to be left alone.",
+        ("result",),
+        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushes.items()],
+    ),
+    counter(
+        "pod_gpu_exporter_otlp_points_total",
+        "Points of pushes by OTLP that the receiver accepted, and those that it did not get or take (lost). The next"
+        " push has the sums of the latter.",
+        ("result",),
+        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushed_points.items()],
     ),
 )

@@ -114,7 +114,7 @@ def _health(look: Look) -> Samples:
 def _verdicts(look: Look) -> Samples:
     owners, node = look.snapshot.owners, look.snapshot.node
     return [
-        ((*container_labels(owner, device, node), verdict.index, verdict.verdict, verdict.code), 1.0)
+        ((*container_labels(owner, device, node), verdict.gpu, verdict.verdict, verdict.code), 1.0)
         for device, verdict in look.snapshot.verdicts.items()
         for owner in dict.fromkeys(holder.owner for holder in owners.of(device)) or (None,)
     ]

@@ -64,10 +64,5 @@ FAMILIES = (
         _LABELS,
         write=_each(lambda use: use.sm_ratio),
     ),
-    gauge(
-        "pod_gpu_processes",
-        f"Processes of each owner{_OF_OTHERS}",
-        _LABELS,
-        write=_each(lambda use: use.processes),
-    ),
+    gauge("pod_gpu_processes", f"Processes of each owner{_OF_OTHERS}", _LABELS, write=_each(lambda use: use.processes)),
 )

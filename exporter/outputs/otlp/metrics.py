@@ -19,9 +19,8 @@ from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
 from exporter.model.pages import Row, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
-from exporter.ownership.node_devices import known_devices
 
 Attributes = tuple[tuple[str, str], ...]
 Number = int | float

@@ -151,10 +151,18 @@ def _name(row: Object, owners: int) -> str:
     return (
         f'<span class="name">{text(what)}</span>'
         + "".join(f' <span class="badge">{text(badge)}</span>' for badge in badges)
+        + _health(row)
         + f' <small class="model">{text(row["model_name"])}</small>'
         + f' <small class="uuid">{text(row["device_uuid"])}</small>'
         + (f' <small class="whole">{whole}</small>' if (whole := _whole_device(row)) else "")
     )
+
+
+def _health(row: Object) -> str:
+    """What is wrong with the device, and what to do; "" where nothing is."""
+    health, reasons = row.get("health", "ok"), row.get("health_reasons")
+    why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+    return "" if health == "ok" else f' <details class="health"><summary>{text(health)}</summary>{text(why)}</details>'
 
 
 def _whole_device(row: Object) -> str:

@@ -1,4 +1,7 @@
-"""The last errors of GPUs on the page, made of the objects of /events, which a node may have made up."""
+"""The last errors of GPUs on the page, made of the objects of /events, which a node may have made up.
+
+page.js makes the same rows of the same objects: what is changed here is changed there, and a test compares the two.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,31 +12,36 @@ from exporter.outputs.page.document import PageColumn, table, text
 MOST_SHOWN = 20  # /events has the others
 _MOST_HOLDERS = 3
 _MOST_CHARS = 200
+_KEYS = (
+    *("at", "node_name", "device_id", "device_uuid", "pci_address", "mig_instance_id"),
+    *("kind", "code", "severity", "name", "text", "remedy"),
+)
 _KINDS = {"xid": "XID", "sxid": "SXid", "lost": "lost", "pcie": "PCI Express"}
 
 
-def events_section(rows: Sequence[Mapping[str, Any]], *, with_node: bool) -> str:
-    """The newest of these, which come first; nothing where there are none."""
-    if not rows:
+def events_section(rows: Sequence[Mapping[str, Any]] | None, *, with_node: bool) -> str:
+    """The newest of these, which come first; nothing where there are none, or nobody reads them (None)."""
+    if rows is None:
         return ""
     titles = ("Time", *(("Node",) if with_node else ()), "GPU", "Error", "Held by", "What to do")
     columns = [PageColumn(title=title, is_header=title == "Time") for title in titles]
     cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", columns, cells)
-    return f'<details id="events" open><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
+    hidden = "" if rows else " hidden"
+    return f'<details id="events" open{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
 
 
 def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
-    yield str(row["at"])[:19].replace("T", " ") + " UTC"
+    at, node, index, uuid, address, instance, kind, *error, name, log, remedy = (
+        str(row.get(key) or "") for key in _KEYS
+    )
+    yield at[:19].replace("T", " ") + " UTC"
     if with_node:
-        yield str(row["node_name"])
-    instance = row["mig_instance_id"]
-    gpu = row["device_id"] or row["device_uuid"] or row["pci_address"]
-    yield f"{gpu}{f', instance {instance}' if instance else ''}"
-    error = [_KINDS.get(row["kind"], row["kind"]), row["code"], row["severity"], row["name"] or row["text"]]
-    yield " ".join(str(part) for part in error if part)
-    holders = [f"{each.get('namespace')}/{each.get('pod')}" for each in each_mapping(row["holders"])]
+        yield node
+    yield f"{index or uuid or address}{f', instance {instance}' if instance else ''}"
+    yield " ".join(filter(None, (_KINDS.get(kind, kind), *error, name or log)))
+    holders = [f"{each.get('namespace')}/{each.get('pod')}" for each in each_mapping(row.get("holders"))]
     names = [*dict.fromkeys(holders)]
     more = f" and {len(names) - _MOST_HOLDERS} more" if len(names) > _MOST_HOLDERS else ""
-    yield "unknown" if row["holders"] is None else ", ".join(names[:_MOST_HOLDERS]) + more
-    yield str(row["remedy"])
+    yield "unknown" if row.get("holders") is None else ", ".join(names[:_MOST_HOLDERS]) + more
+    yield remedy

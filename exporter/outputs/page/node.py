@@ -19,19 +19,21 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answ
     figures = Figures.of(objects)
     trouble = SILENT if are_owners_unknown(snapshot, objects) else ""
     yield
+    events = None if snapshot.events is None else event_rows(snapshot.node, snapshot.events)
     table = yield from devices_table(objects, with_node=False)
     sections = (
         alert(trouble if snapshot.joined else why_not(snapshot)),
         summary(figures),
-        events_section(event_rows(snapshot.node, snapshot.events or ()), with_node=False),
+        events_section(events, with_node=False),
         sources(snapshot.health),
         TOOLS,
         *table,
         MORE,
     )
     about = f"{figures.gpus} GPUs seen." if snapshot.joined else "No GPU page."
-    # the script asks there for what the objects do not say: the sources
-    return document(f"GPUs of {snapshot.node}", about, sections, {"health": "debug/mapping", "silent": SILENT}, outputs)
+    # the script asks there for what the objects do not say: the sources, and the events
+    data = {"health": "debug/mapping", "silent": SILENT, "events": "" if events is None else "events"}
+    return document(f"GPUs of {snapshot.node}", about, sections, data, outputs)
 
 
 def _make(look: Look) -> Work[Answer]:

@@ -30,6 +30,14 @@ const WITHOUT_POD = { free: "free", cut: "cut into instances", outside: "used ar
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_USERS = 3; // that are named
 const MOST_CHARS = 60; // of a command
+const EVENT_KEYS = [
+  ...["at", "node_name", "device_id", "device_uuid", "pci_address", "mig_instance_id"],
+  ...["kind", "code", "severity", "name", "text", "remedy"],
+];
+const EVENT_KINDS = { xid: "XID", sxid: "SXid", lost: "lost", pcie: "PCI Express" };
+const MOST_EVENTS = 20;
+const MOST_HOLDERS = 3; // of a device at an event
+const MOST_EVENT_CHARS = 200;
 const METRICS = ["Utilisation", "Memory", "Power", "Temperature"];
 
 const main = document.querySelector("main");
@@ -235,12 +243,21 @@ function nameOf(row, owners) {
   return [
     make("span", "name", said(what)),
     ...badges.flatMap((badge) => [" ", make("span", "badge", said(badge))]),
+    ...healthOf(row),
     " ",
     make("small", "model", said(row.model_name)),
     " ",
     make("small", "uuid", said(row.device_uuid)),
     ...(wholeOf(row) ? [" ", make("small", "whole", wholeOf(row))] : []),
   ];
+}
+
+// What is wrong with the device, and what to do.
+function healthOf(row) {
+  const health = row.health === undefined ? "ok" : row.health;
+  if (health === "ok") return [];
+  const why = Array.isArray(row.health_reasons) ? row.health_reasons.join("; ") : "";
+  return [" ", make("details", "health", make("summary", "", said(health)), said(why))];
 }
 
 // Who uses the device and does not hold it (states.py); on the first row of the device.
@@ -539,6 +556,31 @@ function showNodes() {
   setText(byId("about"), `${page.nodes.length} nodes: ${answer} have answered, ${missing.length} are missing.`);
 }
 
+// --- errors of GPUs ---------------------------------------------------------------------------------------------------
+
+function textsOf(event) {
+  const [at, node, index, uuid, address, instance, kind, ...rest] = EVENT_KEYS.map((key) => String(event[key] || ""));
+  const remedy = rest.pop();
+  const log = rest.pop();
+  const name = rest.pop();
+  const gpu = `${index || uuid || address}${instance && `, instance ${instance}`}`;
+  const error = [EVENT_KINDS[kind] || kind, ...rest, name || log].filter(Boolean).join(" ");
+  const holders = Array.isArray(event.holders) ? event.holders.map((held) => `${held.namespace}/${held.pod}`) : [];
+  const names = [...new Set(holders)];
+  const more = names.length > MOST_HOLDERS ? ` and ${names.length - MOST_HOLDERS} more` : "";
+  const heldBy = event.holders === null ? "unknown" : names.slice(0, MOST_HOLDERS).join(", ") + more;
+  const texts = { Time: `${at.slice(0, 19).replace("T", " ")} UTC`, Node: node, GPU: gpu, Error: error, "Held by": heldBy };
+  return Object.entries({ ...texts, "What to do": remedy }).filter(([title]) => withNode || title !== "Node");
+}
+
+function showEvents(events) {
+  const rows = events.filter((event) => !oneNode || event.node_name === oneNode).slice(0, MOST_EVENTS);
+  byId("events").hidden = !rows.length;
+  const cells = rows.map((event) => textsOf(event).map(([title, text]) => [title, said([...text].slice(0, MOST_EVENT_CHARS).join(""))]));
+  const made = cells.map(([[, time], ...others]) => tableRow("", rowHeader(time), ...others.map((of) => cell(...of))));
+  byId("events-table").tBodies[0].replaceChildren(...made);
+}
+
 function troubleOfNodes(health) {
   const which = health.which_nodes;
   if (which && which.message) return `It is not known which nodes there are: ${which.message} -> ${which.remedy}`;
@@ -617,6 +659,7 @@ async function askForHealth() {
       showNodes();
       tell("health", troubleOfNodes(health));
     }
+    if (main.dataset.events) showEvents((await ask(main.dataset.events))[0]);
     return Math.max(HEALTH_EVERY_MS, (chars / CHARS_A_SECOND) * 1000);
   } catch {
     return HEALTH_EVERY_MS; // the objects tell of it

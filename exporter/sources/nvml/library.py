@@ -7,9 +7,11 @@ is unloaded, so that the next one gets the file that is there by then, as after 
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from exporter.errors import SourceError, Unavailable
+from exporter.model.health import HealthReason
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -62,6 +64,13 @@ _REMEDIES = {
     RESET_REQUIRED: REMEDY_OF_GPU,
 }
 
+# how a GPU is that cannot be asked
+LOST: Mapping[int, HealthReason] = {
+    GPU_IS_LOST: HealthReason("nvml-lost", "gone", "NVML says that it has fallen off the bus", REMEDY_OF_GPU),
+    GPU_NOT_FOUND: HealthReason("nvml-lost", "gone", "NVML does not find it any more", REMEDY_OF_GPU),
+    RESET_REQUIRED: HealthReason("reset-required", "failing", "NVML says that it needs a reset", REMEDY_OF_GPU),
+}
+UNASKED = HealthReason("nvml", "unknown", "NVML cannot ask it", REMEDY_OF_GPU)
 Scope = Literal["library", "gpu", "call"]
 
 

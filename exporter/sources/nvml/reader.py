@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
+from exporter.model.health import HealthReason
 from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
 from exporter.sources.nvml.library import (
     IN_A_POD,
     LACKS,
+    LOST,
     MOST_GPUS,
     MOST_PROCESSES,
     NO_PERMISSION,
     REMEDY_OF_GPU,
     TIMEOUT,
+    UNASKED,
     Failed,
     Library,
 )
@@ -141,6 +144,7 @@ class _Lost:
 
     in_inventory: InventoryGpu | None
     says: str
+    reason: HealthReason
     until: float
 
 
@@ -189,6 +193,7 @@ class NvmlReader:
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
             busy=self._least_busy,
+            lost={each.in_inventory.uuid: each.reason for each in self._lost.values() if each.in_inventory},
             read_at=now,
         )
 
@@ -251,7 +256,7 @@ class NvmlReader:
         self._gpus.pop(index, None)
         if self._pages is not None and in_inventory is not None:
             self._pages.lose(in_inventory.uuid)
-        self._lost[index] = _Lost(in_inventory, str(failed), now + LOST_SECONDS)
+        self._lost[index] = _Lost(in_inventory, str(failed), LOST.get(failed.code, UNASKED), now + LOST_SECONDS)
 
     def _processes(self, now: float) -> tuple[list[GpuProcess], list[str]]:
         """The processes of all GPUs, and the UUIDs of the GPUs whose processes are not known."""

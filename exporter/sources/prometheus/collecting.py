@@ -10,7 +10,8 @@ from typing import Any
 from exporter.dividing.decimals import number
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
-from exporter.model.devices import HEALTH_OF_WORD, DeviceKey
+from exporter.model.devices import DeviceKey
+from exporter.model.health import VERDICTS
 from exporter.model.pages import Subject, cut_gpus, entity_of, in_order
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -49,7 +50,7 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
-    `healths` how the kubelet says that a container's device is, `idle_since` since when it is idle there (RFC 3339),
+    `verdicts` how a device is and the code of why, `idle_since` since when it is idle there (RFC 3339),
     `strangers` what processes show of containers whose pod
     does not hold a device, `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed
     out have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
@@ -59,7 +60,7 @@ class NodeRows:
     held: dict[DeviceKey, dict[Owner, Held]] = field(default_factory=dict)
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
-    healths: dict[tuple[DeviceKey, Owner], str] = field(default_factory=dict)
+    verdicts: dict[DeviceKey, tuple[str, str]] = field(default_factory=dict)
     idle_since: dict[tuple[DeviceKey, Owner], str] = field(default_factory=dict)
     strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class NodeRows:
         """Whether no node has that much."""
         holders = sum(map(len, self.held.values()))
         strangers = sum(map(len, self.strangers.values()))
-        by_holder: tuple[Sized, ...] = (self.measured, self.healths, self.idle_since, self.workloads)
+        by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads)
         return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
 
     def add_device(self, subject: Subject) -> dict[Owner, Held]:
@@ -145,8 +146,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
                 is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
-                health=rows.healths.get((device.key, owner))
-                or rows.healths.get((DeviceKey(uuid=device.key.uuid), owner)),
+                verdict=rows.verdicts.get(device.key, ("", "")),
                 used_by=[
                     {**asdict(stranger), **_measured(use)}
                     for stranger, use in sorted(rows.strangers.get(device.key, {}).items())
@@ -174,7 +174,7 @@ def _held(
     workload: tuple[str, str],
     is_shared: bool,
     measured: Mapping[str, float],
-    health: str | None,
+    verdict: tuple[str, str],
     used_by: Sequence[Mapping[str, Any]],
     why_unknown: str,
     labels: Mapping[str, str | None],
@@ -196,7 +196,9 @@ def _held(
     text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
     text |= {"measured": _measured(measured)} if measured else {}
     text |= {"used_by": used_by} if used_by else {}
-    text |= {"health": HEALTH_OF_WORD[health]} if health else {}
+    health, reason = verdict
+    text |= {"health": health} if health in VERDICTS else {}
+    text |= {"health_reasons": [reason]} if reason else {}
     text["state"] = state = state_of(text, why_unknown=why_unknown)
     text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
     return HeldDevice(
@@ -277,7 +279,9 @@ class Collected:
             subject = self._named(labels)
             rows.add_device(subject)
             rows.owners[subject.key] = float(value)
-        elif name not in (queries.INFO, queries.ALLOCATED, queries.HEALTH, queries.IDLE_SINCE, *MEASURED):
+        elif name == queries.VERDICT:
+            rows.verdicts[self._named(labels).key] = (labels.get(queries.WORD, ""), labels.get(queries.REASON, ""))
+        elif name not in (queries.INFO, queries.ALLOCATED, queries.IDLE_SINCE, *MEASURED):
             raise garbage(f"it was not asked for {name[:99]!r}")
         elif owner != NOBODY:
             self._take_owners(rows, owner, labels, value)
@@ -294,9 +298,6 @@ class Collected:
                 if labels.get("workload_name"):
                     workload = (labels["workload_name"], labels.get("workload_kind", ""))
                     rows.workloads[owner.namespace, owner.pod] = workload
-            case queries.HEALTH:
-                word = labels.get(queries.WORD, "")
-                rows.healths[self._named(labels).key, owner] = word if word in HEALTH_OF_WORD else ""
             case queries.IDLE_SINCE:
                 if 0 <= (seconds := float(value)) < _MOST_SECONDS:
                     rows.idle_since[self._named(labels).key, owner] = _rfc3339(seconds)

@@ -29,7 +29,7 @@ UP, SCRAPED, LATELY = "up", "scraped", "lately"
 
 INFO, OWNERS, ALLOCATED = "pod_gpu_info", "pod_gpu_device_owners", "pod_gpu_allocated_ratio"
 UNMATCHED, REASON = "pod_gpu_exporter_unmatched_devices", "reason"
-HEALTH, WORD = "pod_gpu_device_health", "health"
+VERDICT, WORD = "pod_gpu_device_verdict", "verdict"
 IDLE_SINCE = "pod_gpu_idle_since_timestamp_seconds"
 SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
 # What the driver's processes show of a container itself, by the name in the object `measured` of /container/metrics.
@@ -62,7 +62,7 @@ def targets(matchers: str) -> str:
 
 def own(matchers: str) -> str:
     """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
-    names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, HEALTH, IDLE_SINCE, *MEASURED)
+    names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, VERDICT, IDLE_SINCE, *MEASURED)
     labels = (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, *_IN_PLACE_OF_SAMPLES, SOURCE, REASON, HOLDS, WORD)
     return _rows(names, OWN_PAGE, matchers, labels)
 

@@ -299,3 +299,15 @@ def test_what_is_not_known_counts_for_nothing() -> None:
     shown = Shown(role="cluster", url="u", devices=DEVICES)
     assert shown.counts == {"gpus": 3, "instances": 0, "held": 1, "idle": 1, "free": 2, "outside": 0, "unknown": 0}
     assert shown.power_watts == 770
+
+
+# issue 30, line 15
+def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
+    def screen(health: str) -> str:
+        rows = [{**row, "health": health} for row in ROWS]
+        shown = shown_of_node("http://x", MAPPING, rows, "")
+        return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
+
+    assert "HEALTH" not in screen("ok")
+    assert "HEALTH" in screen("gone")
+    assert " gone " in screen("gone")

@@ -15,6 +15,7 @@ from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
+    LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
     UNINITIALIZED,
@@ -215,6 +216,7 @@ def test_a_gpu_that_falls_off_the_bus_in_any_call_costs_no_other(
         assert "off the bus" in reader.trouble.message
         assert "dmesg" in reader.trouble.remedy
         assert reading.unknown == {GPU(1)}
+        assert reading.lost == {GPU(1): LOST[GPU_IS_LOST]}
     nvml.write(whole_and_cut(), PROCESSES)
     assert reader.read(3 + LOST_SECONDS + INVENTORY_SECONDS).inventory.gpus == (WHOLE, CUT)
     assert reader.trouble is None

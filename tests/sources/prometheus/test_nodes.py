@@ -60,6 +60,7 @@ def test_a_device_and_its_container() -> None:
             (of_device("pod_gpu_allocated_ratio", pod="a", workload_name="trainer", workload_kind="Job"), "1"),
             (of_device("pod_gpu_memory_used_bytes", pod="a"), "2097152"),
             (of_device("pod_gpu_utilization_ratio", pod="a"), "0.25"),
+            (of_device("pod_gpu_device_verdict", pod="a", verdict="gone", reason="fell-off-bus"), "1"),
         ],
         [
             (of_device(UTIL, pod="a", pod_uid="u"), "57"),
@@ -77,6 +78,7 @@ def test_a_device_and_its_container() -> None:
     assert found.answered_at_seconds == NOW - 5
     (row,) = rows_of(found)
     assert row["measured"] == {"memory_used_bytes": 2097152, "utilization_ratio": 0.25}
+    assert (row["health"], row["health_reasons"]) == ("gone", ["fell-off-bus"])
     assert (row["pod_uid"], row["entity"], row["framebuffer_used"], row["sm_clock"]) == ("u", "gpu", None, None)
     assert row["timestamp"] == "2023-11-14T22:13:15.000Z"
     assert {field.json for field in FIELDS.values() if field.json} <= row.keys()

@@ -1,0 +1,105 @@
+"""docs/health.md: how a device is, by whose word, and what to do; by the rules of the program."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from docs.generator.markdown import code, document, prose, table
+from exporter.dcgm.fields import RULES
+from exporter.dcgm.table import TABLE
+from exporter.dcgm.xids import XIDS, verdict_of
+from exporter.model.health import VERDICTS, HealthReason
+from exporter.ownership.kernel_events import OF_KIND
+from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
+from exporter.sources.nvml.library import LOST, UNASKED
+
+_INTRO = """\
+Each GPU and MIG instance has one verdict, by all that speak of it: the kubelet, the kernel's log, the driver, and the
+page of samples. Nobody's word is enough alone. The kubelet goes on saying Healthy of a device that its plugin no longer
+lists; a page shows the last XID, and none of a GPU that has fallen off the bus; the kernel's log has every error, and
+hardly ever says when one is over. So every word counts, and the worst is the verdict:
+
+| verdict | means |
+|---|---|
+| `gone` | the driver cannot reach the GPU |
+| `failing` | it has to be reset, restarted or replaced; programs on it fail, or may have wrong results |
+| `unknown` | nobody can say: no source has read it, or its device plugin no longer offers it |
+| `degraded` | it works, slower or with less to spare; something is to be done when it is free |
+| `ok` | a source has read it, and nobody complains; or only the kubelet names it, and calls it Healthy |
+
+A MIG instance has its own reasons and those of its GPU. `pod_gpu_device_verdict` on `/metrics` has a row for each
+device and holder, also for devices that nobody holds; `/container/metrics` has `health` and `health_reasons`.
+`pod_gpu_device_health` stays the kubelet's own word. The exporter tells; it drains and resets nothing."""
+_TIMES = """\
+## For how long a word counts
+
+- The kubelet's word counts while it says it. While a kubelet or a plugin restarts, the word before counts for 30 s.
+  `Unknown` without a message, as the kubelet calls devices of NVIDIA's DRA driver, counts only while nobody reads the
+  device.
+- What a page says of the GPU as it is counts while the page has it, and two minutes more while the page is away.
+  Lowered clocks count for five minutes, and errors of NVLink for an hour: both come and go.
+- A source that is late changes nothing: a device that was read is not `unknown` before two minutes have passed. A GPU
+  that a page lacks afterwards is `missing` for a day, since dcgm-exporter leaves out a GPU that it lost.
+- An error in the kernel's log that makes a GPU `gone` or `failing` counts until the driver says that nothing is to be
+  done any more (XID 154, recovery action None), until the GPU's energy counter begins anew (a reset, or the driver was
+  loaded anew), or for a day. One that degrades it counts for an hour.
+- Where the kernel's log is not read (`--kernel-log.mode off`), XIDs on the page count in its place: a new value is an
+  error. The value that was there first counts only if the GPU had to be reset since."""
+_KEP = "KEP-4680: `allocatedResourcesStatus`"
+
+
+def page() -> str:
+    """The file."""
+    rules = (_row(reason, condition, source) for reason, condition, source in _rules())
+    heads = ("condition", "verdict", "reason", "what to do", "where the rule is from")
+    xids = defaultdict(list)
+    for number, xid in sorted(XIDS.items()):
+        if number:
+            xids[verdict_of(number), xid.remedy].append(f"{number} {xid.name}")
+    rows = [
+        (code(verdict), "; ".join(map(prose, names)), prose(remedy))
+        for (verdict, remedy), names in sorted(xids.items(), key=lambda item: VERDICTS.index(item[0][0]))
+    ]
+    return document(
+        "How a device is",
+        _INTRO,
+        _TIMES,
+        "## The rules",
+        table(heads, rules),
+        "## XIDs",
+        "By NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors): what is to be done says how bad it is. An error of"
+        " a program says nothing of its GPU: `ok`. One of NVLink whose text calls it Fatal is `failing`, and so is XID"
+        " 154 with a recovery action. A number that is not here is `degraded`.",
+        table(("verdict", "XIDs", "what to do"), rows),
+    )
+
+
+def _rules() -> Iterator[tuple[HealthReason, str, str]]:
+    kubelet = "`pod_gpu_device_health`"
+    yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
+    yield UNCLEAR, f"{kubelet} is Unknown", _KEP
+    yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
+    yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
+    for severity in ("fatal", "nonfatal"):
+        yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"
+    for code_of_nvml, reason in LOST.items():
+        yield reason, prose(reason.text), f"nvml.h, nvmlReturn_t {code_of_nvml}"
+    yield UNASKED, prose(UNASKED.text), "any other nvmlReturn_t"
+    yield UNLISTED, prose(UNLISTED.text), "nvmlDeviceGetCount"
+    for row in TABLE:
+        for rule in RULES.get(row.name, ()):
+            has = f"has one of the bits {rule.bits:#x}" if rule.bits else "grows" if rule.grows else "is not 0"
+            yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.code]
+    yield MISSING, prose(MISSING.text), "dcgm-exporter leaves out what it cannot read"
+    yield UNREAD, prose(UNREAD.text), "a device that only the inventory or the kubelet names"
+
+
+_SOURCES = {
+    **dict.fromkeys(("row-remap-pending", "row-remap-failed", "page-pending"), "NVIDIA's GPU memory error management"),
+    **dict.fromkeys(("hot", "power", "slowdown"), "nvml.h, nvmlClocksEventReason…"),
+    "ecc": "DCGM's health watch of memory",
+    "nvlink": "DCGM's health watch of NVLink",
+}
+
+
+def _row(reason: HealthReason, condition: str, source: str) -> tuple[str, ...]:
+    return condition, code(reason.verdict), code(reason.code), prose(reason.remedy), source
