@@ -41,7 +41,8 @@ _TIMES = """\
   that a page lacks afterwards is `missing` for a day, since dcgm-exporter leaves out a GPU that it lost.
 - An error in the kernel's log that makes a GPU `gone` or `failing` counts until the driver says that nothing is to be
   done any more (XID 154, recovery action None), until the GPU's energy counter begins anew (a reset, or the driver was
-  loaded anew), or for a day. One that degrades it counts for an hour.
+  loaded anew), or for a day. One that degrades it counts for an hour. A restart of the exporter changes nothing: what
+  the log still has is read again.
 - Where the kernel's log is not read (`--kernel-log.mode off`), XIDs on the page count in its place: a new value is an
   error. The value that was there first counts only if the GPU had to be reset since."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"

@@ -1,30 +1,40 @@
 """`report`: who held and used what over a span, from a Prometheus server."""
 
 import asyncio
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, tzinfo
+from functools import partial
 from types import TracebackType
 from typing import Self, TextIO, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
+from exporter.report.costs import Prices, read_prices
+from exporter.report.focus import render_focus
 from exporter.report.formatting import clean, fit
 from exporter.report.forms import render_csv, render_json, render_table
-from exporter.report.groups import GroupBy, read_by, read_prices
+from exporter.report.groups import KINDS, read_by
+from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
-from exporter.report.report import Report, ReportInput, make_report, nothing_there
+from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
 from exporter.sources.prometheus.history.api import FLAG, PrometheusApi
-from exporter.sources.prometheus.history.collect import collect, read_match
+from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgress, collect, read_match
 
 _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
-FORMATS = ("table", "csv", "json", "html")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_BY = f"{', '.join(KINDS)} or label:NAME"
+_FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
+FORMATS = ("table", "csv", "json", "html", "focus")
 T = TypeVar("T")
 
 
@@ -60,53 +70,30 @@ class Progress:
             self._stream.flush()
 
 
+def _takes(
+    flag: str, what: str, says: str, default: str | None = None, *, multiple: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(flag, metavar=what, help=says, default=default, show_default=bool(default), multiple=multiple)
+
+
 @click.command()
-@click.option(
-    "--prometheus",
-    required=True,
-    metavar="URL",
-    help="The server, such as http://localhost:9090; also Thanos, Mimir, VictoriaMetrics.",
-)
+@click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
-@click.option("--since", metavar="DURATION", help="The span: so long, until now, such as 12h or 4w.  [default: 7d]")
+@_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
 @click.option("--to", "end", metavar="TIME", help="Where it ends.  [default: now]")
-@click.option(
-    "--by",
-    default="namespace",
-    show_default=True,
-    metavar="WHAT",
-    help="namespace, workload, model, node, pod or label:NAME, a label of pods.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="How it is written; html is one page with charts, csv the groups alone.",
-)
-@click.option(
-    "--price-per-gpu-hour",
-    "gpu_prices",
-    multiple=True,
-    metavar="[MODEL=]PRICE",
-    help="Of all models, or of one; * in its name is anything. Repeatable.",
-)
-@click.option("--price-per-kwh", metavar="PRICE", help="Added for the energy.")
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="LABEL=VALUE",
-    help="Only series with this label (also !=, =~, !~), where a server has several clusters. Repeatable.",
-)
-@click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="For each query; one that takes longer is asked again about less time.",
-)
+@_takes("--month", "YYYY-MM", "The span: a calendar month, such as 2026-10, by --time-zone.")
+@_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
+@click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
+@_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
+@_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
+@_takes("--price-per-kwh", "PRICE", "Added for the energy.")
+@_takes("--currency", "CODE", "What prices are in, such as EUR (ISO 4217); --format focus needs it.")
+@_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
+@_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
+@_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
 def report(
     *,
     prometheus: str,
@@ -114,11 +101,17 @@ def report(
     since: str | None,
     start: str | None,
     end: str | None,
+    month: str | None,
+    time_zone: str,
+    compare: bool,
     by: str,
+    top: int | None,
     form: str,
-    gpu_prices: Sequence[str],
+    price_per_gpu_hour: Sequence[str],
     price_per_kwh: str | None,
+    currency: str | None,
     match: Sequence[str],
+    cluster_label: str,
     timeout: str,
 ) -> None:
     """Say who held and used GPUs over a span: GPU-hours, energy and cost.
@@ -130,48 +123,69 @@ def report(
       pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --since 30d --by label:team
       pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --price-per-gpu-hour 2.50 --format html > gpus.html
     """  # noqa: D301, E501 - \b is click's word for "leave these lines as they are"
-    grouped = _parsed("--by", by, read_by, "namespace, workload, model, node, pod or label:NAME")
+    grouped = _parsed("--by", by, read_by, _BY)
     matchers = [_parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
     url = _parsed("--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it")
+    label = _parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
     seconds = _parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
+    zone = _parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
     try:
-        span = make_span(since=since, start=start, end=end, now_ms=time.time_ns() // 1_000_000)
-        prices = read_prices(gpu_prices, price_per_kwh)
+        span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
+        prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    _check_currency(form, currency, prices)
     http = read_http_file(http_config, FLAG)
+    spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
         api = PrometheusApi(url=url, timeout_seconds=seconds, http=http, on_wait=progress.say)
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label)
         try:
-            collected = asyncio.run(_collect(api, span, matchers, grouped, progress.note))
+            *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
-    _write(make_report(collected, grouped, prices), form)
+    _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form, currency or "")
 
 
 async def _collect(
-    api: PrometheusApi, span: Span, matchers: Sequence[str], by: GroupBy, on_progress: Callable[[int, int], None]
-) -> ReportInput:
+    api: PrometheusApi, ask: Callable[..., Awaitable[ReportInput]], spans: Sequence[Span], on_progress: OnProgress
+) -> Sequence[ReportInput]:
     try:
-        return await collect(api, span, matchers=matchers, wanted=by.wanted, on_progress=on_progress)
+        return [await ask(span, on_progress=on_progress) for span in spans]
     finally:
         await api.close()
 
 
-def _write(made: Report, form: str) -> None:
-    match form:
-        case "csv":
-            text = render_csv(made)
-            for note in made.notes:  # there is no place for them in a file of rows
-                print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
-        case "json":
-            text = render_json(made)
-        case "html":
-            text = render_page(made)
-        case _:
-            text = render_table(made, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+def _check_currency(form: str, currency: str | None, prices: Prices) -> None:
+    if currency and not _CURRENCY.fullmatch(currency):
+        raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
+    if form == "focus" and not (currency and prices.are_given):
+        raise ConfigError("--format focus: rows are charges; give --price-per-gpu-hour, and --currency, such as EUR")
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
+
+
+def _label_name(text: str) -> str:
+    if not (text.isascii() and text.isidentifier()):
+        raise ValueError(text)
+    return text
+
+
+def _write(made: Report, form: str, currency: str) -> None:
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
+    forms: Mapping[str, Callable[[Report], str]]
+    forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
+    for note in made.notes if form in ("csv", "focus") else ():  # there is no place for them in a file of rows
+        print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
+    text = forms[form](made)
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()

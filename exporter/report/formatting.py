@@ -1,6 +1,7 @@
 """Numbers and names as people read them. Names come from whoever may make a pod: none of them moves a cursor."""
 
 import unicodedata
+from decimal import Decimal
 
 MOST_CHARS = 120
 _WIDE = frozenset("WF")
@@ -20,7 +21,7 @@ def name_of(name: str | None, by: str) -> str:
     return (
         clean(name)
         if name is not None
-        else _NOBODY.get(by, "(unknown)" if by in ("model", "node") else "(without this label)")
+        else _NOBODY.get(by, "(unknown)" if by in ("model", "node", "cluster") else "(without this label)")
     )
 
 
@@ -33,6 +34,16 @@ def number(value: float | None) -> str:
     if value >= _HUNDRED:
         return f"{value:,.1f}"
     return "<0.01" if 0 < value < _LEAST else f"{value:.2f}"
+
+
+def money(value: Decimal | None) -> str:
+    """To the cent, however large; "-" for unknown."""
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def change(value: float) -> str:
+    """A difference of two numbers, with its sign."""
+    return ("+" if value > 0 else "-" if value < 0 else "") + number(abs(value))
 
 
 def percent(ratio: float | None) -> str:

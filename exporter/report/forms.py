@@ -5,10 +5,15 @@ whole.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
-from exporter.report.formatting import clean, fit, name_of, number, percent, width
+from exporter.report.costs import Cost, apportioned
+from exporter.report.formatting import change, clean, fit, money, name_of, number, percent, width
+from exporter.report.groups import OF_GPUS
 from exporter.report.report import Line, Report
 from exporter.report.span import long_written, written
 
@@ -19,51 +24,114 @@ MOST_CHARS_OF_NOTE = 2000
 # front, which spreadsheets do not show, makes it text (OWASP, "CSV Injection").
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
-_DIGITS = 6
+_DIGITS, _CENTS = 6, 2
+_OVER_TIME = 4  # of a record, those that each piece of the span has
+Record = Mapping[str, float | None]
 
 
 class Column(NamedTuple):
-    """A heading, what it means, and a line's cell."""
+    """A heading, what it means, and the cells of lines. The total's cell is made of the total alone."""
 
     heading: str
     means: str
-    cell: Callable[[Line], str]
+    cells: Callable[[Sequence[Line]], Sequence[str]]
 
 
-_HELD = Column(
-    "GPU-hours",
-    "GPU-hours held; a share and a MIG instance count as the part of a GPU that they are",
-    lambda line: number(line.held_hours),
+def _each(heading: str, means: str, cell: Callable[[Line], str]) -> Column:
+    return Column(heading, means, lambda lines: [cell(line) for line in lines])
+
+
+def _money(heading: str, means: str, cost: Callable[[Line], Cost]) -> Column:
+    """A column that adds up to the cent."""
+    return Column(heading, means, lambda lines: [money(each) for each in apportioned(map(cost, lines), _CENTS)])
+
+
+def _change(line: Line) -> str:
+    before = line.before.hours.held if line.before else 0.0
+    is_new, is_gone = not before, not line.hours.held
+    word = "" if is_new == is_gone else " (new)" if is_new else " (gone)"
+    return change(line.hours.held - before) + word
+
+
+def _changes_of_cost(lines: Sequence[Line]) -> Sequence[str]:
+    now = apportioned((line.costs.held for line in lines), _CENTS)
+    before = apportioned(map(_cost_before, lines), _CENTS)
+    pairs = zip(now, before, strict=True)
+    return ["-" if one is None or was is None else f"{one - was:+,.2f}" for one, was in pairs]
+
+
+def _cost_before(line: Line) -> Cost:
+    return line.before.costs.held if line.before else Fraction(0)
+
+
+_HELD = _each(
+    "GPU-hours", "GPU-hours held, of a share or a MIG instance its part", lambda line: number(line.hours.held)
 )
-_USED = Column("used", "GPU-hours used: those held times the activity", lambda line: number(line.used_hours))
-_PART = Column("used %", "used, of what was held while its use was known", lambda line: percent(line.used_ratio))
-_IDLE = Column("idle", "GPU-hours held while the device did nothing", lambda line: number(line.idle_hours))
-_KWH = Column("kWh", "energy", lambda line: number(line.kwh))
-_COST = Column("cost", "by the prices given", lambda line: number(line.cost))
-_UNUSED = Column("not used", "GPU-hours held and not used", lambda line: number(line.unused_hours))
+_CHANGE = _each("change", "GPU-hours held, less those in the span before", _change)
+_USED = _each("used", "GPU-hours used: those held times the activity", lambda line: number(line.hours.used))
+_PART = _each("used %", "used, of what was held while its use was known", lambda line: percent(line.used_ratio))
+_IDLE = _each("idle", "GPU-hours held while the device did nothing", lambda line: number(line.hours.idle))
+_FREE = _each("free", "GPU-hours that nobody held", lambda line: number(line.hours.free))
+_KWH = _each("kWh", "energy", lambda line: number(line.hours.joules))
+_COST = _money("cost", "of what was held and of the energy, by the prices given", lambda line: line.costs.held)
+_COST_CHANGE = Column("cost change", "cost, less that in the span before", _changes_of_cost)
+_IDLE_COST = _money("idle cost", "of the idle hours, which is a part of the cost", lambda line: line.costs.idle)
+_FREE_COST = _money("free cost", "of what nobody held, which is no part of the cost", lambda line: line.costs.free)
+_UNUSED = _each("not used", "GPU-hours held and not used", lambda line: number(line.unused_hours))
+# idle and not used, told apart
+WORDS = (
+    "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
+    "not used: hours held, less those used: all idle hours, and of a GPU that is half active, half of each other hour.",
+)
 
 
 def columns_of_groups(report: Report) -> Sequence[Column]:
-    """Those of the table of groups; costs only where there are prices."""
-    return (_HELD, _USED, _PART, _IDLE, _KWH, *((_COST,) if report.prices.are_given else ()))
+    """Those of the table of groups: costs only where there are prices, free hours only where groups are of GPUs."""
+    has_costs, has_idle_costs = report.prices.are_given, report.prices.are_of_gpus
+    is_compared = report.span_before is not None
+    has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
+    columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _IDLE, _FREE if has_free else None]
+    columns += [None if is_compared else _KWH, _COST if has_costs else None]
+    columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
+    columns += [_FREE_COST if has_free and has_idle_costs else None]
+    return [column for column in columns if column]
 
 
 def columns_of_wasteful(report: Report) -> Sequence[Column]:
     """Those of the table of workloads that hold most and use least."""
-    return (_UNUSED, _HELD, _USED, _PART, *((_COST,) if report.prices.are_given else ()))
+    costs = (_COST,) if report.prices.are_given else ()
+    return (_UNUSED, _HELD, _USED, _PART, *costs, *((_IDLE_COST,) if report.prices.are_of_gpus else ()))
+
+
+def rows_of(lines: Sequence[Line], columns: Sequence[Column]) -> Sequence[Sequence[str]]:
+    """The cells of each line."""
+    return list(zip(*(column.cells(lines) for column in columns), strict=True))
+
+
+def of_all_there_was(report: Report) -> str:
+    """A sentence on what was held and what was free, of all there was; "" where nobody knows that."""
+    if not report.capacity_hours or report.held_of_capacity is None:
+        return ""
+    part, of_all = percent(report.held_of_capacity), number(report.capacity_hours)
+    (free_cost,) = apportioned((report.total.costs.free,), _CENTS)
+    cost = "" if free_cost is None else f", at a cost of {money(free_cost)}"
+    free = f"{number(report.total.hours.free)} were free{cost}"
+    return f"{part} of the {of_all} GPU-hours that there were was held; {free}."
 
 
 def render_table(report: Report, columns: int | None) -> str:
     """The report, no wider than `columns`; as wide as it must be where that is None."""
-    title = f"GPUs from {written(report.span.from_ms)} to {written(report.span.to_ms)}"
-    parts = [f"{title} ({long_written(report.span.ms)}), by {clean(str(report.by))}", ""]
-    parts += _table(str(report.by), (*report.groups, report.total), columns_of_groups(report), columns, has_total=True)
-    if report.capacity_hours and report.held_of_capacity is not None:
-        part = percent(report.held_of_capacity)
-        parts += ["", f"{part} of the {number(report.capacity_hours)} GPU-hours that there were was held."]
+    begin, end = report.span.shown()
+    parts = [f"GPUs from {begin} to {end} ({long_written(report.span.ms)}), by {clean(str(report.by))}"]
+    if report.span_before:
+        parts.append(f"before: from {' to '.join(report.span_before.shown())} ({long_written(report.span_before.ms)})")
+    parts += ["", *_table(str(report.by), report.groups, columns_of_groups(report), columns, report.total)]
+    if sentence := of_all_there_was(report):
+        parts += ["", sentence]
     if report.wasteful:
         parts += ["", "Workloads that hold most and use least:", ""]
         parts += _table("workload", report.wasteful, columns_of_wasteful(report), columns)
+        parts += ["", *WORDS]
     if report.notes:
         parts += ["", "What could not be known:", ""]
         parts += [f"- {clean(str(note), MOST_CHARS_OF_NOTE)}" for note in report.notes]
@@ -71,12 +139,13 @@ def render_table(report: Report, columns: int | None) -> str:
 
 
 def _table(
-    by: str, lines: Sequence[Line], cells: Sequence[Column], columns: int | None, *, has_total: bool = False
+    by: str, lines: Sequence[Line], cells: Sequence[Column], columns: int | None, total: Line | None = None
 ) -> list[str]:
     names = [name_of(line.name, by) for line in lines]
-    if has_total:
-        names[-1] = "total"
-    rows = [[column.cell(line) for column in cells] for line in lines]
+    rows = [*rows_of(lines, cells)]
+    if total:
+        names.append("total")
+        rows += rows_of([total], cells)
     widths = [max(len(column.heading), *(len(row[place]) for row in rows)) for place, column in enumerate(cells)]
     heading = clean(by.removeprefix("label:"))
     of_names = max(width(heading), *(width(name) for name in names))
@@ -89,75 +158,77 @@ def _table(
 
     written_rows = [put(name, row) for name, row in zip(names, rows, strict=True)]
     rule = _GAP.join(("-" * of_names, *("-" * wide for wide in widths)))
-    if has_total:
+    if total:
         written_rows.insert(-1, rule)
     return [put(heading, [column.heading for column in cells]), rule, *written_rows]
 
 
 def render_csv(report: Report) -> str:
     """A line for each group (RFC 4180), without the total: a sum over a column is the total."""
-    fields = tuple(_numbers(report.total))
-    rows: list[Sequence[str]] = [("from", "to", str(report.by), *fields)]
+    records = _records(report, report.groups)
+    rows: list[Sequence[str]] = [("from", "to", str(report.by), *(records[0] if records else ()))]
     begin, end = written(report.span.from_ms), written(report.span.to_ms)
-    for line in report.groups:
-        numbers = ("" if value is None else _plain(value) for value in _numbers(line).values())
-        rows.append((begin, end, line.name or "", *numbers))
+    for line, record in zip(report.groups, records, strict=True):
+        rows.append((begin, end, line.name or "", *map(_plain, record.values())))
+    return rows_as_csv(rows)
+
+
+def rows_as_csv(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as RFC 4180 has them, in which no cell is a formula."""
     return "".join(",".join(_cell(text) for text in row) + "\r\n" for row in rows)
 
 
 def render_json(report: Report) -> str:
     """One object. A group whose `name` is null belongs to nobody, or it is unknown to whom."""
-    return (
-        json.dumps(
-            {
-                "from": written(report.span.from_ms),
-                "to": written(report.span.to_ms),
-                "by": str(report.by),
-                "groups": [_named(line) for line in report.groups],
-                "total": _rounded(report.total),
-                "capacity_gpu_hours": _round(report.capacity_hours),
-                "hold_most_use_least": [_named(line) for line in report.wasteful],
-                "over_time": [
-                    {
-                        "from": written(moment.span.from_ms),
-                        "to": written(moment.span.to_ms),
-                        **_rounded(Line(name=None, amounts=moment.amounts, cost=None), without="cost"),
-                    }
-                    for moment in report.moments
-                ],
-                "notes": [{"says": note.message, "remedy": note.remedy} for note in report.notes],
-            },
-            indent=2,
-        )
-        + "\n"
-    )
-
-
-def _numbers(line: Line) -> Mapping[str, float | None]:
-    return {
-        "gpu_hours_held": line.held_hours,
-        "gpu_hours_used": line.used_hours,
-        "gpu_hours_idle": line.idle_hours,
-        "energy_kwh": line.kwh,
-        "cost": line.cost,
+    before = report.span_before
+    moments = _records(report, [Line(name=None, amounts=moment.amounts) for moment in report.moments])
+    content = {
+        "from": written(report.span.from_ms),
+        "to": written(report.span.to_ms),
+        **({"compared_from": written(before.from_ms), "compared_to": written(before.to_ms)} if before else {}),
+        "by": str(report.by),
+        "groups": _named(report, report.groups),
+        "total": _records(report, [report.total])[0],
+        "capacity_gpu_hours": _round(report.capacity_hours),
+        "hold_most_use_least": _named(report, report.wasteful),
+        "over_time": [
+            {"from": written(span.from_ms), "to": written(span.to_ms), **dict(islice(record.items(), _OVER_TIME))}
+            for (span, _), record in zip(report.moments, moments, strict=True)
+        ],
+        "notes": [{"says": note.message, "remedy": note.remedy} for note in report.notes],
     }
+    return json.dumps(content, indent=2) + "\n"
 
 
-def _rounded(line: Line, without: str = "") -> Mapping[str, float | None]:
-    return {name: _round(value) for name, value in _numbers(line).items() if name != without}
+def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
+    """What programs read of each line, with six decimals; costs add up to the rounded total."""
+    has_free = report.capacity_hours is not None
+    columns: dict[str, Iterable[float | Decimal | None]] = {
+        "gpu_hours_held": (line.hours.held for line in lines),
+        "gpu_hours_used": (line.hours.used for line in lines),
+        "gpu_hours_idle": (line.hours.idle for line in lines),
+        "energy_kwh": (line.hours.joules for line in lines),
+        "cost": apportioned((line.costs.held for line in lines), _DIGITS),
+        "idle_cost": apportioned((line.costs.idle for line in lines), _DIGITS),
+        "gpu_hours_free": (line.hours.free if has_free else None for line in lines),
+        "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
+    }
+    if report.span_before:
+        columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)
+        columns["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
+    return [dict(zip(columns, map(_round, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _named(line: Line) -> Mapping[str, object]:
-    return {"name": line.name, **_rounded(line)}
+def _named(report: Report, lines: Sequence[Line]) -> Sequence[Mapping[str, object]]:
+    return [{"name": line.name, **record} for line, record in zip(lines, _records(report, lines), strict=True)]
 
 
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)
+def _round(value: float | Decimal | None) -> float | None:
+    return None if value is None else round(float(value), _DIGITS)
 
 
-def _plain(value: float) -> str:
-    text = f"{value:.{_DIGITS}f}"
-    return text.rstrip("0").rstrip(".")
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".")
 
 
 def _cell(text: str) -> str:

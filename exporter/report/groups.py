@@ -1,24 +1,30 @@
-"""What a report groups rows of the accounts by, and what they cost, in whatever the user counts in. Pure."""
+"""What a report groups rows of the accounts by, and what the groups are called. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
-from exporter.report.rows import Amounts, RowKey
+from exporter.report.rows import RowKey, place_of
 
-Kind = Literal["namespace", "workload", "label", "model", "node", "pod"]
-KINDS: tuple[Kind, ...] = ("namespace", "workload", "model", "node", "pod")
+Kind = Literal["namespace", "workload", "label", "model", "node", "pod", "cluster"]
+KINDS: tuple[Kind, ...] = ("namespace", "workload", "model", "node", "pod", "cluster")
+# groups that GPUs belong to, and not their holders: these have free hours of their own
+OF_GPUS: Final = frozenset({"model", "node", "cluster"})
 _LABEL = "label:"
-WORKLOAD_LABELS = ("workload_name", "workload_kind")
+_WORKLOAD_LABELS = ("workload_name", "workload_kind")
 # kube-state-metrics' convention, which --labels.pod-labels keeps
 _POD_LABEL_PREFIX = "label_"
-SECONDS_OF_HOUR = 3600.0
-JOULES_OF_KWH = 3.6e6
-_MOST = 1e12  # of whatever currency; sums of it are still numbers
-_NONE: Mapping[str, float] = MappingProxyType({})
+# What controllers append to names: letters and digits that form no words (apimachinery's util/rand), a ReplicaSet's
+# hash of its template in the same letters, a CronJob's minutes of Unix time, a StatefulSet's ordinal.
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+_FORMS: Final = (
+    ("CronJob", re.compile(rf"(.+)-[23][0-9]{{7}}-{_RANDOM}{{5}}")),
+    ("Deployment", re.compile(rf"(.+)-{_RANDOM}{{8,10}}-{_RANDOM}{{5}}")),
+    ("", re.compile(rf"(.+)-{_RANDOM}{{5}}")),  # a DaemonSet, a Job or a ReplicaSet
+    ("StatefulSet", re.compile(r"(.+)-(?:0|[1-9][0-9]{0,4})")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +46,31 @@ class GroupBy:
     @property
     def wanted(self) -> frozenset[str]:
         """The labels of series from which groups get their names."""
-        return frozenset((*WORKLOAD_LABELS, *self.label_names))
+        return frozenset((*_WORKLOAD_LABELS, *self.label_names))
 
-    def name_of(self, key: RowKey, labels: Mapping[str, str], model: str) -> str | None:
+    def name_of(self, key: RowKey, labels: Mapping[str, str], model: str, names: "GroupNames") -> str | None:
         """The group of a row; None where nobody held it, or the group is unknown."""
         match self.kind:
             case "model":
                 return model or None
+            case "cluster":
+                return key.cluster or None
             case "node":
-                return key.node or None
+                return (key.place if names.has_clusters else key.node) or None
             case "workload":
-                return workload_of(key, labels)
+                return names.name_of(key, labels)
             case "label":
                 return next((labels[name] for name in self.label_names if labels.get(name)), None)
             case "pod":
-                return f"{key.namespace}/{key.pod}" if key.pod else None
+                return place_of(names.cluster(key), f"{key.namespace}/{key.pod}") if key.pod else None
             case "namespace":
                 return key.namespace or None
 
 
 def read_by(text: str) -> GroupBy:
-    """`namespace`, `workload`, `model`, `node`, `pod` or `label:NAME`.
+    """`namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
 
-    Raises:
-        ValueError: it is none of these.
+    Raises ValueError: it is none of these.
     """
     for kind in KINDS:
         if text == kind:
@@ -74,91 +81,52 @@ def read_by(text: str) -> GroupBy:
     return GroupBy("label", label)
 
 
-def workload_of(key: RowKey, labels: Mapping[str, str]) -> str | None:
-    """A row's workload, such as `shop/Deployment/render`; else its pod; None of what nobody held."""
-    if not key.pod:
-        return None
+class GroupNames:
+    """Names rows by cluster and by workload: as it was recorded, else by the pod's name, else the pod itself.
+
+    A form of a name says which controller made the pod, but a Rollout's pods have the form of a Deployment's. So a
+    workload that was recorded under that name in the namespace, in another row, gives its kind.
+    """
+
+    def __init__(self, rows: Iterable[tuple[RowKey, Mapping[str, str]]]) -> None:
+        clusters: set[str] = set()
+        kinds: dict[tuple[str, str], str] = {}
+        for key, labels in rows:
+            clusters.add(key.cluster)
+            if recorded := _recorded(labels):
+                name, kind = recorded
+                kinds[key.namespace, name] = kind if kinds.get((key.namespace, name), kind) == kind else ""
+        self.has_clusters = len(clusters) > 1
+        self._kinds: Mapping[tuple[str, str], str] = MappingProxyType(kinds)
+
+    def cluster(self, key: RowKey) -> str:
+        """The row's cluster, where there are several."""
+        return key.cluster if self.has_clusters else ""
+
+    def name_of(self, key: RowKey, labels: Mapping[str, str]) -> str | None:
+        """A row's workload, such as `shop/Deployment/render`, after its cluster where there are several.
+
+        None of what nobody held.
+        """
+        if not key.pod:
+            return None
+        if not (recorded := _recorded(labels)):
+            name, kind = workload_of_name(key.pod)
+            recorded = name, self._kinds.get((key.namespace, name), kind)
+        return place_of(self.cluster(key), "/".join(filter(None, (key.namespace, recorded[1], recorded[0]))))
+
+
+def workload_of_name(pod: str) -> tuple[str, str]:
+    """The name and the kind of a pod's workload by the rules of names; "" for a kind that its name does not show.
+
+    A name of no form is the pod's own.
+    """
+    for kind, form in _FORMS:
+        if match := form.fullmatch(pod):
+            return match[1], kind
+    return pod, ""
+
+
+def _recorded(labels: Mapping[str, str]) -> tuple[str, str] | None:
     name = labels.get("workload_name")
-    kind = labels.get("workload_kind")
-    return f"{key.namespace}/{kind}/{name}" if name and kind else f"{key.namespace}/{name or key.pod}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """`of_any` is the price of a GPU-hour of models that `of_models` does not name; None where there is none.
-
-    A name in `of_models` is a model's, or a pattern with `*` in it; upper and lower case are alike.
-    """
-
-    of_any: float | None = None
-    of_models: Mapping[str, float] = field(default_factory=lambda: _NONE)
-    of_kwh: float | None = None
-
-    @property
-    def are_given(self) -> bool:
-        """Whether anything has a price."""
-        return self.are_of_gpus or self.of_kwh is not None
-
-    @property
-    def are_of_gpus(self) -> bool:
-        """Whether GPU-hours have one."""
-        return self.of_any is not None or bool(self.of_models)
-
-    def of_model(self, model: str) -> float | None:
-        """The price of a GPU-hour: by the name itself, else by the longest pattern, else the one of all others."""
-        name = model.casefold()
-        fits = [pattern for pattern in self.of_models if fnmatchcase(name, pattern.casefold())]
-        if not fits:
-            return self.of_any
-        best = max(fits, key=lambda pattern: (pattern.casefold() == name, len(pattern)))
-        return self.of_models[best]
-
-    def cost(self, amounts: Amounts, model: str) -> float | None:
-        """The cost of what a model's row had; None where a price of hours that were held is missing."""
-        hours = 0.0
-        if self.are_of_gpus and amounts.held:
-            price = self.of_model(model)
-            if price is None:
-                return None
-            hours = amounts.held / SECONDS_OF_HOUR * price
-        return hours + amounts.joules / JOULES_OF_KWH * (self.of_kwh or 0.0)
-
-
-def read_price(text: str) -> float:
-    """A price: 0 to 1e12.
-
-    Raises:
-        ValueError: it is none.
-    """
-    price = float(text)
-    if not 0 <= price <= _MOST or "_" in text:
-        raise ValueError(text)
-    return price
-
-
-def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
-    """`2.50` for all models, and `MODEL=PRICE` for those that differ.
-
-    Raises:
-        ValueError: one line that names the flag.
-    """
-    flag = "--price-per-gpu-hour"
-    of_any: float | None = None
-    of_models: dict[str, float] = {}
-    for text in texts:
-        model, equals, price = text.rpartition("=")
-        try:
-            price_read = read_price(price)
-        except ValueError as error:
-            raise ValueError(f"{flag}: {text!r} is not allowed; it takes PRICE or MODEL=PRICE, such as 2.50") from error
-        if (equals and (not model or model in of_models)) or (not equals and of_any is not None):
-            raise ValueError(f"{flag}: {text!r} is the second price of the same, or has no model")
-        if equals:
-            of_models[model] = price_read
-        else:
-            of_any = price_read
-    try:
-        kwh = None if of_kwh is None else read_price(of_kwh)
-    except ValueError as error:
-        raise ValueError(f"--price-per-kwh: {of_kwh!r} is not allowed; it takes a price, such as 0.30") from error
-    return Prices(of_any=of_any, of_models=MappingProxyType(of_models), of_kwh=kwh)
+    return (name, labels.get("workload_kind", "")) if name else None

@@ -189,7 +189,7 @@ class Piece:
 
 
 class Growth:
-    """Adds up what rows have grown. `labels` are the newest of each key, `targets` those of each node."""
+    """Adds up what rows have grown. `labels` are the newest of each key, `targets` those of each node, by its place."""
 
     def __init__(self) -> None:
         self.labels: dict[RowKey, dict[str, str]] = defaultdict(dict)
@@ -236,24 +236,21 @@ class Growth:
 
         There a row fell, or went on as another series that is lower, or a target is new.
         """
-        unclear = {one.key.node for piece in pieces for one in piece.fell}
+        unclear = {one.key.place for piece in pieces for one in piece.fell}
         for piece in pieces:
-            unclear.update(one.key.node for one in piece.last if one.target not in self.targets.get(one.key.node, ()))
+            unclear.update(one.key.place for one in piece.last if one.target not in self.targets.get(one.key.place, ()))
         ends = [_ends(piece) for piece in pieces]
         for counters, rows in zip(self._counters, ends, strict=True):
-            unclear.update(key.node for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen))
+            unclear.update(key.place for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen))
         for family, rows in zip(_FAMILIES, ends, strict=True):
             for key, seen in rows.items():
-                if key.node not in unclear:
+                if key.place not in unclear:
                     self._add(family, key, self._counter(family, key).count(seen))
-        self._note(one for piece in pieces for one in piece.last if one.key.node not in unclear)
+        self._note(one for piece in pieces for one in piece.last if one.key.place not in unclear)
         return unclear
 
     def replay(
-        self,
-        families: Sequence[Sequence[CountedSeries]],
-        since_seconds: float,
-        scraped: Sequence[CountedSeries] = (),
+        self, families: Sequence[Sequence[CountedSeries]], since_seconds: float, scraped: Sequence[CountedSeries] = ()
     ) -> None:
         """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time.
 
@@ -261,23 +258,23 @@ class Growth:
         """
         began: dict[str, float] = {}
         for one in (one for series in families for one in series):
-            node = one.key.node
+            node = one.key.place
             if node not in self.targets:
                 began[node] = min(began.get(node, one.points[0][0]), one.points[0][0])
-        gauges = {node: [one.points[0][0] for one in scraped if one.key.node == node] for node in began}
+        gauges = {node: [one.points[0][0] for one in scraped if one.key.place == node] for node in began}
         began.update({node: min(moments) for node, moments in gauges.items() if moments})
         if not self.targets:
             self.began_seconds = min(began.values(), default=None)
         for family, series in zip(_FAMILIES, families, strict=True):
             for key, samples in _samples(series).items():
                 at, target, value = samples[0]
-                if key not in self._counters[family] and at == began.get(key.node):
+                if key not in self._counters[family] and at == began.get(key.place):
                     self._counters[family][key] = ScrapedCounter(target, value)
                 grew, begun = self._counter(family, key).follow(samples, since_seconds)
                 self._add(family, key, grew)
                 if not key.pod:
                     # these rows are there as long as their GPU, so it was not the row that went and came back
-                    self._note_restarts(key.node, begun)
+                    self._note_restarts(key.place, begun)
         self._note((one for series in families for one in series), scraped)
 
     def _counter(self, family: int, key: RowKey) -> ScrapedCounter:
@@ -294,11 +291,11 @@ class Growth:
                 self._restarted[node].append(at)
 
     def _note(self, series: Iterable[CountedSeries], scraped: Sequence[CountedSeries] = ()) -> None:
-        nodes = {one.key.node for one in scraped}
+        nodes = {one.key.place for one in scraped}
         for one in series:
             # a 0 alone may be the row's begin
-            if len(one.points) > 1 or one.value or one.key.node in nodes:
-                self.targets.setdefault(one.key.node, set()).add(one.target)
+            if len(one.points) > 1 or one.value or one.key.place in nodes:
+                self.targets.setdefault(one.key.place, set()).add(one.target)
             if one.labels:
                 self.labels[one.key].update(one.labels)
 

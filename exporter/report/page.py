@@ -9,12 +9,15 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
+from importlib.resources import files
+from itertools import islice
 
-from exporter.report.formatting import clean, fit, name_of, number, percent
-from exporter.report.forms import MOST_CHARS_OF_NOTE, Column, columns_of_groups, columns_of_wasteful
+from exporter.report import forms
+from exporter.report.costs import apportioned
+from exporter.report.formatting import clean, fit, money, name_of, number, percent
 from exporter.report.report import Line, Moment, Report
 from exporter.report.rows import Amounts
-from exporter.report.span import long_written, written
+from exporter.report.span import long_written
 
 MOST_ROWS = 500  # more than anybody reads; the other forms have all
 MOST_BARS = 20
@@ -27,34 +30,7 @@ _TICKS = 4
 _NICE = (1, 2, 2.5, 5, 10)
 _MS_OF_SECOND = 1000
 _LEAST = 1e-9  # of GPUs, and of GPU-hours: nothing that has a length
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c2733;--dim:#5b6b7b;--paper:#fff;--line:#d8dfe6;--held:#a9c7e8;--used:#1f5fa8;
---warn:#fff6e0}
-@media (prefers-color-scheme:dark){:root{--ink:#e3e9ef;--dim:#9aa8b6;--paper:#14191f;--line:#333d48;--held:#35587f;
---used:#7db8f5;--warn:#33290f}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:60rem;padding:1.5rem;font:15px/1.5 system-ui,sans-serif;color:var(--ink);
-background:var(--paper)}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
-p{margin:.3rem 0}.dim,caption,th{color:var(--dim)}
-dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:1.2rem 0}
-dl div{flex:1 1 7rem;border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}
-dt{color:var(--dim);font-size:.85rem}dd{margin:0;font-size:1.35rem;font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%}
-th,td{padding:.35rem .6rem;text-align:right;border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums;
-white-space:nowrap}
-th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
-th{font-weight:600}tbody th{color:var(--ink);font-weight:400}
-tfoot td,tfoot th{font-weight:700;color:var(--ink);border-bottom:0}
-svg{display:block;width:100%;min-width:34rem;height:auto;margin:.4rem 0}
-svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .name{text-anchor:end}
-svg line{stroke:var(--line)}.held{fill:var(--held)}.used{fill:var(--used)}
-.key{display:inline-block;width:.8rem;height:.8rem;border-radius:.15rem;margin:0 .35rem 0 .9rem;vertical-align:-.05rem}
-.key.held{background:var(--held);margin-left:0}.key.used{background:var(--used)}
-.notes{background:var(--warn);border-radius:.5rem;padding:.8rem 1rem .8rem 2rem}.notes li{margin:.3rem 0}
-@media print{body{max-width:none;padding:0}h2{break-after:avoid}tr,svg{break-inside:avoid}}
-"""
+_STYLE = (files("exporter.report") / "page.css").read_text()
 _KEY = '<p class="dim"><span class="key held"></span>held<span class="key used"></span>used</p>'
 
 
@@ -63,86 +39,99 @@ def render_page(report: Report) -> str:
     style_hash = b64encode(sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
     by = escape(clean(str(report.by)))
-    begin, end = written(report.span.from_ms), written(report.span.to_ms)
+    begin, end = report.span.shown()
+    before = f"; before: {' to '.join(report.span_before.shown())}" if report.span_before else ""
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="referrer" content="no-referrer">',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         f"<title>GPU report, {begin} to {end}</title><style>{_STYLE}</style></head><body><main>",
-        f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}</p>',
+        f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}{before}</p>',
         _tiles(report),
         *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
-        '<div class="wide">',
-        _table(str(report.by), report.groups, columns_of_groups(report), report.total),
-        "</div>",
+        _wide("Groups", _table(str(report.by), report.groups, forms.columns_of_groups(report), report.total)),
+        f'<p class="dim">{escape(forms.of_all_there_was(report))}</p>',
         *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
     ]
     if report.wasteful:
-        table = _table("workload", report.wasteful, columns_of_wasteful(report))
-        parts += ["<h2>Workloads that hold most and use least</h2>", f'<div class="wide">{table}</div>']
+        table = _table("workload", report.wasteful, forms.columns_of_wasteful(report))
+        parts += ["<h2>Workloads that hold most and use least</h2>", _wide("Workloads", table)]
+        parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in forms.WORDS]
     if report.notes:
-        notes = "".join(f"<li>{escape(clean(str(note), MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
+        notes = "".join(f"<li>{escape(clean(str(note), forms.MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
         parts.append(f'<h2>What could not be known</h2><ul class="notes">{notes}</ul>')
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
 
 
 def _section(heading: str, chart: str, key: str) -> Sequence[str]:
-    return (f"<h2>{heading}</h2>", key, f'<div class="wide">{chart}</div>') if chart else (f"<h2>{heading}</h2>",)
+    return (f"<h2>{heading}</h2>", key, _wide(f"Chart: {heading}", chart)) if chart else (f"<h2>{heading}</h2>",)
+
+
+def _wide(name: str, content: str) -> str:
+    """What may be wider than a phone: it scrolls by itself, by keys as well."""
+    return f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{content}</div>'
 
 
 def _tiles(report: Report) -> str:
     total = report.total
-    tiles = [("GPU-hours held", number(total.held_hours)), ("of them used", percent(total.used_ratio))]
+    tiles = [("GPU-hours held", number(total.hours.held)), ("of them used", percent(total.used_ratio))]
     if report.capacity_hours:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
-    tiles += [("GPU-hours idle", number(total.idle_hours)), ("kWh", number(total.kwh))]
-    if report.prices.are_given:
-        tiles.append(("cost", number(total.cost)))
+    tiles += [("GPU-hours idle", number(total.hours.idle)), ("kWh", number(total.hours.joules))]
+    costs = (
+        ("cost", total.costs.held, True),
+        ("idle cost", total.costs.idle, False),
+        ("free cost", total.costs.free, False),
+    )
+    for name, cost, is_always_shown in costs:
+        if report.prices.are_given and (is_always_shown or cost is not None):
+            tiles.append((name, money(apportioned((cost,), 2)[0])))
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{escape(value)}</dd></div>' for name, value in tiles)}</dl>"
 
 
-def _table(by: str, lines: Sequence[Line], columns: Sequence[Column], total: Line | None = None) -> str:
+def _table(by: str, lines: Sequence[Line], columns: Sequence[forms.Column], total: Line | None = None) -> str:
     heads = "".join(f'<th scope="col" title="{escape(column.means)}">{column.heading}</th>' for column in columns)
     heading = escape(clean(by.removeprefix("label:")))
-    body = "".join(_row(name_of(line.name, by), line, columns) for line in lines[:MOST_ROWS])
+    rows = zip(lines, forms.rows_of(lines, columns), strict=True)
+    body = "".join(_row(name_of(line.name, by), cells) for line, cells in islice(rows, MOST_ROWS))
     if len(lines) > MOST_ROWS:
         more = f"and {len(lines) - MOST_ROWS} more, which the total has too (--format csv names them)"
         body += f'<tr><td colspan="{len(columns) + 1}">{more}</td></tr>'
-    foot = f"<tfoot>{_row('total', total, columns)}</tfoot>" if total else ""
+    foot = f"<tfoot>{_row('total', forms.rows_of([total], columns)[0])}</tfoot>" if total else ""
     return f'<table><thead><tr><th scope="col">{heading}</th>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table>'
 
 
-def _row(name: str, line: Line, columns: Sequence[Column]) -> str:
-    cells = "".join(f"<td>{escape(column.cell(line))}</td>" for column in columns)
-    return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+def _row(name: str, cells: Sequence[str]) -> str:
+    columns = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row">{escape(name)}</th>{columns}</tr>'
 
 
 def bars_of_groups(report: Report) -> str:
     """A bar for each group that held anything, most first; those beyond twenty are one."""
-    held = [line for line in report.groups if max(line.held_hours, line.used_hours) > _LEAST]
+    held = [line for line in report.groups if max(line.hours.held, line.hours.used) > _LEAST]
     rows = [(name_of(line.name, str(report.by)), line) for line in held[:MOST_BARS]]
     if len(held) > MOST_BARS:
         rest = Amounts()
         for line in held[MOST_BARS:]:
             rest = rest.plus(line.amounts)
-        rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest, cost=None)))
+        rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest)))
     if not rows:
         return ""
-    most = max(max(line.held_hours, line.used_hours) for _, line in rows)
+    most = max(max(line.hours.held, line.hours.used) for _, line in rows)
     scale = (_WIDTH - _NAMES - _NUMBERS) / most
     parts = []
     for place, (name, line) in enumerate(rows):
         top = place * _ROW
         text_at = top + _BAR - 3
-        hours, used = (escape(number(value)) for value in (line.held_hours, line.used_hours))
-        end = _NAMES + max(line.held_hours, line.used_hours) * scale
+        hours, used = (escape(number(value)) for value in (line.hours.held, line.hours.used))
+        end = _NAMES + max(line.hours.held, line.hours.used) * scale
         parts += [
             f"<g><title>{escape(name)}: {hours} GPU-hours held, {used} used</title>",
             f'<text class="name" x="{_NAMES - 8}" y="{text_at}">{escape(fit(name, _MOST_NAME).strip())}</text>',
-            _rect("held", _NAMES, top, line.held_hours * scale, _BAR),
-            _rect("used", _NAMES, top, line.used_hours * scale, _BAR),
+            _rect("held", _NAMES, top, line.hours.held * scale, _BAR),
+            _rect("used", _NAMES, top, line.hours.used * scale, _BAR),
             f'<text x="{end + 6:.1f}" y="{text_at}">{hours}</text></g>',
         ]
     return _svg(len(rows) * _ROW, f"GPU-hours by {report.by}", parts)
@@ -172,14 +161,14 @@ def columns_of_time(moments: Sequence[Moment]) -> str:
         wide = max(1.0, moment.span.ms * per_ms - 2)
         says = [escape(number(value)) for value in (held, used)]
         parts += [
-            f"<g><title>{written(moment.span.from_ms)}: {says[0]} GPUs held, {says[1]} used</title>",
+            f"<g><title>{moment.span.shown()[0]}: {says[0]} GPUs held, {says[1]} used</title>",
             _rect("held", x, _HEAD + high - held * scale, wide, held * scale),
             _rect("used", x, _HEAD + high - used * scale, wide, used * scale),
             "</g>",
         ]
     foot = _HEIGHT - 8
-    parts.append(f'<text x="{_LEFT}" y="{foot}">{written(moments[0].span.from_ms)}</text>')
-    parts.append(f'<text class="name" x="{_WIDTH}" y="{foot}">{written(moments[-1].span.to_ms)}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{foot}">{moments[0].span.shown()[0]}</text>')
+    parts.append(f'<text class="name" x="{_WIDTH}" y="{foot}">{moments[-1].span.shown()[1]}</text>')
     return _svg(_HEIGHT, "GPUs held and used over time", parts)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Final, NamedTuple, Self
 
-# In the order of the fields of Amounts. Each is a counter with a row for every container and device.
+# In the order of the first fields of Amounts. Each is a counter with a row for every container and device.
 FAMILIES: Final = (
     "pod_gpu_allocated_seconds_total",
     "pod_gpu_active_seconds_total",
@@ -21,7 +21,7 @@ _OF_ROW_PREFIXES = ("label_", "exported_")
 
 
 class RowKey(NamedTuple):
-    """Who held which device. The first three are "" where nobody did."""
+    """Who held which device. The first three are "" where nobody did, `cluster` where series have no such label."""
 
     namespace: str
     pod: str
@@ -29,16 +29,28 @@ class RowKey(NamedTuple):
     uuid: str
     instance: str
     node: str
+    cluster: str = ""
+
+    @property
+    def place(self) -> str:
+        """The node, with its cluster where that is known: nodes of two clusters may have one name."""
+        return place_of(self.cluster, self.node)
+
+
+def place_of(cluster: str, node: str) -> str:
+    """See `RowKey.place`. No name of a node has a slash."""
+    return f"{cluster}/{node}" if cluster else node
 
 
 class Amounts(NamedTuple):
-    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known."""
+    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known, `free` those nobody held."""
 
     held: float = 0.0
     used: float = 0.0
     idle: float = 0.0
     joules: float = 0.0
     observed: float = 0.0
+    free: float = 0.0
 
     def plus(self, other: Self) -> "Amounts":
         """The sum of each."""
@@ -68,7 +80,10 @@ def is_renamed(labels: Mapping[str, str]) -> bool:
 
 
 def series_of(
-    labels: Mapping[str, str], points: tuple[tuple[float, float], ...], wanted: frozenset[str]
+    labels: Mapping[str, str],
+    points: tuple[tuple[float, float], ...],
+    wanted: frozenset[str],
+    cluster_label: str = "cluster",
 ) -> CountedSeries:
     """A series by its labels; of those that are no part of its key, the `wanted` ones are kept.
 
@@ -77,7 +92,7 @@ def series_of(
     """
     prefix = "exported_" if is_renamed(labels) else ""
     return CountedSeries(
-        key=RowKey(*(labels.get(prefix + name) or labels.get(name, "") for name in KEY_LABELS)),
+        key=RowKey(*(labels.get(prefix + name) or labels.get(name, "") for name in (*KEY_LABELS, cluster_label))),
         target=_target(labels),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,
@@ -98,12 +113,11 @@ def _target(labels: Mapping[str, str]) -> str:
 class SpanFacts:
     """What a server says of a span beside the accounts. The reader adds to it.
 
-    `models` names the model of a GPU by its UUID. `capacity` has GPU-seconds that there were, by node and model.
-    `seen_ms` is for how long each node was scraped; `gaps` has what exporters themselves did not see, in seconds by
-    reason. `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the server keeps samples, "" if
-    it does not say. `unanswered` are the questions that it refused, by kind of error; `odd` counts values that were no
-    numbers.
-    `has_renamed`: Prometheus put its own labels in the place of the rows'.
+    `models` names the model of a GPU by its UUID. Nodes are places (`RowKey.place`). `capacity` has GPU-seconds that
+    there were, by node and model. `seen_ms` is for how long each node was scraped; `gaps` has what exporters themselves
+    did not see, in seconds by reason. `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the
+    server keeps samples, "" if it does not say. `unanswered` are the questions that it refused, by kind of error;
+    `odd` counts values that were no numbers. `has_renamed`: Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from typing import Self
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
 _PART = re.compile(r"([0-9]+)(ms|[smhdw])")
 _UNIX = re.compile(r"[0-9]{1,11}(?:\.[0-9]+)?")
+_MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 _MOST_DIGITS = 12
 # A year of days is 366 pieces; a piece is at most a day, so that no query touches more samples than that.
 MOST_DAYS = 366
@@ -19,10 +21,11 @@ _PIECES = 32  # about as many bars as a chart can show
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From one moment to another one, later than it."""
+    """From one moment to another one, later than it. People read it in `zone`, whose days it has."""
 
     from_ms: int
     to_ms: int
+    zone: tzinfo = UTC
 
     @property
     def ms(self) -> int:
@@ -32,17 +35,46 @@ class Span:
     def cut(self, piece_ms: int) -> Iterator[Self]:
         """Pieces of this length, one after the other; the last one may be shorter."""
         for start in range(self.from_ms, self.to_ms, piece_ms):
-            yield type(self)(start, min(start + piece_ms, self.to_ms))
+            yield type(self)(start, min(start + piece_ms, self.to_ms), self.zone)
 
     def pieces(self) -> Sequence[Self]:
-        """Some thirty pieces, of a day at most: what is asked for at a time, and what a chart has a bar for."""
-        usual = (piece for piece in _PIECES_MS if self.ms <= piece * _PIECES)
-        return tuple(self.cut(next(usual, _PIECES_MS[-1])))
+        """Some thirty pieces, of a day at most: what is asked for at a time, and what a chart has a bar for.
+
+        A day has 23 or 25 hours where clocks change in it.
+        """
+        piece_ms = next((piece for piece in _PIECES_MS if self.ms <= piece * _PIECES), _PIECES_MS[-1])
+        if piece_ms != _PIECES_MS[-1]:
+            return tuple(self.cut(piece_ms))
+        first = datetime.fromtimestamp(self.from_ms / 1000, self.zone)
+        starts = [self.from_ms]
+        while starts[-1] < self.to_ms:
+            # arithmetic with a zone is that of its clocks
+            starts.append(round((first + timedelta(days=len(starts))).timestamp() * 1000))
+        return tuple(type(self)(start, min(end, self.to_ms), self.zone) for start, end in pairwise(starts))
+
+    def shown(self) -> tuple[str, str]:
+        """Both ends, for people: in its zone."""
+        return written(self.from_ms, self.zone), written(self.to_ms, self.zone)
+
+    def before(self, *, is_month: bool) -> Self:
+        """The span before, as long; of a month the month before, or as much of it as has passed of this one."""
+        if not is_month:
+            return type(self)(self.from_ms - self.ms, self.from_ms, self.zone)
+        start = start_of_month(self.from_ms, -1, self.zone)
+        is_over = self.to_ms == start_of_month(self.from_ms, 1, self.zone)
+        return type(self)(start, self.from_ms if is_over else min(start + self.ms, self.from_ms), self.zone)
 
 
-def written(ms: int) -> str:
-    """A moment for people and for programs: RFC 3339, in UTC, in whole seconds."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def start_of_month(ms: int, months: int, zone: tzinfo) -> int:
+    """When the month of a moment begins by a zone's clocks, or the one so many months later."""
+    moment = datetime.fromtimestamp(ms / 1000, zone)
+    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
+    return int(datetime(year, month + 1, 1, tzinfo=zone).timestamp() * 1000)
+
+
+def written(ms: int, zone: tzinfo = UTC) -> str:
+    """A moment as RFC 3339, in whole seconds: for programs in UTC, for people in a zone of theirs."""
+    return datetime.fromtimestamp(ms // 1000, zone).isoformat().replace("+00:00", "Z")
 
 
 def long_written(ms: int) -> str:
@@ -58,8 +90,7 @@ def long_written(ms: int) -> str:
 def read_duration(text: str) -> int:
     """`7d`, `12h`, `1h30m`, as PromQL writes durations, in milliseconds.
 
-    Raises:
-        ValueError: it is none, or no time at all.
+    Raises ValueError: it is none, or no time at all.
     """
     is_long = len(text) > _MOST_DIGITS
     milliseconds = 0 if is_long else sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
@@ -68,42 +99,63 @@ def read_duration(text: str) -> int:
     return milliseconds
 
 
-def read_moment(text: str) -> int:
-    """`2026-11-01`, `2026-11-01T08:00`, with `Z` or an offset, or seconds of Unix time. Without a zone it is UTC.
+def read_moment(text: str, zone: tzinfo = UTC) -> int:
+    """`2026-11-01`, `2026-11-01T08:00`, with `Z` or an offset, or seconds of Unix time. Else it is by `zone`'s clocks.
 
-    Raises:
-        ValueError: it is none of these.
+    Raises ValueError: it is none of these.
     """
     if _UNIX.fullmatch(text):
         return int(float(text) * 1000)
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        moment = moment.replace(tzinfo=zone)
     ms = int(moment.timestamp() * 1000)
     if ms < 0:
         raise ValueError(text)
     return ms
 
 
-def make_span(*, since: str | None, start: str | None, end: str | None, now_ms: int) -> Span:
-    """What `--since`, `--from` and `--to` say together; the last seven days where they say nothing.
+def make_span(
+    *,
+    since: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    month: str | None = None,
+    now_ms: int,
+    zone: tzinfo = UTC,
+) -> Span:
+    """What `--since`, `--from`, `--to` and `--month` say together; the last seven days where they say nothing.
 
-    Raises:
-        ValueError: one line that names the flag.
+    Raises ValueError: one line that names the flag.
     """
+    if month and (since or start or end):
+        raise ValueError("--month says where the span begins and ends; give it without --since, --from and --to")
     if since and start:
         raise ValueError("--since and --from both say where the span begins; give one of them")
+    if month:
+        first_ms = _read("--month", month, lambda text: _read_month(text, zone), "a month, such as 2026-10") or 0
+        span = Span(first_ms, min(start_of_month(first_ms, 1, zone), now_ms), zone)
+        if span.ms <= 0:
+            raise ValueError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
+        return span
     takes = "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
-    to_ms = min(_read("--to", end, read_moment, takes) or now_ms, now_ms)
-    begin = _read("--from", start, read_moment, takes)
+    to_ms = min(_read("--to", end, lambda text: read_moment(text, zone), takes) or now_ms, now_ms)
+    begin = _read("--from", start, lambda text: read_moment(text, zone), takes)
     if begin is None:
         begin = to_ms - (_read("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w") or 0)
-    span = Span(begin, to_ms)
+    span = Span(begin, to_ms, zone)
     if span.ms <= 0:
         raise ValueError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(begin)})")
     if span.ms > MOST_DAYS * _UNITS_MS["d"] or begin < 0:
         raise ValueError(f"--since: the span has {span.ms // _UNITS_MS['d']} days; at most {MOST_DAYS} are counted")
     return span
+
+
+def _read_month(text: str, zone: tzinfo) -> int:
+    match = _MONTH.fullmatch(text)
+    if not match:
+        raise ValueError(text)
+    return int(datetime(int(match[1]), int(match[2]), 1, tzinfo=zone).timestamp() * 1000)
 
 
 def _read(flag: str, text: str | None, reader: Callable[[str], int], takes: str) -> int | None:

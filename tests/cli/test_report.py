@@ -104,6 +104,16 @@ def held(expression: str, at_seconds: float) -> list[dict[str, object]]:
         (["--prometheus=http://x", "--match=x"], "--match: 'x' is not allowed"),
         (["--prometheus=http://x", "--timeout=0s"], "--timeout: '0s' is not allowed"),
         (["--prometheus=http://x", "--format=xml"], "--format"),
+        (["--prometheus=http://x", "--month=2026-13"], "--month: '2026-13' is not allowed; it takes a month"),
+        (["--prometheus=http://x", "--month=2026-01", "--to=now"], "--month says where the span begins and ends"),
+        (["--prometheus=http://x", "--time-zone=Mars/Olympus"], "--time-zone: 'Mars/Olympus' is not allowed"),
+        (["--prometheus=http://x", "--time-zone=../etc"], "--time-zone: '../etc' is not allowed"),
+        (["--prometheus=http://x", "--time-zone="], "--time-zone: '' is not allowed"),
+        (["--prometheus=http://x", "--cluster-label=a b"], "--cluster-label: 'a b' is not allowed"),
+        (["--prometheus=http://x", "--top=0"], "--top"),
+        (["--prometheus=http://x", "--currency=euro"], "--currency: 'euro' is not allowed"),
+        (["--prometheus=http://x", "--format=focus", "--currency=EUR"], "--format focus: rows are charges"),
+        (["--prometheus=http://x", "--format=focus", "--price-per-kwh=1"], "--format focus: rows are charges"),
         (["--prometheus=http://x", "--prometheus.http-config=/no/such"], "--prometheus.http-config: '/no/such' cannot"),
     ],
 )
@@ -154,15 +164,19 @@ def test_a_server_without_accounts_is_said_with_what_to_do(run: Run) -> None:
     assert "the exporter is scraped, and keeps no accounts -> update it" in ended.stderr
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "json", "html"])
+@pytest.mark.parametrize("form", ["table", "csv", "json", "html", "focus"])
 def test_every_form_is_written_and_nothing_else(run: Run, form: str) -> None:
     with server(held) as url:
-        ended = run(f"--prometheus={url}", "--since=1m", "--price-per-gpu-hour=180", f"--format={form}")
+        ended = run(
+            f"--prometheus={url}", "--since=1m", "--price-per-gpu-hour=180", f"--format={form}", "--currency=EUR"
+        )
     assert ended.returncode == 0, ended.stderr
     assert "\x1b" not in ended.stdout + ended.stderr
-    assert {"table": "3.00", "csv": "'=a", "json": '"gpu_hours_held": 0.016667', "html": "<svg"}[form] in ended.stdout
+    assert {"table": "3.00", "csv": "'=a", "json": '"gpu_hours_held": 0.016667', "html": "<svg", "focus": "3.00000006"}[
+        form
+    ] in ended.stdout
     # a file of rows has no place for what could not be known
-    assert ("note: " in ended.stderr) is (form == "csv")
+    assert ("note: " in ended.stderr) is (form in ("csv", "focus"))
 
 
 def test_names_in_any_script_are_written_in_any_locale() -> None:

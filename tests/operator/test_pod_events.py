@@ -27,6 +27,7 @@ from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
 from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object
 from tests.operator.made import pod as made_pod
+from tests.operator.test_rights import named
 from tests.sources.exporters.conftest import Serve, whole
 from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
 from tests.support.api_server.server import SimulatedApiServer
@@ -273,7 +274,7 @@ async def test_events_of_others_take_no_place(told: Told) -> None:
 async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told) -> None:
     told.api.put(pod())
     told.api.put(pod("other", namespace="vision", uid="u2"))
-    events: Object = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list", "create", "patch"]}
+    events: Object = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list", "create"]}
     told.api.users = {"token-a": "operator-a"}
     pods = ("", {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
     told.api.rules = [pods, ("vision", events)]
@@ -297,6 +298,16 @@ async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told)
         assert len(told.events) == 2
         assert made.troubles(OWNER) == []
         assert told.changed == [OWNER, OWNER]
+
+
+async def test_the_rights_of_the_manifest_suffice(told: Told) -> None:
+    told.api.put(pod())
+    told.api.users = {"token-a": "operator-a"}
+    told.api.rules = [("", rule) for rule in named("ClusterRole", "pod-gpu-metrics-operator")["rules"]]
+    async with told.operator() as made:
+        await told.hear(made, xid())
+        assert made.troubles(OWNER) == []
+    assert len(told.events) == 1
 
 
 async def test_a_busy_api_server_is_asked_again_later(told: Told) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from exporter.report.groups import GroupBy, Prices
+from exporter.report.costs import Prices
+from exporter.report.groups import GroupBy
 from exporter.report.report import Moment, Report, ReportInput, make_report
 from exporter.report.rows import Amounts, RowKey, SpanFacts
 from exporter.report.span import Span

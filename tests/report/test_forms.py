@@ -5,6 +5,7 @@ import io
 import json
 import re
 from base64 import b64encode
+from decimal import Decimal
 from hashlib import sha256
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
@@ -13,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.report.costs import Prices
 from exporter.report.formatting import fit, number, width
 from exporter.report.forms import render_csv, render_json, render_table
-from exporter.report.groups import GroupBy, Prices
+from exporter.report.groups import GroupBy
 from exporter.report.page import MOST_ROWS, bars_of_groups, columns_of_time, render_page
 from exporter.report.rows import Amounts
 from tests.report.made import HOUR, ROWS, made, row
 
-PRICED = Prices(of_any=2.5)
+PRICED = Prices(of_any=Decimal("2.5"))
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07",
     "a\r\nb,c",
@@ -33,22 +35,25 @@ HOSTILE = (
 TABLE = """\
 GPUs from 2026-10-26T07:33:20Z to 2026-10-27T07:33:20Z (1d), by namespace
 
-namespace  GPU-hours   used  used %   idle   kWh   cost
----------  ---------  -----  ------  -----  ----  -----
-vision         24.00  16.00     67%   2.00  7.00  60.00
-books          10.00   0.50      5%   9.00  0.50  25.00
-(nobody)        0.00   0.00       -   0.00  0.25   0.00
----------  ---------  -----  ------  -----  ----  -----
-total          34.00  16.50     49%  11.00  7.75  85.00
+namespace  GPU-hours   used  used %   idle   kWh   cost  idle cost
+---------  ---------  -----  ------  -----  ----  -----  ---------
+vision         24.00  16.00     67%   2.00  7.00  60.00       5.00
+books          10.00   0.50      5%   9.00  0.50  25.00      22.50
+(nobody)        0.00   0.00       -   0.00  0.25   0.00       0.00
+---------  ---------  -----  ------  -----  ----  -----  ---------
+total          34.00  16.50     49%  11.00  7.75  85.00      27.50
 
-47% of the 72.00 GPU-hours that there were was held.
+47% of the 72.00 GPU-hours that there were was held; 38.00 were free, at a cost of 95.00.
 
 Workloads that hold most and use least:
 
-workload          not used  GPU-hours   used  used %   cost
-----------------  --------  ---------  -----  ------  -----
-books/jupyter-0       9.50      10.00   0.50      5%  25.00
-vision/Job/train      8.00      24.00  16.00     67%  60.00
+workload                   not used  GPU-hours   used  used %   cost  idle cost
+-------------------------  --------  ---------  -----  ------  -----  ---------
+books/StatefulSet/jupyter      9.50      10.00   0.50      5%  25.00      22.50
+vision/Job/train               8.00      24.00  16.00     67%  60.00       5.00
+
+idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.
+not used: hours held, less those used: all idle hours, and of a GPU that is half active, half of each other hour.
 """
 
 
@@ -56,7 +61,7 @@ def test_the_table() -> None:
     assert render_table(made(prices=PRICED), None) == TABLE
 
 
-@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("columns", [70, 80, 200])
 def test_the_table_fits_a_terminal(columns: int) -> None:
     rows = [
         *ROWS,
@@ -89,6 +94,9 @@ def test_csv_has_a_line_for_each_group() -> None:
         "gpu_hours_idle": "2",
         "energy_kwh": "7",
         "cost": "60",
+        "idle_cost": "5",
+        "gpu_hours_free": "0",
+        "free_cost": "0",
     }
     assert [found["namespace"] for found in rows] == ["vision", "books", ""]
     assert next(csv.DictReader(io.StringIO(render_csv(made()))))["cost"] == ""
@@ -97,10 +105,10 @@ def test_csv_has_a_line_for_each_group() -> None:
 @pytest.mark.parametrize("name", [*HOSTILE, "+1", "-1", "@SUM(A1)", "＝1", "\t=1", "plain", "a,b", ' "q" ', "a;b"])  # noqa: RUF001 - full-width
 def test_no_name_is_a_formula_or_breaks_a_line(name: str) -> None:
     text = render_csv(made(rows=[row(name, "p", Amounts(HOUR))]))
-    _, cells = csv.reader(io.StringIO(text, newline=""))
+    _, cells, _of_nobody = csv.reader(io.StringIO(text, newline=""))
     assert not cells[2].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))  # noqa: RUF001 - full-width
-    assert len(cells) == 8
-    assert text.count("\r\n") == 2
+    assert len(cells) == 11
+    assert text.count("\r\n") == 3
     if name in {"plain", "a,b", ' "q" ', "a;b"}:
         assert cells[2] == name
 
@@ -114,10 +122,13 @@ def test_json_tells_all_of_it() -> None:
         "gpu_hours_idle": 11,
         "energy_kwh": 7.75,
         "cost": 85,
+        "idle_cost": 27.5,
+        "gpu_hours_free": 38,
+        "free_cost": 95,
     }
     assert [group["name"] for group in content["groups"]] == ["vision", "books", None]
     assert sum(moment["gpu_hours_held"] for moment in content["over_time"]) == pytest.approx(34, abs=1e-4)
-    assert content["hold_most_use_least"][0]["name"] == "books/jupyter-0"
+    assert content["hold_most_use_least"][0]["name"] == "books/StatefulSet/jupyter"
     assert content["capacity_gpu_hours"] == 72
     assert content["notes"] == []
 
@@ -170,7 +181,7 @@ def test_names_on_the_page_are_text(names: list[str]) -> None:
 def test_a_page_of_very_many_groups_says_how_many_it_leaves_out() -> None:
     text = render_page(made(rows=[row(f"n{i}", "p", Amounts(HOUR)) for i in range(MOST_ROWS + 7)]))
     assert text.count("<tr>") == 1 + MOST_ROWS + 1 + 1 + 1 + 10
-    assert "and 7 more, which the total has too" in text
+    assert "and 8 more, which the total has too" in text
 
 
 def test_charts_are_well_formed_and_within_their_frame() -> None:

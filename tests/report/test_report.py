@@ -1,24 +1,28 @@
 """Grouping, prices, and what could not be known."""
 
 from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.report.costs import Prices, apportioned, read_prices
 from exporter.report.forms import render_table
-from exporter.report.groups import GroupBy, Prices, read_by, read_prices
+from exporter.report.groups import GroupBy, read_by, workload_of_name
+from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
-from exporter.report.report import make_report, nothing_there
+from exporter.report.report import make_report
 from exporter.report.rows import Amounts, SpanFacts
-from tests.report.made import A100, H100, HOUR, KWH, SPAN, collected, made, row
+from tests.report.made import A100, H100, HOUR, KWH, ROWS, SPAN, collected, made, row
 
 
 @pytest.mark.parametrize(
     ("by", "held"),
     [
         ("namespace", {"vision": 24, "books": 10, None: 0}),
-        ("workload", {"vision/Job/train": 24, "books/jupyter-0": 10, None: 0}),
+        ("workload", {"vision/Job/train": 24, "books/StatefulSet/jupyter": 10, None: 0}),
         ("pod", {"vision/train-1": 20, "books/jupyter-0": 10, "vision/train-2": 4, None: 0}),
         ("model", {H100: 20, A100: 14, None: 0}),
         ("node", {"n": 34}),
@@ -28,10 +32,10 @@ from tests.report.made import A100, H100, HOUR, KWH, SPAN, collected, made, row
 def test_groups_by(by: str, held: Mapping[str | None, float]) -> None:
     """Most first, and at the end what belongs to none."""
     report = made(read_by(by))
-    assert {line.name: line.held_hours for line in report.groups} == held
+    assert {line.name: line.hours.held for line in report.groups} == held
     assert [line.name for line in report.groups] == list(held)
-    assert report.total.held_hours == 34
-    assert report.total.kwh == pytest.approx(7.75)
+    assert report.total.hours.held == 34
+    assert report.total.hours.joules == pytest.approx(7.75)
 
 
 @pytest.mark.parametrize("text", ["", "team", "label:", "namespaces", "label"])
@@ -49,7 +53,7 @@ def test_a_label_is_found_under_the_name_that_the_exporter_gives_it() -> None:
 def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> None:
     report = made()
     assert [(line.name, line.unused_hours) for line in report.wasteful] == [
-        ("books/jupyter-0", 9.5),
+        ("books/StatefulSet/jupyter", 9.5),
         ("vision/Job/train", 8),
     ]
     rows = [row("a", f"p{i:02}", Amounts((i + 1) * HOUR)) for i in range(15)]
@@ -73,11 +77,11 @@ def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> 
 )
 def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None, float | None]) -> None:
     report = made(prices=read_prices(prices, of_kwh))
-    assert {line.name: line.cost for line in report.groups} == pytest.approx(costs)
+    assert {line.name: line.costs.held for line in report.groups} == pytest.approx(costs)
     unpriced = any("there is no price" in note.message for note in report.notes)
     assert unpriced is (len(prices) == 1 and A100 in prices[0])
     if None not in costs.values():
-        assert report.total.cost == pytest.approx(sum(cost or 0 for cost in costs.values()))
+        assert report.total.costs.held == pytest.approx(sum(cost or 0 for cost in costs.values()))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says
             st.sampled_from(["a", "b", ""]),
             st.sampled_from(["x", "y"]),
             st.sampled_from(["GPU-1", "GPU-2", "GPU-3"]),
-            st.builds(Amounts, *[st.floats(0, 1e7)] * 4),
+            st.builds(Amounts, *[st.floats(0, 1e7)] * 6),
         ),
         unique_by=lambda given: given[:3],
     ),
@@ -113,13 +117,17 @@ def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says
 )
 def test_groups_add_up_to_the_total(given_rows: list[tuple[str, str, str, Amounts]], by: str) -> None:
     rows = [row(namespace, pod, amounts, uuid=uuid) for namespace, pod, uuid, amounts in given_rows]
-    report = made(read_by(by), Prices(of_any=2.0, of_kwh=0.5), rows)
+    report = made(read_by(by), Prices(of_any=Decimal(2), of_kwh=Decimal("0.5")), rows)
     for field in range(4):
         total = report.total.amounts[field]
         assert sum(line.amounts[field] for line in report.groups) == pytest.approx(total)
         assert sum(given[3][field] for given in given_rows) == pytest.approx(total)
     if rows:
-        assert sum(line.cost or 0 for line in report.groups) == pytest.approx(report.total.cost)
+        assert sum(line.costs.held or 0 for line in report.groups) == report.total.costs.held
+        for places in (2, 6):
+            (of_total,) = apportioned([report.total.costs.held], places)
+            parts = apportioned((line.costs.held for line in report.groups), places)
+            assert sum(part or Decimal(0) for part in parts) == of_total
 
 
 def facts(**known: object) -> SpanFacts:
@@ -160,7 +168,11 @@ def test_what_could_not_be_known_is_said(known: Mapping[str, object], says: str 
 @pytest.mark.parametrize(
     ("by", "rows", "says"),
     [
-        ("workload", [row("a", "p", Amounts(HOUR, joules=KWH))], "pods stand in its place"),
+        (
+            "workload",
+            [row("a", "p", Amounts(HOUR, joules=KWH))],
+            "no workload was recorded of 1.00 GPU-hours: names do not tell it",
+        ),
         ("label:cost-centre", None, "--labels.pod-labels cost-centre"),
         ("model", None, "no GPU has a model"),
         ("namespace", [row("a", "p", Amounts(HOUR))], "no energy was counted"),
@@ -216,8 +228,105 @@ def test_used_is_divided_by_the_time_in_which_somebody_saw_it() -> None:
         row("old", "b", Amounts(held=4 * HOUR, used=1 * HOUR)),  # an exporter that does not count it
     ]
     report = made(rows=rows)
-    assert {line.name: (line.used_ratio, line.unused_hours) for line in report.groups} == {
+    assert {line.name: (line.used_ratio, line.unused_hours) for line in report.groups if line.name} == {
         "ml": (0.5, 1.5),
         "old": (0.25, 3.0),
     }
     assert report.total.used_ratio == 2.5 / 7
+
+
+# issue 20, line 1
+def test_a_top_of_groups_and_the_others_add_up_to_the_same_total() -> None:
+    prices = Prices(of_any=Decimal("1.99"))
+    rows = [row(f"n{number}", "p", Amounts(HOUR * (1 + number / 7), idle=HOUR / 3)) for number in range(9)]
+    of_all, of_top = (
+        make_report(collected([*rows, ROWS[-1]]), GroupBy("namespace"), prices, top=top) for top in (None, 3)
+    )
+    assert [line.name for line in of_top.groups] == ["n8", "n7", "n6", "(6 others)", None]
+    assert of_top.total == of_all.total
+    assert sum(line.costs.held or 0 for line in of_top.groups) == of_all.total.costs.held
+
+
+# issue 20, line 1
+def test_what_was_free_is_priced_by_model_and_belongs_to_nobody_or_to_its_gpus() -> None:
+    prices = Prices(of_models={H100: Decimal(4), A100: Decimal(2)})
+    by_namespace, by_model = (made(read_by(by), prices) for by in ("namespace", "model"))
+    assert {line.name: line.hours.free for line in by_namespace.groups} == {"vision": 0, "books": 0, None: 38}
+    assert {line.name: (line.hours.free, float(line.costs.free or 0)) for line in by_model.groups if line.name} == {
+        H100: (28, 112),
+        A100: (10, 20),
+    }
+    for report in (by_namespace, by_model):
+        assert report.total.costs.held is not None
+        assert report.total.costs.free is not None
+        assert report.total.costs.held + report.total.costs.free == 48 * 4 + 24 * 2
+
+
+# issue 20, line 1
+def test_a_span_is_compared_with_the_one_before_row_by_row() -> None:
+    earlier = [row("books", "p", Amounts(4 * HOUR)), row("gone", "p", Amounts(3 * HOUR))]
+    report = make_report(collected(), GroupBy("namespace"), Prices(of_any=Decimal(2)), before=collected(earlier))
+    changes = {
+        line.name: (line.hours.held, line.before.hours.held, float(line.before.costs.held or 0))
+        for line in report.groups
+        if line.before
+    }
+    assert changes == {"vision": (24, 0, 0), "books": (10, 4, 8), "gone": (0, 3, 6), None: (0, 0, 0)}
+    assert report.total.before is not None
+    assert (report.total.before.hours.held, report.total.before.costs.held) == (7, Fraction(14))
+    assert not report.notes
+    late = collected(earlier, facts(began_ms=SPAN.from_ms + 7_200_000))
+    (note,) = make_report(collected(), GroupBy("namespace"), Prices(), before=late).notes
+    assert note.message.startswith("in the span before, nothing is known before")
+    table = render_table(report, None)
+    assert "+24.00 (new)" in table
+    assert "-3.00 (gone)" in table
+    assert "+54.00" in table  # of all costs: 68 and 14
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload"),
+    [
+        ("render-7d9c5b8f4d-x2x9k", ("render", "Deployment")),
+        ("db-0", ("db", "StatefulSet")),
+        ("db-10", ("db", "StatefulSet")),
+        ("db-01", ("db-01", "")),
+        ("train-29916660-x2x9k", ("train", "CronJob")),
+        ("agent-x2x9k", ("agent", "")),
+        ("agent-abcde", ("agent-abcde", "")),  # no vowel is generated
+        ("notebook", ("notebook", "")),
+        ("-0", ("-0", "")),
+    ],
+)
+def test_the_name_of_a_pod_tells_its_workload_by_its_controllers_form(pod: str, workload: tuple[str, str]) -> None:
+    assert workload_of_name(pod) == workload
+
+
+def test_a_workload_that_was_recorded_names_those_of_its_name_that_were_not() -> None:
+    rows = [
+        row("a", "web-7d9c5b8f4d-x2x9k", Amounts(HOUR), workload_name="web", workload_kind="Rollout"),
+        row("a", "web-7d9c5b8f4d-q4q4q", Amounts(HOUR)),
+        row("b", "web-7d9c5b8f4d-q4q4q", Amounts(HOUR)),
+    ]
+    report = made(GroupBy("workload"), rows=rows)
+    assert {line.name: line.hours.held for line in report.groups if line.name} == {
+        "a/Rollout/web": 2,
+        "b/Deployment/web": 1,
+    }
+    assert "no workload was recorded of 2.00 GPU-hours: names of pods tell it" in str(report.notes)
+
+
+# issue 20, line 1
+def test_nodes_of_one_name_in_two_clusters_are_two_and_neither_is_over_100_percent() -> None:
+    rows = [row("a", "p", Amounts(20 * HOUR), uuid="GPU-1"), row("a", "p", Amounts(24 * HOUR), uuid="GPU-2")]
+    clusters = [(key._replace(cluster=cluster), *more) for (key, *more), cluster in zip(rows, "xy", strict=True)]
+    known = facts(
+        capacity={("x/n", H100): 24 * HOUR, ("y/n", A100): 24 * HOUR}, seen_ms={"x/n": SPAN.ms, "y/n": SPAN.ms}
+    )
+    by = {name: made(read_by(name), rows=clusters, facts=known) for name in ("node", "cluster", "namespace", "pod")}  # type: ignore[arg-type]
+    held = {name: {line.name: (line.hours.held, line.hours.free) for line in made.groups} for name, made in by.items()}
+    assert held["node"] == {"y/n": (24, 0), "x/n": (20, 4)}
+    assert held["cluster"] == {"y": (24, 0), "x": (20, 4)}
+    assert held["namespace"] == {"a": (44, 0), None: (0, 4)}
+    assert held["pod"] == {"y/a/p": (24, 0), "x/a/p": (20, 0), None: (0, 4)}
+    assert by["node"].held_of_capacity == pytest.approx(44 / 48)

@@ -1,6 +1,8 @@
 """Spans: how they are written, and the pieces that they are asked for in."""
 
+from datetime import UTC, tzinfo
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -97,3 +99,60 @@ def test_pieces_make_the_span_and_are_neither_many_nor_long(start: int, long: in
     assert all(one.to_ms == after.from_ms for one, after in pairwise(pieces))
     assert all(0 < piece.ms <= DAY for piece in pieces)
     assert len(pieces) <= max(32, -(-long // DAY))
+
+
+BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
+
+
+# issue 20, line 1
+@pytest.mark.parametrize(
+    ("month", "zone", "hours", "begins"),
+    [
+        ("2026-10", UTC, 744, "2026-10-01T00:00:00Z"),
+        ("2026-10", BERLIN, 745, "2026-10-01T00:00:00+02:00"),
+        ("2026-03", BERLIN, 743, "2026-03-01T00:00:00+01:00"),
+        ("2026-03", NEW_YORK, 743, "2026-03-01T00:00:00-05:00"),
+        ("2026-10", NEW_YORK, 744, "2026-10-01T00:00:00-04:00"),
+        ("2026-02", BERLIN, 672, "2026-02-01T00:00:00+01:00"),
+        ("2025-12", BERLIN, 744, "2025-12-01T00:00:00+01:00"),
+    ],
+)
+def test_a_month_is_as_long_as_clocks_say(month: str, zone: tzinfo, hours: int, begins: str) -> None:
+    span = make_span(month=month, now_ms=NOW + 40 * DAY, zone=zone)
+    assert span.ms == hours * HOUR
+    assert span.shown()[0] == begins
+    pieces = span.pieces()
+    assert sum(piece.ms for piece in pieces) == span.ms
+    assert all(one.to_ms == other.from_ms for one, other in pairwise(pieces))
+    # each begins at midnight, also the day after clocks changed
+    assert {piece.shown()[0][11:19] for piece in pieces} == {"00:00:00"}
+    before = span.before(is_month=True)
+    assert before.to_ms == span.from_ms
+    assert before.shown()[0][8:19] == "01T00:00:00"
+
+
+def test_a_month_that_is_not_over_ends_now_and_compares_with_as_much_of_the_month_before() -> None:
+    span = make_span(month="2026-10", now_ms=NOW, zone=BERLIN)
+    assert span.to_ms == NOW
+    before = span.before(is_month=True)
+    assert (before.shown()[0], before.ms) == ("2026-09-01T00:00:00+02:00", span.ms)
+    week = make_span(since="7d", now_ms=NOW)
+    assert week.before(is_month=False) == Span(NOW - 14 * DAY, NOW - 7 * DAY)
+
+
+@pytest.mark.parametrize("text", ["2026-13", "2026-1", "26-10", "october", "9999-01", "1970-01", "2026-10-01"])
+def test_what_is_no_month_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--month: "):
+        make_span(month=text, now_ms=NOW)
+
+
+def test_a_month_stands_alone_and_has_begun() -> None:
+    with pytest.raises(ValueError, match="without --since"):
+        make_span(month="2026-10", since="7d", now_ms=NOW)
+    with pytest.raises(ValueError, match="has not begun; it begins at 2026-11-01T00:00:00\\+01:00"):
+        make_span(month="2026-11", now_ms=NOW, zone=BERLIN)
+
+
+def test_a_moment_without_a_zone_goes_by_the_clocks_of_the_one_given() -> None:
+    assert written(read_moment("2026-10-01", BERLIN)) == "2026-09-30T22:00:00Z"
+    assert written(read_moment("2026-10-01T00:00Z", BERLIN)) == "2026-10-01T00:00:00Z"

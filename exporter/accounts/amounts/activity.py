@@ -171,16 +171,18 @@ def _count_measured(
     """
     begin_ns, least = limits
     device_ns = stretch.ns * device.part // stretch.held.whole
-    *parts, nobodys = apportion(device_ns * activity[0] // activity[1], stretch.kernels[device.key.instance])
+    ran_ns = stretch.kernels[device.key.instance]
+    *parts, nobodys = apportion(device_ns * activity[0] // activity[1], ran_ns)
     times = zip(stretch.held.holders, stretch.held.times(stretch.ns), strict=False)
     held_ns = [ns for (its_device, _), ns in times if its_device is device]
-    for (entry, _), ns, part in zip(device.holders, held_ns, parts, strict=True):
+    for (entry, _), ns, part, own_ns in zip(device.holders, held_ns, parts, ran_ns, strict=False):
         if entry.is_dropped:
             nobodys += part
             continue
         is_idle = part * WHOLE < least * device_ns
         entry.add(ACTIVE, part)
         entry.add(IDLE, ns if is_idle else 0)
-        _note(entry, begin_ns if is_idle else None)
+        # a page with GPU_UTIL alone is of the last second before dcgm-exporter's read: it misses bursts of kernels
+        _note(entry, begin_ns if is_idle and own_ns * WHOLE < least * stretch.ns else None)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)

@@ -13,13 +13,17 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from exporter.errors import Malformed, SourceError, Unavailable
+from exporter.pulse import end_tasks
 from exporter.report.growth import Growth, Piece
 from exporter.report.report import Moment, ReportInput
-from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, series_of
+from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, place_of, series_of
 from exporter.report.span import Span
 from exporter.sources.prometheus.history.api import AnsweredSeries, PrometheusApi, RangeAnswer, TooMuch
 
 T = TypeVar("T")
+# Nodes by their places (`RowKey.place`); None is all of them.
+Places = frozenset[str] | None
+CLUSTER_LABEL = "cluster"
 MOST_ROWS = 1_000_000
 # Every sample is read of a piece as short as this, or one that has no more samples than that, if exporters are scraped
 # every 15 s. Any other is cut first.
@@ -45,7 +49,9 @@ class RangeServer(Protocol):
 class AccountsReader:
     """Reads the rows of a span into a `Growth`."""
 
-    def __init__(self, *, api: RangeServer, matchers: Sequence[str], wanted: frozenset[str]) -> None:
+    def __init__(
+        self, *, api: RangeServer, matchers: Sequence[str], wanted: frozenset[str], cluster_label: str = CLUSTER_LABEL
+    ) -> None:
         """`matchers` go with every query; `wanted` are the labels that a report may group by."""
         self.growth = Growth()
         self.odd = 0
@@ -54,57 +60,60 @@ class AccountsReader:
         self._api = api
         self._matchers = tuple(matchers)
         self._wanted = wanted
+        self._cluster_label = cluster_label
+        self._clusters: dict[tuple[str, str], str] = {}  # of a node's GPU, by name and UUID
 
     async def begin(self, span: Span) -> None:
         """Note what rows are at the beginning of the span. SourceError: see `read`."""
         before = Span(span.from_ms - LOOKBACK_MS, span.from_ms)
-        scraped = await self._one("last_over_time", CAPACITY, before, self._matchers)
-        self.growth.begin(await self._all("last_over_time", before, self._matchers), scraped)
+        scraped = await self._one("last_over_time", CAPACITY, before)
+        self.growth.begin(await self._all("last_over_time", before), scraped)
 
     async def read(self, piece: Span) -> None:
         """Add what grew in a piece of the span; pieces come in their order.
 
         Raises SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
         """
-        await self._read(piece, self._matchers)
+        await self._read(piece)
         if self.growth.rows > MOST_ROWS:
             remedy = "ask for less at a time with --match, such as --match cluster=a, or for a shorter span"
             raise Malformed("oversize", f"the span has more than {MOST_ROWS} rows", remedy=remedy)
 
-    async def _read(self, piece: Span, matchers: Sequence[str]) -> None:
+    async def _read(self, piece: Span, places: Places = None) -> None:
         try:
             first, last, fell = [
-                await self._all(function, piece, matchers) for function in ("min_over_time", "last_over_time", "resets")
+                await self._all(function, piece, places) for function in ("min_over_time", "last_over_time", "resets")
             ]
         except TooMuch as error:
             for half in _halves(piece, error):
-                await self._read(half, matchers)
+                await self._read(half, places)
             return
         pieces = [Piece(first=one, last=two, fell=three) for one, two, three in zip(first, last, fell, strict=True)]
-        for nodes in batches(self.growth.count(pieces)):
-            of_these = (*self._matchers, of_nodes(nodes))
-            rows = max(sum(one.key.node in nodes for one in answer) for answer in last)
+        for batch in batches(self.growth.count(pieces)):
+            of_these = frozenset(batch)
+            rows = max(sum(one.key.place in of_these for one in answer) for answer in last)
             if piece.ms <= RAW_MS or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
                 await self._replay(piece, of_these)
                 continue
             for shorter in piece.cut(-(-piece.ms // _CUT)):
                 await self._read(shorter, of_these)
 
-    async def _replay(self, piece: Span, matchers: Sequence[str]) -> None:
+    async def _replay(self, piece: Span, places: Places) -> None:
         try:
-            samples = await self._all("", piece, matchers)
-            scraped = await self._one("", CAPACITY, piece, matchers)
+            samples = await self._all("", piece, places)
+            scraped = await self._one("", CAPACITY, piece, places)
         except TooMuch as error:
             for half in _halves(piece, error):
-                await self._replay(half, matchers)
+                await self._replay(half, places)
             return
         self.growth.replay(samples, piece.from_ms / 1000, scraped)
 
-    async def _all(self, function: str, piece: Span, matchers: Sequence[str]) -> Sequence[Sequence[CountedSeries]]:
+    async def _all(self, function: str, piece: Span, places: Places = None) -> Sequence[Sequence[CountedSeries]]:
         """Of every family, what the function says of the piece; every sample where there is none."""
-        return await _together(*(self._one(function, family, piece, matchers) for family in FAMILIES))
+        return await _together(*(self._one(function, family, piece, places) for family in FAMILIES))
 
-    async def _one(self, function: str, family: str, piece: Span, matchers: Sequence[str]) -> Sequence[CountedSeries]:
+    async def _one(self, function: str, family: str, piece: Span, places: Places = None) -> Sequence[CountedSeries]:
+        matchers = self._matchers if places is None else (*self._matchers, of_nodes(places))
         rows = f"{selector(family, matchers)}[{piece.ms}ms]"
         expression = f"{function}({rows})" if function else rows
         if function == "resets":
@@ -113,7 +122,21 @@ class AccountsReader:
         self.odd += answer.odd
         self.has_renamed |= any(is_renamed(series.labels) for series in answer.series)
         self.warnings.update(dict.fromkeys(answer.warnings))
-        return [series_of(series.labels, series.points, self._wanted) for series in answer.series]
+        counted = self._of_clusters(
+            [series_of(one.labels, one.points, self._wanted, self._cluster_label) for one in answer.series]
+        )
+        return [one for one in counted if places is None or one.key.place in places]
+
+    def _of_clusters(self, counted: Sequence[CountedSeries]) -> Sequence[CountedSeries]:
+        """The same, where one of two servers, or a server from some day on, names no cluster: it is the GPU's."""
+        self._clusters.update(((one.key.node, one.key.uuid), one.key.cluster) for one in counted if one.key.cluster)
+        if not self._clusters:
+            return counted
+        clusters = (one.key.cluster or self._clusters.get((one.key.node, one.key.uuid), "") for one in counted)
+        return [
+            one if one.key.cluster == cluster else one._replace(key=one.key._replace(cluster=cluster))
+            for one, cluster in zip(counted, clusters, strict=True)
+        ]
 
 
 async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
@@ -122,9 +145,7 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 def _halves(piece: Span, error: TooMuch) -> Sequence[Span]:
@@ -148,10 +169,11 @@ class FactsReader:
     Sums that only describe are left to the server: they need not be right to the second.
     """
 
-    def __init__(self, *, api: PrometheusApi, matchers: Sequence[str]) -> None:
+    def __init__(self, *, api: PrometheusApi, matchers: Sequence[str], cluster_label: str = CLUSTER_LABEL) -> None:
         self.facts = SpanFacts()
         self._api = api
         self._matchers = tuple(matchers)
+        self._cluster_label = cluster_label
 
     async def read(self, piece: Span) -> None:
         """Add what is known of a piece of the span."""
@@ -163,12 +185,13 @@ class FactsReader:
         step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
         # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
         looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
-        capacity = f"max by (cluster, node, model) ({self._rows(CAPACITY)})"
+        capacity = f"max by ({self._cluster_label}, node, model) ({self._rows(CAPACITY)})"
         for series in await self._ask(f"sum_over_time({capacity}{looks})", piece):
-            where = series.labels.get("node", ""), series.labels.get("model", "")
+            where = self._place(series), series.labels.get("model", "")
             facts.capacity[where] = facts.capacity.get(where, 0.0) + series.points[-1][1] * step_ms / 1000
-        for series in await self._ask(f"count_over_time(max by (node) ({self._rows(CAPACITY)}){looks})", piece):
-            node = series.labels.get("node", "")
+        seen = f"max by ({self._cluster_label}, node) ({self._rows(CAPACITY)})"
+        for series in await self._ask(f"count_over_time({seen}{looks})", piece):
+            node = self._place(series)
             seen_ms = min(series.points[-1][1] * step_ms, piece.ms)
             facts.seen_ms[node] = facts.seen_ms.get(node, 0.0) + seen_ms
         gaps = f"sum by (reason) (increase({self._rows('pod_gpu_accounting_gap_seconds_total')}[{piece.ms}ms]))"
@@ -181,10 +204,14 @@ class FactsReader:
         last = Span(max(span.from_ms, span.to_ms - 86_400_000), span.to_ms)
         self.facts.retention = await self._api.retention()
         nodes = selector("kube_node_status_capacity", (*self._matchers, 'resource=~"nvidia_com_.*"'))
-        for series in await self._ask(f"max by (node) (last_over_time({nodes}[{last.ms}ms])) > 0", last):
-            self.facts.nodes_elsewhere.add(series.labels.get("node", ""))
+        by_node = f"max by ({self._cluster_label}, node) (last_over_time({nodes}[{last.ms}ms])) > 0"
+        for series in await self._ask(by_node, last):
+            self.facts.nodes_elsewhere.add(self._place(series))
         build = selector("pod_gpu_exporter_build_info", self._matchers)
         self.facts.has_exporter = bool(await self._ask(f"count(last_over_time({build}[{last.ms}ms])) > 0", last))
+
+    def _place(self, series: AnsweredSeries) -> str:
+        return place_of(series.labels.get(self._cluster_label, ""), series.labels.get("node", ""))
 
     def _rows(self, family: str, *more: str) -> str:
         return selector(family, (*self._matchers, *more))
@@ -201,14 +228,20 @@ OnProgress = Callable[[int, int], None]
 
 
 async def collect(
-    api: PrometheusApi, span: Span, *, matchers: Sequence[str], wanted: frozenset[str], on_progress: OnProgress
+    api: PrometheusApi,
+    span: Span,
+    *,
+    matchers: Sequence[str],
+    wanted: frozenset[str],
+    on_progress: OnProgress,
+    cluster_label: str = CLUSTER_LABEL,
 ) -> ReportInput:
     """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
 
     Raises SourceError: the server does not answer, or not with what Prometheus answers.
     """
-    accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted)
-    others = FactsReader(api=api, matchers=matchers)
+    accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
+    others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
     moments = []
     pieces = span.pieces()
     on_progress(0, len(pieces))
@@ -262,8 +295,9 @@ def read_match(text: str) -> str:
     return f"{name}{operator}{quoted(value)}"
 
 
-def of_nodes(nodes: Sequence[str]) -> str:
-    """The matcher of rows of these nodes."""
+def of_nodes(places: Iterable[str]) -> str:
+    """The matcher of rows of the nodes in these places, and of nodes that other clusters call the same."""
+    nodes = sorted({place.rpartition("/")[2] for place in places})
     return f"node=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 

@@ -49,4 +49,4 @@ def test_a_day_of_eight_gpus_is_192_gpu_hours_in_each_cluster(clusters: Sequence
     for piece in DAY.pieces():
         asyncio.run(reader.read(piece))
     assert sum(reader.facts.capacity.values()) / 3600 == 192 * len(clusters)
-    assert reader.facts.seen_ms == {"n": DAY.ms}
+    assert reader.facts.seen_ms == {f"{cluster}/n": DAY.ms for cluster in clusters}

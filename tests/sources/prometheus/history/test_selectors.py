@@ -32,7 +32,8 @@ def test_what_is_no_match_is_refused(text: str) -> None:
 
 
 def test_a_selector() -> None:
-    assert selector("up", ['a="b"', of_nodes(["n.1", "", 'x"\n'])]) == 'up{a="b", node=~"n\\\\.1||x\\"\\\\\\n"}'
+    nodes = of_nodes(["", "a/n.1", "n.1", 'b/x"\n'])
+    assert selector("up", ['a="b"', nodes]) == 'up{a="b", node=~"|n\\\\.1|x\\"\\\\\\n"}'
 
 
 @given(st.lists(st.text(min_size=1, max_size=300), unique=True, max_size=200))

@@ -1,0 +1,140 @@
+"""Prices, and what they make of amounts: exact sums, rounded so that the rows of a column add up to its total. Pure.
+
+A quantity is rounded once: to a billionth of an hour or kWh, for each group, cluster and model. From there on sums and
+products are exact (`Fraction`), whatever the order, so every form of a report has the same total.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from exporter.report.rows import Amounts
+
+SECONDS_OF_HOUR = 3600.0
+JOULES_OF_KWH = 3.6e6
+_MOST = 10**12  # of whatever currency; sums of it are still numbers
+_PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
+_BILLION = 10**9
+_NONE: Mapping[str, Decimal] = MappingProxyType({})
+Cost = Fraction | None
+
+
+class Costs(NamedTuple):
+    """Of what was held and of the energy; of the idle hours in it; of hours that nobody held, which are no part of it.
+
+    None: a price is missing.
+    """
+
+    held: Cost = Fraction(0)
+    idle: Cost = Fraction(0)
+    free: Cost = Fraction(0)
+
+    def plus(self, other: Self) -> "Costs":
+        """The sum of each; unknown where one of them is."""
+        pairs = zip(self, other, strict=True)
+        return Costs(*(None if one is None or more is None else one + more for one, more in pairs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """`of_any` is the price of a GPU-hour of models that `of_models` does not name; None where there is none.
+
+    A name in `of_models` is a model's, or a pattern with `*` in it; upper and lower case are alike.
+    """
+
+    of_any: Decimal | None = None
+    of_models: Mapping[str, Decimal] = field(default_factory=lambda: _NONE)
+    of_kwh: Decimal | None = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether anything has a price."""
+        return self.are_of_gpus or self.of_kwh is not None
+
+    @property
+    def are_of_gpus(self) -> bool:
+        """Whether GPU-hours have one."""
+        return self.of_any is not None or bool(self.of_models)
+
+    def of_model(self, model: str) -> Decimal | None:
+        """The price of a GPU-hour: by the name itself, else by the longest pattern, else the one of all others."""
+        name = model.casefold()
+        fits = [pattern for pattern in self.of_models if fnmatchcase(name, pattern.casefold())]
+        if not fits:
+            return self.of_any
+        best = max(fits, key=lambda pattern: (pattern.casefold() == name, len(pattern)))
+        return self.of_models[best]
+
+    def of(self, model: str, amounts: Amounts) -> Costs:
+        """What amounts of a model's GPUs cost."""
+        energy = quantity(amounts.joules, JOULES_OF_KWH) * Fraction(self.of_kwh or 0)
+        if not self.are_of_gpus:
+            return Costs(None if self.of_kwh is None else energy, None, None)
+        price = self.of_model(model)
+        hours = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
+        costs = (each * Fraction(price) if price is not None else None if each else Fraction(0) for each in hours)
+        return Costs(energy).plus(Costs(*costs))
+
+
+def quantity(amount: float, of_one: float) -> Fraction:
+    """Seconds as hours, or joules as kWh, in billionths: what a price is multiplied with."""
+    return Fraction(round(amount / of_one * _BILLION), _BILLION)
+
+
+def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:
+    """Costs with so many decimals that add up to their rounded sum: the largest remainders are rounded up."""
+    scaled = [None if cost is None else cost * 10**places for cost in costs]
+    exact = {at: value for at, value in enumerate(scaled) if value is not None}
+    units = {at: value.numerator // value.denominator for at, value in exact.items()}
+    left = round(sum(exact.values(), Fraction(0))) - sum(units.values())
+    for at in sorted(exact, key=lambda at: units[at] - exact[at])[:left]:
+        units[at] += 1
+    return [Decimal(units[at]).scaleb(-places) if at in units else None for at in range(len(scaled))]
+
+
+def plain(number: Fraction) -> str:
+    """A product of quantities and prices, with all its decimals."""
+    with localcontext(prec=100):
+        return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"
+
+
+def read_price(text: str) -> Decimal:
+    """A price: 0 to 1e12, with up to 20 decimals.
+
+    Raises ValueError: it is none.
+    """
+    if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
+        raise ValueError(text)
+    return Decimal(text)
+
+
+def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
+    """`2.50` for all models, and `MODEL=PRICE` for those that differ.
+
+    Raises ValueError: one line that names the flag.
+    """
+    flag = "--price-per-gpu-hour"
+    of_any: Decimal | None = None
+    of_models: dict[str, Decimal] = {}
+    for text in texts:
+        model, equals, price = text.rpartition("=")
+        try:
+            price_read = read_price(price)
+        except ValueError as error:
+            raise ValueError(f"{flag}: {text!r} is not allowed; it takes PRICE or MODEL=PRICE, such as 2.50") from error
+        if (equals and (not model or model in of_models)) or (not equals and of_any is not None):
+            raise ValueError(f"{flag}: {text!r} is the second price of the same, or has no model")
+        if equals:
+            of_models[model] = price_read
+        else:
+            of_any = price_read
+    try:
+        kwh = None if of_kwh is None else read_price(of_kwh)
+    except ValueError as error:
+        raise ValueError(f"--price-per-kwh: {of_kwh!r} is not allowed; it takes a price, such as 0.30") from error
+    return Prices(of_any=of_any, of_models=MappingProxyType(of_models), of_kwh=kwh)

@@ -1,0 +1,81 @@
+"""The report as rows of FOCUS 1.3 (FinOps Open Cost and Usage Specification), which cost tools load: CSV. Pure.
+
+A row is what a group had of one model's GPUs in one cluster: hours held, hours free, or energy, at one price, so that
+quantity times unit price is the cost, exactly. 1.3 has all that is mandatory in 1.2 as well, under the same names.
+https://focus.finops.org/focus-specification/ says what each column means, and which may be null.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, plain, quantity
+from exporter.report.forms import rows_as_csv
+from exporter.report.report import Charge, Report
+from exporter.report.span import start_of_month, written
+
+_PROVIDER = "pod-gpu-metrics-exporter"
+_ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
+_SERVICE = {"ServiceCategory": "Compute", "ServiceSubcategory": "Containers", "ServiceName": "Kubernetes GPUs"}
+_COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+_UNIT_PRICES = ("ContractedUnitPrice", "ListUnitPrice")
+_PROVIDERS = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
+
+
+def render_focus(report: Report, currency: str) -> str:
+    """All charges that have a price; `currency` is its code by ISO 4217."""
+    rows = [{**_of_all(report, currency), **row} for charge in report.charges for row in _of_charge(report, charge)]
+    names = sorted(rows[0]) if rows else []
+    return rows_as_csv([names, *([row[name] for name in names] for row in rows)])
+
+
+def _of_all(report: Report, currency: str) -> Mapping[str, str]:
+    span = report.span
+    month = start_of_month(span.from_ms, 0, span.zone), start_of_month(span.from_ms, 1, span.zone)
+    begin, end = month if span.to_ms <= month[1] else (span.from_ms, span.to_ms)
+    billed = {"BillingPeriodStart": written(begin), "BillingPeriodEnd": written(end), "BillingAccountName": ""}
+    charged = {"ChargePeriodStart": written(span.from_ms), "ChargePeriodEnd": written(span.to_ms), "ChargeClass": ""}
+    provided = {**dict.fromkeys(_PROVIDERS, _PROVIDER), "BillingCurrency": currency}
+    return {**billed, **charged, **provided, **_ALWAYS, **_SERVICE}
+
+
+def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:
+    """Rows of what the charge has: hours held and hours free of its model, and energy."""
+    amounts, price = charge.amounts, report.prices.of_model(charge.model)
+    held, idle, free = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
+    model = charge.model or "unknown model"
+    tags = {str(report.by): charge.name, "model": charge.model or None, "cluster": charge.cluster or None}
+    common = {
+        "BillingAccountId": charge.cluster or "default",
+        "SubAccountId": charge.name or "",
+        "SubAccountName": charge.name or "",
+        "SubAccountType": str(report.by) if charge.name else "",
+        "Tags": json.dumps({name: value for name, value in tags.items() if value}),
+        "x_IdleQuantity": "0",
+        "x_IdleCost": "0",
+    }
+    if held and price is not None:
+        idle_parts = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
+        yield {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
+    if free and price is not None:
+        yield {
+            **common,
+            **_priced(f"Hours that nobody held of {model}", "GPU-Hours", free, price, consumed=Fraction(0)),
+        }
+    energy = quantity(amounts.joules, JOULES_OF_KWH)
+    if energy and report.prices.of_kwh is not None:
+        yield {**common, **_priced(f"Energy of {model}", "kWh", energy, report.prices.of_kwh)}
+
+
+def _priced(
+    says: str, unit: str, amount: Fraction, price: Decimal, *, consumed: Fraction | None = None
+) -> Mapping[str, str]:
+    return {
+        **dict.fromkeys(_COSTS, plain(amount * Fraction(price))),
+        **dict.fromkeys(_UNIT_PRICES, f"{price:f}"),
+        **dict.fromkeys(("ChargeDescription", "SkuId", "SkuPriceId", "SkuMeter"), says),
+        **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
+        "PricingQuantity": plain(amount),
+        "ConsumedQuantity": plain(amount if consumed is None else consumed),
+    }

@@ -1,0 +1,191 @@
+"""What a report could not know, each with what to do about it. Pure."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from exporter.errors import Trouble
+from exporter.report.formatting import number
+from exporter.report.groups import GroupBy
+from exporter.report.rows import SpanFacts
+from exporter.report.span import Span, long_written, written
+
+_note = partial(Trouble, "")
+_NAMED = 5
+_SLACK_MS = 10 * 60_000
+_SLACK_OF_SPAN = 0.02
+_LEAST_GAP_SECONDS = 30.0
+_LATE_MS = 120_000  # a scrape of whatever interval is less late
+_LATE_OF_SPAN = 0.05
+_GAPS = {
+    "kubelet": "the kubelet did not say who held what",
+    "page": "dcgm-exporter's page was missing: no use and no energy was counted",
+    "exporter": "the exporter was away, or stood still",
+}
+
+
+def nothing_there(facts: SpanFacts, matched: bool) -> Trouble:
+    """Why there are no accounts at all."""
+    if facts.has_exporter:
+        return _note(
+            "the exporter is scraped, and keeps no accounts",
+            "update it to a version that has pod_gpu_allocated_seconds_total on /metrics, with --accounting.mode on",
+        )
+    also = ", or nothing fits --match" if matched else ""
+    return _note(
+        f"this server has no accounts of that span (pod_gpu_allocated_seconds_total){also}",
+        "let Prometheus scrape the exporter's /metrics beside /gpu/metrics: deploy/prometheus/scrape-config.yaml does",
+    )
+
+
+def notes_of(
+    facts: SpanFacts,
+    *,
+    span: Span,
+    by: GroupBy,
+    overheld: Sequence[str],
+    unpriced: Sequence[str],
+    ungrouped: bool,
+    unrecorded: tuple[float, float],
+    unmeasured: bool,
+    before: tuple[SpanFacts, Span] | None,
+) -> Sequence[Trouble]:
+    """What could not be known.
+
+    `overheld` are nodes of which more GPUs were held than they have. `unpriced` are models that were there and have no
+    price; "" is an unknown model. `unrecorded` are the GPU-hours of pods whose workload only their names tell, and of
+    those whose names do not tell it either. `before` is of the span that this one is compared with.
+    """
+    earlier = (*_of_time(*before), *_of_nodes(*before, ())) if before else ()
+    return (
+        *_of_time(facts, span),
+        *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
+        *_of_nodes(facts, span, overheld),
+        *_of_gaps(facts),
+        *_of_groups(by, ungrouped=ungrouped, unrecorded=unrecorded),
+        *_of_prices(unpriced),
+        *_of_measuring(facts, unmeasured=unmeasured),
+    )
+
+
+def _of_time(facts: SpanFacts, span: Span) -> Iterable[Trouble]:
+    if facts.began_ms is not None and facts.began_ms - span.from_ms > min(_LATE_MS, span.ms * _LATE_OF_SPAN):
+        kept = f"; the server keeps {facts.retention}" if facts.retention else ""
+        unknown = long_written(facts.began_ms - span.from_ms)
+        yield _note(
+            f"nothing is known before {written(facts.began_ms)}: the first {unknown} of the span count nothing{kept}",
+            "ask for a shorter span, or let Prometheus keep more (--storage.tsdb.retention.time)",
+        )
+
+
+def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable[Trouble]:
+    began_ms = span.from_ms if facts.began_ms is None else facts.began_ms
+    there_ms = span.to_ms - began_ms
+    slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
+    away = {node: there_ms - seen for node, seen in facts.seen_ms.items() if there_ms - seen > slack_ms}
+    if away:
+        named = (f"{node} ({long_written(int(away[node]))})" for node in sorted(away, key=lambda node: -away[node]))
+        yield _note(
+            f"for a part of the span there is nothing of {_count(len(away), 'node')}: {_list(named)}. Pods that were"
+            " there before and after are counted; those that came and went meanwhile are not",
+            "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
+        )
+    unsized = sorted(set(overheld) - facts.seen_ms.keys())
+    if unsized:
+        yield _note(
+            f"nobody told how many GPUs there were on {_list(unsized)} (node_gpu_capacity): what there was in all is"
+            " too low",
+            "does --match leave that family out, or a rule of Prometheus (metric_relabel_configs) drop it?",
+        )
+    several = [node for node in overheld if node not in away and node not in unsized]
+    if several:
+        yield _note(
+            f"more was held on {_list(several)} than the GPUs there could give: another node has the same name",
+            "give each cluster's Prometheus a label cluster of its own (external_labels), or name the label that tells"
+            " clusters apart with --cluster-label",
+        )
+    missing = sorted(facts.nodes_elsewhere - facts.seen_ms.keys())
+    if missing:
+        yield _note(
+            f"{_count(len(missing), 'node')} with GPUs, by kube-state-metrics, but without accounts: {_list(missing)}",
+            "does the exporter run there, and does Prometheus scrape it?",
+        )
+    if facts.restarts:
+        nodes = (f"{node} ({count})" for node, count in sorted(facts.restarts.items()))
+        yield _note(
+            f"{_count(len(facts.restarts), 'exporter')} began to count anew: {_list(nodes)}. What came after the last"
+            " scrape before that is missing",
+            "with --accounting.state counters go on where they were",
+        )
+
+
+def _of_gaps(facts: SpanFacts) -> Iterable[Trouble]:
+    for reason, seconds in sorted(facts.gaps.items()):
+        if seconds >= _LEAST_GAP_SECONDS:
+            why = _GAPS.get(reason, reason)
+            yield _note(
+                f"for about {long_written(int(seconds * 1000))}, all exporters together, {why}",
+                "question 20 of docs/promql.md says where; doctor on that node says why",
+            )
+
+
+def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float]) -> Iterable[Trouble]:
+    by_name, by_nothing = unrecorded
+    if by.kind == "workload" and by_name + by_nothing:
+        names = f"{number(by_name)} GPU-hours: names of pods tell it (a Rollout's are as a Deployment's)"
+        nothing = f"{number(by_nothing)} GPU-hours: names do not tell it either, and the pods stand for themselves"
+        parts = [text for text, hours in ((names, by_name), (nothing, by_nothing)) if hours]
+        yield _note(
+            f"no workload was recorded of {'; of '.join(parts)}",
+            "give the exporter --workload.labels and the right to read controllers (deploy/rbac.yaml)",
+        )
+    if by.kind == "cluster" and ungrouped:
+        yield _note(
+            "no row has a label for its cluster",
+            "give each Prometheus one (external_labels), or name the label that it has with --cluster-label",
+        )
+    if by.kind == "label" and ungrouped:
+        yield _note(
+            f"no row has the label {by.label}",
+            f"give the exporter --labels.pod-labels {by.label}; pods that ran before stay without it",
+        )
+    if by.kind == "model" and ungrouped:
+        yield _note("no GPU has a model: pod_gpu_info is missing", "let Prometheus scrape the exporter's /metrics")
+
+
+def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
+    if unpriced:
+        named = _list(model or "a model that nobody knows" for model in unpriced)
+        yield _note(
+            f"there is no price for {named}: costs with its hours in them are left out",
+            "add --price-per-gpu-hour MODEL=PRICE, or a price without a model for all others",
+        )
+
+
+def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
+    if unmeasured:
+        yield _note(
+            "no energy was counted",
+            "let dcgm-exporter measure DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION or DCGM_FI_DEV_POWER_USAGE",
+        )
+    if facts.has_renamed:
+        yield _note(
+            "Prometheus puts its own labels in the place of the pods', which it calls exported_pod and so on: what"
+            " nobody held stands under the exporter's own pod",
+            "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
+        )
+    if facts.odd:
+        yield _note(f"no number of 0 or more, left out: {_count(facts.odd, 'value')}", "what else writes our families?")
+    for warning in facts.warnings:
+        yield _note(f"the server warns: {warning}", "some of its data may be missing from this report")
+    for error in facts.unanswered.values():
+        yield _note(f"the server left a question unanswered: {error}", "what it was about is missing here")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _list(names: Iterable[str]) -> str:
+    all_names = list(names)
+    more = f" and {len(all_names) - _NAMED} more" if len(all_names) > _NAMED else ""
+    return ", ".join(all_names[:_NAMED]) + more

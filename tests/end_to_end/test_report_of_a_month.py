@@ -1,0 +1,230 @@
+"""A month of 50 teams in a real Prometheus: the bill is price times hours held, idle and free, to the cent."""
+
+import asyncio
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from exporter.config.http_file import HttpConfig
+from exporter.report.costs import Prices
+from exporter.report.focus import render_focus
+from exporter.report.forms import render_csv, render_json, render_table
+from exporter.report.groups import read_by
+from exporter.report.page import render_page
+from exporter.report.report import Report, ReportInput, make_report
+from exporter.report.span import Span, make_span
+from exporter.sources.prometheus.history.api import PrometheusApi
+from exporter.sources.prometheus.history.collect import collect
+from tests.end_to_end.billed_month import (
+    BERLIN,
+    CLUSTERS,
+    GPUS_OF_A_NODE,
+    HOUR,
+    KWH,
+    NEW_YORK,
+    NOBODYS_WATTS,
+    PRICES,
+    TEAMS,
+    Month,
+    make_month,
+    write_month,
+)
+from tests.support.components import real
+from tests.support.prometheus import prometheus
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+NOW_MS = 1_775_200_000_000  # 2026-04-03
+ZONES = {"Europe/Berlin": BERLIN, "America/New_York": NEW_YORK}
+PRICED = Prices(of_models={f"*{model}*": price for model, price in PRICES.items()}, of_kwh=KWH)
+
+
+@dataclass
+class Served:
+    """The world, the server's address, and what it has of March and of February, by time zone."""
+
+    month: Month
+    url: str
+    collected: Mapping[str, tuple[ReportInput, ReportInput]]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("month")
+    month = make_month()
+    write_month(month, folder / "month.om")
+    backfill = [str(real("promtool")), "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=2000h"]
+    subprocess.run([*backfill, str(folder / "month.om"), str(folder / "data")], check=True, stdout=subprocess.DEVNULL)
+    (folder / "month.om").unlink()
+    with prometheus(folder, (), flags=("--storage.tsdb.retention.time=100y",)) as server:
+        wait_until(lambda: _is_up(server.query), PATIENCE_SECONDS * 2)
+        collected = {name: (asked(server.base, spans(name)[0]), asked(server.base, spans(name)[1])) for name in ZONES}
+        yield Served(month, server.base, collected)
+
+
+def _is_up(query: Callable[[str], object]) -> bool:
+    try:
+        return bool(query("vector(1)"))
+    except OSError:
+        return False
+
+
+def spans(zone: str) -> tuple[Span, Span]:
+    march = make_span(month="2026-03", now_ms=NOW_MS, zone=ZONES[zone])
+    return march, march.before(is_month=True)
+
+
+def asked(url: str, span: Span) -> ReportInput:
+    async def ask() -> ReportInput:
+        api = PrometheusApi(url=url, timeout_seconds=60, http=HttpConfig())
+        try:
+            wanted = read_by("workload").wanted
+            return await collect(api, span, matchers=(), wanted=wanted, on_progress=lambda *_: None)
+        finally:
+            await api.close()
+
+    return asyncio.run(ask())
+
+
+def made(served: Served, zone: str, by: str = "namespace", top: int | None = None) -> Report:
+    march, february = served.collected[zone]
+    return make_report(march, read_by(by), PRICED, top=top, before=february)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Of a span, exactly."""
+
+    held: Fraction
+    idle: Fraction
+    free: Fraction
+    gpus: Fraction
+
+
+def bill(month: Month, span: Span) -> Bill:
+    begin, end = span.from_ms // 1000, span.to_ms // 1000
+    held, idle = month.hours(begin, end), month.hours(begin, end, lambda one: one.idle)
+    there = Fraction((end - begin) * GPUS_OF_A_NODE * len(CLUSTERS), HOUR)
+    joules = sum(one.watts * one.within(begin, end) for one in month.holdings)
+    joules += NOBODYS_WATTS * (end - begin) * len(CLUSTERS) * len(month.models)
+    energy = Fraction(joules, 3_600_000) * Fraction(KWH)
+    of_hours = {name: Fraction(price) for name, price in PRICES.items()}
+    return Bill(
+        held=sum((held[name] * price for name, price in of_hours.items()), energy),
+        idle=sum((idle[name] * price for name, price in of_hours.items()), Fraction(0)),
+        free=sum(((there - held[name]) * price for name, price in of_hours.items()), Fraction(0)),
+        gpus=there * sum(of_hours.values(), Fraction(0)) + energy,
+    )
+
+
+def cents(cost: Fraction | Decimal | float) -> Decimal:
+    return round(
+        Decimal(cost.numerator) / Decimal(cost.denominator) if isinstance(cost, Fraction) else Decimal(cost), 2
+    )
+
+
+# issue 20, Must show 1
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("by", ["namespace", "model", "node", "cluster", "workload", "pod"])
+def test_rows_are_price_times_hours_of_what_was_held_idle_and_free(served: Served, zone: str, by: str) -> None:
+    report, truth = made(served, zone, by), bill(served.month, spans(zone)[0])
+    assert report.span.ms == 743 * HOUR * 1000
+    costs = report.total.costs
+    assert [cents(cost or 0) for cost in costs] == [cents(truth.held), cents(truth.idle), cents(truth.free)]
+    assert cents((costs.held or 0) + (costs.free or 0)) == cents(truth.gpus)
+    for place, cost in enumerate(costs):
+        assert sum(line.costs[place] or 0 for line in report.groups) == cost
+    before = report.total.before
+    assert before is not None
+    assert cents(before.costs.held or 0) == cents(bill(served.month, spans(zone)[1]).held)
+    assert report.held_of_capacity is not None
+    assert report.held_of_capacity < 1
+
+
+def table_sums(report: Report) -> list[Decimal]:
+    lines = render_table(report, None).splitlines()
+    rules = [number for number, line in enumerate(lines) if line.startswith("---")]
+    heading = lines[rules[0] - 1]
+    columns = [(match.start(), match.end()) for match in re.finditer(r"-+", lines[rules[0]])]
+    names = [heading[begin:end].strip() for begin, end in columns]
+    parts = []
+    for name in ("cost", "idle cost", "free cost", "cost change"):
+        begin, end = columns[names.index(name)]
+        cells = [Decimal(line[begin:end].replace(",", "")) for line in lines[rules[0] + 1 : rules[1]]]
+        total = Decimal(lines[rules[1] + 1][begin:end].replace(",", ""))
+        assert sum(cells) == total, name
+        parts.append(total)
+    return parts
+
+
+# issue 20, Must show 1
+@pytest.mark.parametrize("zone", ZONES)
+def test_every_form_has_the_same_bill_to_the_cent(served: Served, zone: str) -> None:
+    truth, before = (bill(served.month, span) for span in spans(zone))
+    expected = [cents(truth.held), cents(truth.idle), cents(truth.free)]
+    report = made(served, zone, "model")
+    assert table_sums(report) == [*expected, cents(truth.held) - cents(before.held)]
+
+    rows = list(csv.DictReader(io.StringIO(render_csv(report))))
+    assert [cents(sum(Decimal(row[name]) for row in rows)) for name in ("cost", "idle_cost", "free_cost")] == expected
+
+    content = json.loads(render_json(report))
+    for lines in (content["groups"], [content["total"]]):
+        sums = [sum(Decimal(str(line[name])) for line in lines) for name in ("cost", "idle_cost", "free_cost")]
+        assert [cents(each) for each in sums] == expected
+
+    charges = list(csv.DictReader(io.StringIO(render_focus(report, "EUR"))))
+    free = [row for row in charges if row["ChargeDescription"].startswith("Hours that nobody held")]
+    billed = sum(Decimal(row["BilledCost"]) for row in charges)
+    of_free = sum(Decimal(row["BilledCost"]) for row in free)
+    sums = [Decimal(billed - of_free), Decimal(sum(Decimal(row["x_IdleCost"]) for row in charges)), Decimal(of_free)]
+    assert [cents(each) for each in sums] == expected
+
+    page = render_page(report)
+    foot = re.findall(r"<td>([^<]*)</td>", page[page.index("<tfoot>") : page.index("</tfoot>")])
+    cells = [re.findall(r"<td>([^<]*)</td>", row) for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page)]
+    heads = re.findall(r"<th scope=\"col\" title[^>]*>([^<]*)</th>", page)
+    for name, cost in zip(("cost", "idle cost", "free cost"), expected, strict=True):
+        place = heads.index(name)
+        of_rows = cells[: len(report.groups)]
+        assert sum(Decimal(row[place].replace(",", "")) for row in of_rows) == cost
+        assert foot[place] == f"{cost:,}"
+
+
+# issue 20, Must show 1
+def test_nodes_of_one_name_in_two_clusters_are_told_apart_and_never_over_what_there_is(served: Served) -> None:
+    report = made(served, "Europe/Berlin", "node")
+    assert {line.name for line in report.groups} == {f"{cluster}/gpu-{n}" for cluster in CLUSTERS for n in range(4)}
+    for line in report.groups:
+        assert line.hours.held + line.hours.free == pytest.approx(743 * GPUS_OF_A_NODE)
+        assert line.hours.held < 743 * GPUS_OF_A_NODE
+    assert not any("more was held" in note.message for note in report.notes)
+    assert len(made(served, "Europe/Berlin").groups) == len(TEAMS) + 1
+
+
+# issue 20, Must show 1
+def test_the_command_asks_for_a_month_compares_it_and_folds_what_is_beyond_the_top(served: Served) -> None:
+    flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
+    prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
+    command = [sys.executable, "-m", "exporter", "report", f"--prometheus={served.url}"]
+    ended = subprocess.run(
+        [*command, *flags, *prices, f"--price-per-kwh={KWH}"], capture_output=True, text=True, check=True, timeout=240
+    )
+    content = json.loads(ended.stdout)
+    assert (content["from"], content["to"]) == ("2026-03-01T05:00:00Z", "2026-04-01T04:00:00Z")
+    assert (content["compared_from"], content["compared_to"]) == ("2026-02-01T05:00:00Z", "2026-03-01T05:00:00Z")
+    names = [group["name"] for group in content["groups"]]
+    assert names[10:] == ["(40 others)", None]
+    truth, before = (bill(served.month, span) for span in spans("America/New_York"))
+    assert cents(sum(Decimal(str(group["cost"])) for group in content["groups"])) == cents(truth.held)
+    assert cents(sum(Decimal(str(group["cost_before"])) for group in content["groups"])) == cents(before.held)
