@@ -61,6 +61,7 @@ def notes_of(
         *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
         *_of_nodes(facts, span, overheld),
         *_of_gaps(facts),
+        *_of_verdicts(facts),
         *_of_groups(by, ungrouped=ungrouped, unrecorded=unrecorded),
         *_of_prices(unpriced),
         *_of_measuring(facts, unmeasured=unmeasured),
@@ -126,6 +127,15 @@ def _of_gaps(facts: SpanFacts) -> Iterable[Trouble]:
                 f"for about {long_written(int(seconds * 1000))}, all exporters together, {why}",
                 "question 20 of docs/promql.md says where; doctor on that node says why",
             )
+
+
+def _of_verdicts(facts: SpanFacts) -> Iterable[Trouble]:
+    if facts.failing_seconds:
+        hours = number(facts.failing_seconds / 3600)
+        yield _note(
+            f"containers held devices that were failing or gone for about {hours} GPU-hours, which are in the sums",
+            "pod_gpu_device_verdict says which and when, docs/health.md what to do",
+        )
 
 
 def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float]) -> Iterable[Trouble]:

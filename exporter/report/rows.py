@@ -115,15 +115,17 @@ class SpanFacts:
 
     `models` names the model of a GPU by its UUID. Nodes are places (`RowKey.place`). `capacity` has GPU-seconds that
     there were, by node and model. `seen_ms` is for how long each node was scraped; `gaps` has what exporters themselves
-    did not see, in seconds by reason. `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the
-    server keeps samples, "" if it does not say. `unanswered` are the questions that it refused, by kind of error;
-    `odd` counts values that were no numbers. `has_renamed`: Prometheus put its own labels in the place of the rows'.
+    did not see, in seconds by reason. Containers held devices that were failing or gone for `failing_seconds` in all.
+    `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the server keeps samples, "" if it does
+    not say. `unanswered` are the questions that it refused, by kind of error; `odd` counts values that were no numbers.
+    `has_renamed`: Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)
     capacity: dict[tuple[str, str], float] = field(default_factory=dict)
     seen_ms: dict[str, float] = field(default_factory=dict)
     gaps: dict[str, float] = field(default_factory=dict)
+    failing_seconds: float = 0.0
     nodes_elsewhere: set[str] = field(default_factory=set)
     has_exporter: bool = False
     retention: str = ""

@@ -149,6 +149,7 @@ def facts(**known: object) -> SpanFacts:
         ({"nodes_elsewhere": {"n", "dark"}}, "1 node with GPUs, by kube-state-metrics, but without accounts: dark"),
         ({"restarts": {"n": 2}}, "1 exporter began to count anew: n (2)"),
         ({"gaps": {"kubelet": 3700.0, "page": 2.0}}, "about 1h 1m, all exporters together, the kubelet did not say"),
+        ({"failing_seconds": 5400.0}, "containers held devices that were failing or gone for about 1.50 GPU-hours"),
         ({"odd": 3}, "left out: 3 values"),
         ({"has_renamed": True}, "set honor_labels: true"),
         ({"warnings": ("store 3 is away",)}, "the server warns: store 3 is away"),

@@ -194,6 +194,10 @@ class FactsReader:
             node = self._place(series)
             seen_ms = min(series.points[-1][1] * step_ms, piece.ms)
             facts.seen_ms[node] = facts.seen_ms.get(node, 0.0) + seen_ms
+        verdicts = self._rows("pod_gpu_device_verdict", 'verdict=~"failing|gone"', 'pod!=""')
+        failing = f"sum(max by ({self._cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
+        for series in await self._ask(f"sum_over_time({failing}{looks})", piece):
+            facts.failing_seconds += series.points[-1][1] * step_ms / 1000
         gaps = f"sum by (reason) (increase({self._rows('pod_gpu_accounting_gap_seconds_total')}[{piece.ms}ms]))"
         for series in await self._ask(gaps, piece):
             reason = series.labels.get("reason", "")

@@ -50,3 +50,27 @@ def test_a_day_of_eight_gpus_is_192_gpu_hours_in_each_cluster(clusters: Sequence
         asyncio.run(reader.read(piece))
     assert sum(reader.facts.capacity.values()) / 3600 == 192 * len(clusters)
     assert reader.facts.seen_ms == {f"{cluster}/n": DAY.ms for cluster in clusters}
+
+
+class FailingServer:
+    """One GPU that a container holds is failing in every look."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
+        if "pod_gpu_device_verdict" not in expression:
+            return RangeAnswer(series=())
+        self.asked.append(expression)
+        long, step = map(int, _LOOKS.search(expression).groups())  # type: ignore[union-attr]
+        return RangeAnswer(series=[AnsweredSeries({}, ((at_ms / 1000, float(long // step + 1)),))])
+
+
+# issue 30, line 15
+def test_a_day_on_a_failing_gpu_is_24_gpu_hours() -> None:
+    server = FailingServer()
+    reader = FactsReader(api=server, matchers=('job="gpus"',))  # type: ignore[arg-type]
+    for piece in DAY.pieces():
+        asyncio.run(reader.read(piece))
+    assert reader.facts.failing_seconds / 3600 == 24
+    assert all('job="gpus"' in asked and 'pod!=""' in asked for asked in server.asked)
