@@ -8,9 +8,17 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from typing import Any
 
 from exporter.log import log
+
+
+async def end_tasks(*tasks: "asyncio.Future[Any] | None") -> None:
+    """Cancel those that there are, and wait until they have ended, however they end."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 def next_beat(last: float, seconds: float, now: float) -> float:
@@ -39,10 +47,7 @@ class Pulse:
 
     async def close(self) -> None:
         """End it, and the beat that runs."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

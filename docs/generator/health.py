@@ -9,7 +9,7 @@ from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
 from exporter.model.health import VERDICTS, HealthReason
 from exporter.ownership.kernel_events import OF_KIND
-from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
+from exporter.ownership.verdicts import MISSING, TAINTS, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
 from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
@@ -41,7 +41,8 @@ _TIMES = """\
   that a page lacks afterwards is `missing` for a day, since dcgm-exporter leaves out a GPU that it lost.
 - An error in the kernel's log that makes a GPU `gone` or `failing` counts until the driver says that nothing is to be
   done any more (XID 154, recovery action None), until the GPU's energy counter begins anew (a reset, or the driver was
-  loaded anew), or for a day. One that degrades it counts for an hour.
+  loaded anew), or for a day. One that degrades it counts for an hour. A restart of the exporter changes nothing: what
+  the log still has is read again.
 - Where the kernel's log is not read (`--kernel-log.mode off`), XIDs on the page count in its place: a new value is an
   error. The value that was there first counts only if the GPU had to be reset since."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
@@ -78,6 +79,8 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
     yield UNCLEAR, f"{kubelet} is Unknown", _KEP
     yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
+    for effect, reason in TAINTS.items():
+        yield reason, f"the device of a ResourceSlice has a taint {effect}", "KEP-5055, where slices are read"
     yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
     for severity in ("fatal", "nonfatal"):
         yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"

@@ -163,10 +163,7 @@ def load_cluster(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> ClusterConfig:
-    """Put the sources together; for the arguments see load.py.
-
-    Raises ConfigError: with one line that names the key, the value and what is allowed.
-    """
+    """Put the sources together, as load.py does. Raises ConfigError: one line with key, value and what is allowed."""
     given = gather(_SETTINGS, flags, environ, file)
     given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
     config = make(ClusterConfig, _SETTINGS, given, environ, config_file)

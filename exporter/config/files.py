@@ -22,10 +22,7 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, open for reading. Symbolic links are followed.
-
-    Raises OSError: it cannot be opened, or is a FIFO, a directory, a device.
-    """
+    """The file, open for reading; links are followed. Raises OSError: it cannot be opened, or is no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:

@@ -18,10 +18,7 @@ ConfigT = TypeVar("ConfigT", bound=Configuration)
 def gather(
     settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
 ) -> dict[str, Given]:
-    """The texts of every setting that anybody gives or that has a default; for the arguments see load.py.
-
-    Raises ConfigError: see `from_file`.
-    """
+    """The texts of every setting that is given or has a default; see load.py. Raises ConfigError: see `from_file`."""
     return {
         **defaults(settings),
         **from_file(settings, file or {}),
@@ -84,10 +81,7 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
 
 
 def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
-    """The value, or the values of one that may be repeated.
-
-    Raises ConfigError: with one line that names the key, the value and what is allowed.
-    """
+    """The value, or those of one that may be repeated. Raises ConfigError: one line: key, value, what is allowed."""
     setting = settings[name]
     values = []
     for text in given.values:

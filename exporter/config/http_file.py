@@ -76,10 +76,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
 
 
 def read_secret(secret: Secret, where: str) -> str:
-    """The secret itself, from its file if it is in one; white space around it is taken off.
-
-    Raises ConfigError: the file cannot be read, or holds more than a line.
-    """
+    """The secret, of its file if it is in one, stripped. Raises ConfigError: the file cannot be read, or has lines."""
     if not secret.file:
         return secret.value
     try:
@@ -93,10 +90,7 @@ def read_secret(secret: Secret, where: str) -> str:
 
 
 def authorization(config: HttpConfig, where: str) -> dict[str, str]:
-    """The header of a request; none where nobody asks for one. Made anew for each: secrets are replaced meanwhile.
-
-    Raises ConfigError: see `read_secret`.
-    """
+    """The header of one request, if any: secrets are replaced meanwhile. Raises ConfigError: see `read_secret`."""
     if not config.scheme:
         return {}
     secret = read_secret(config.credentials, where)

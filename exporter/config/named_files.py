@@ -20,10 +20,7 @@ _NO_HTTP_CONFIG = HttpConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """`rules` is the content of --device-rules, not yet checked.
-
-    `http` is that of --dcgm.http-config, `otlp_http` that of --otlp.http-config.
-    """
+    """Contents: `rules` of --device-rules, not yet checked, `http` of --dcgm.http-config, `otlp_http` of --otlp's."""
 
     rules: object = None
     http: HttpConfig = _NO_HTTP_CONFIG
@@ -77,10 +74,7 @@ class Web:
 
 
 def read_web(settings: WebSettings) -> Web:
-    """What --web.config.file says, or nothing special.
-
-    Raises ConfigError: the file, or a file that it names, cannot be used.
-    """
+    """What --web.config.file says, if it is given. Raises ConfigError: it, or a file that it names, cannot be used."""
     web = read_web_file(settings)
     where = f"--web.config.file: {settings.config_file!r}"
     return Web(config=web, tls=server_context(web.tls, where) if web.tls else None)

@@ -86,10 +86,7 @@ def load_operator(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> OperatorConfig:
-    """Put the sources together; for the arguments see load.py.
-
-    Raises ConfigError: with one line that names the key, the value and what is allowed.
-    """
+    """Put the sources together, as load.py does. Raises ConfigError: one line with key, value and what is allowed."""
     given = gather(_SETTINGS, flags, environ, file)
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     if own and "operator.lease-namespace" not in given:

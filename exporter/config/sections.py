@@ -15,10 +15,7 @@ class Section:
     """A mapping in a file, iterable by keys. They are taken one by one; `close` refuses those that nobody took."""
 
     def __init__(self, content: object, where: str) -> None:
-        """`where` says how errors name this place. None is a section without keys.
-
-        Raises ConfigError: the content is no mapping of texts.
-        """
+        """`where` names this place in errors; None has no keys. Raises ConfigError: it is no mapping of texts."""
         if content is None:
             content = {}
         if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):

@@ -33,20 +33,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_once(text: str) -> object:
-    """The content of a YAML document.
-
-    Raises DuplicateKey: a mapping has a key twice. yaml.YAMLError, ValueError, RecursionError: it is no YAML that can
-    be read.
-    """
+    """A YAML document. Raises DuplicateKey, or yaml.YAMLError, ValueError, RecursionError: it cannot be read."""
     content: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     return content
 
 
 def load_plain(text: str) -> object:
-    """The content of the only document; every scalar is its text.
-
-    Raises DuplicateKey: a mapping has a key twice. ValueError: it is no YAML, or not plain; one line.
-    """
+    """The only document; scalars are texts. Raises DuplicateKey, or ValueError in one line: no YAML, or not plain."""
     builder = _Builder()
     try:
         for event in yaml.parse(text, _PLAIN_LOADER):

@@ -70,10 +70,7 @@ class ClientTls:
 
 
 def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
-    """The context for the listening sockets; `where` names the file that asks for it.
-
-    Raises ConfigError: a file cannot be used, or OpenSSL does not know what is asked for.
-    """
+    """For listening sockets; `where` names the file that asks for it. Raises ConfigError: a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, tls.min_version, tls.max_version, where)
     _load_pair(context, tls.cert_file, tls.key_file, where)

@@ -38,10 +38,7 @@ class WebConfig:
 
 
 def read_web_config(content: object, path: str) -> WebConfig:
-    """The parsed file `path` as a `WebConfig`. Files that it names without a `/` in front are beside it.
-
-    Raises ConfigError: one line that names the key, the value and what is allowed. Never with a hash in it.
-    """
+    """The file `path`; names in it without a `/` are beside it. Raises ConfigError: one line, without a hash in it."""
     top = Section(content, f"--web.config.file: {path!r}")
     users = top.section("basic_auth_users")
     http = top.section("http_server_config")

@@ -64,6 +64,7 @@ class KernelEvents:
     def __init__(self) -> None:
         self.newest: tuple[DeviceEvent, ...] = ()
         self.standing: tuple[DeviceEvent, ...] = ()
+        self._recalled: tuple[DeviceEvent, ...] = ()  # with the address in place of the UUID
         self._waiting: deque[_Waiting] = deque()
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
@@ -108,6 +109,12 @@ class KernelEvents:
         self._waiting.append(_Waiting(event=heard, before=self._owners, heard_at=heard_at, is_new=is_new))
         return True
 
+    def recall(self, event: KernelEvent, uuids: Mapping[str, str], at_seconds: float) -> None:
+        """Take in an error of before: nobody asks who held the GPU then, and it still says how the GPU is."""
+        self._gpus = {**{address: InventoryGpu(uuid=uuid) for address, uuid in uuids.items()}, **self._gpus}
+        recalled = DeviceEvent(event=event, at_seconds=at_seconds, uuid=event.address)
+        self._recalled = still_standing(self._recalled, recalled)
+
     def look(
         self,
         owners: Owners,
@@ -122,6 +129,11 @@ class KernelEvents:
         if inventory is not self._inventory:
             self._inventory = inventory
             self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
+        for recalled in self._recalled:
+            if recalled.uuid in self._gpus:
+                error = replace(recalled, uuid=self._gpus[recalled.uuid].uuid)
+                self.standing = still_standing(self.standing, error)
+        self._recalled = tuple(each for each in self._recalled if each.uuid not in self._gpus)
         settled: list[DeviceEvent] = []
         holders_of = _HoldersOf()
         waiting, self._waiting = self._waiting, deque()

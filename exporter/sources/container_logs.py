@@ -42,10 +42,7 @@ class LogFolder:
         return len(self._links)
 
     def look(self, now_ns: int) -> Containers:
-        """The containers now, at `now_ns` since 1970; the same object as long as nothing changed.
-
-        Raises OSError: the folder cannot be read.
-        """
+        """The containers at `now_ns` since 1970; the same object while nothing changed. Raises OSError: no folder."""
         changed_ns = self._folder.stat().st_mtime_ns
         if changed_ns != self._changed_ns:
             self._links = self._read()

@@ -41,10 +41,7 @@ def parse(text: str, location: str = "") -> InventoryGpu | None:
 
 
 def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
-    """The GPUs of all files, by bus location; None where there is no such folder.
-
-    Raises OSError: the folder, or the file of a GPU that is still there, cannot be read.
-    """
+    """The GPUs of all files, by bus location; None without such a folder. Raises OSError: one cannot be read."""
     try:
         locations = sorted(islice(folder.iterdir(), MOST_GPUS))
     except FileNotFoundError:

@@ -5,11 +5,11 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 
 from exporter.errors import Malformed, SourceError, Trouble
 from exporter.log import log
 from exporter.model.snapshot import Health
+from exporter.pulse import end_tasks
 from exporter.sources.pause import Pause
 from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Attempts, OnHealth
 
@@ -86,10 +86,7 @@ class Polled(ABC):
         """End the look that runs; a thread that reads goes on to the end of its read, and nobody waits for it."""
         if self._next is not None:
             self._next.cancel()
-        for task in (self._again, self.task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait((task,))
+        await end_tasks(self._again, self.task)
 
     async def _look_anew(self) -> None:
         running = self.task if self.task is not None and not self.task.done() else None
@@ -128,18 +125,18 @@ class Watch(AskedSource, ABC):
         self._failures = 0
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._first: asyncio.Task[None] | None = None
+        self._first: Attempt | None = None
         self._began = 0.0
 
     @abstractmethod
     async def _attend(self) -> None:
         """One connection until it ends. Calls `in_sync` once it knows everything. SourceError: it fails."""
 
-    def begin(self) -> "asyncio.Task[None] | None":
+    def begin(self) -> Attempt | None:
         """Keep it open from now on. The task ends with the first success or failure; None after that."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-            self._first = asyncio.create_task(self._wait())
+            self._first = asyncio.create_task(self._settled.wait())
         return None if self._settled.is_set() else self._first
 
     async def close(self) -> None:
@@ -148,11 +145,7 @@ class Watch(AskedSource, ABC):
 
     async def end(self) -> None:
         """End the connection alone."""
-        for task in (self._task, self._first):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        await end_tasks(self._task, self._first)
 
     def in_sync(self) -> None:
         """The connection has sent everything there is."""
@@ -162,9 +155,6 @@ class Watch(AskedSource, ABC):
     def heard(self) -> None:
         """A sign of life."""
         self._attempts.heard(time.time())
-
-    async def _wait(self) -> None:
-        await self._settled.wait()
 
     async def _run(self) -> None:
         while True:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from exporter.pulse import end_tasks
+
 T = TypeVar("T")
 
 
@@ -46,7 +48,7 @@ class SingleFlight(Generic[T]):
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.append(waiter)
-        timer = None if seconds is None else loop.call_later(seconds, _end, waiter)
+        timer = None if seconds is None else loop.call_later(seconds, wake, waiter)
         try:
             await waiter
         finally:
@@ -58,10 +60,7 @@ class SingleFlight(Generic[T]):
         """End the read that runs."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._task
+        await end_tasks(self._task)
 
     async def _run(self) -> T:
         try:
@@ -71,7 +70,7 @@ class SingleFlight(Generic[T]):
 
     def _wake(self) -> None:
         for waiter in self._waiters:
-            _end(waiter)
+            wake(waiter)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         # No caller may be left waiting when it fails: the read itself has then noted the failure.
@@ -108,7 +107,8 @@ def _started(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return asyncio.create_task(read)
 
 
-def _end(waiter: "asyncio.Future[None]") -> None:
+def wake(waiter: "asyncio.Future[None]") -> None:
+    """Let whoever waits for it go on, unless somebody did so before."""
     if not waiter.done():
         waiter.set_result(None)
 

@@ -77,10 +77,7 @@ class Attempts:
     def note(
         self, error: SourceError | None, *, took_seconds: float, now_seconds: float, odd: Trouble | None = None
     ) -> None:
-        """An attempt is over; `error` is None if it succeeded, `odd` what is odd about its answer.
-
-        `now_seconds` counts from 1970.
-        """
+        """It is over, at `now_seconds` since 1970; `error`: why it failed; `odd`: what is odd about its answer."""
         self.health = Health(
             up=error is None,
             trouble=error.trouble if error else odd,
@@ -91,10 +88,7 @@ class Attempts:
 
     @contextmanager
     def noted(self, wall_clock: Callable[[], float] = time.time) -> Iterator[list[Trouble]]:
-        """Note how the attempt inside goes. A SourceError is noted and raised.
-
-        What is odd about an answer is put into the list; the first one counts.
-        """
+        """Note how the attempt inside goes; a SourceError is raised. The first oddity put into the list counts."""
         started = time.monotonic()
         odd: list[Trouble] = []
         try:

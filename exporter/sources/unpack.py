@@ -19,10 +19,7 @@ class Unpacker:
         return self._stream.eof
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        """What comes out of the next piece, no more than `most` bytes (at least 1) of it: a bomb is not unpacked.
-
-        Raises Malformed: it is not gzip.
-        """
+        """What comes out of the next piece, `most` bytes (1 or more): no bomb. Raises Malformed: it is no gzip."""
         pieces = []
         try:
             while data and most > 0:
@@ -41,10 +38,7 @@ class Body:
     """What has come of an answer so far, unpacked, with one limit for the size before and after."""
 
     def __init__(self, encoding: str, most_bytes: int) -> None:
-        """`encoding` is the answer's Content-Encoding, "" where there is none.
-
-        Raises Malformed: the encoding is another one than gzip.
-        """
+        """`encoding` is the answer's Content-Encoding, or "". Raises Malformed: it is another one than gzip."""
         self.size = 0
         self.is_forgotten = False
         self._unpacker: Unpacker | None
@@ -70,10 +64,7 @@ class Body:
         return self._unpacker is None or self._unpacker.is_whole
 
     def add(self, chunk: bytes) -> bool:
-        """Take what came next; whether that is still no more than allowed.
-
-        Raises Malformed: it is not gzip, and was to be.
-        """
+        """Take what came next; whether that is still no more than allowed. Raises Malformed: it should be gzip."""
         self._came += len(chunk)
         # one byte more than allowed is enough to know
         data = self._unpacker.unpack(chunk, self._most_bytes - self.size + 1) if self._unpacker else chunk

@@ -24,6 +24,8 @@ from aiohttp.web_server import Server as WebServer
 from exporter.config.parsers import Address
 from exporter.errors import PortTaken
 from exporter.log import log
+from exporter.pulse import end_tasks
+from exporter.sources.single_flight import wake
 from exporter.telemetry import Telemetry
 from exporter.web.guard import Guard
 
@@ -110,17 +112,12 @@ async def _first_byte(connection: socket.socket) -> bytes:
             except ConnectionError:
                 return b""
         readable = loop.create_future()
-        loop.add_reader(connection, _end, readable)
+        # the loop may call this again before the reader is removed
+        loop.add_reader(connection, wake, readable)
         try:
             await readable
         finally:
             loop.remove_reader(connection)
-
-
-def _end(readable: "asyncio.Future[None]") -> None:
-    """Resolve the future; the loop may call this again before the reader is removed."""
-    if not readable.done():
-        readable.set_result(None)
 
 
 def _answer_in_plain(connection: socket.socket) -> None:
@@ -213,10 +210,7 @@ class Server:
             loop.remove_reader(listening)
             listening.close()
         self._listening.clear()
-        beginning = [task for task in self._open.values() if not task.done()]
-        for task in beginning:
-            task.cancel()
-        await asyncio.gather(*beginning, return_exceptions=True)
+        await end_tasks(*self._open.values())
         # what has come already is begun before idle connections are closed
         await asyncio.sleep(0)
         self._web.pre_shutdown()

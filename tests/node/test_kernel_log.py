@@ -220,3 +220,48 @@ async def test_doctor_says_what_it_needs(node: KernelNode) -> None:
         findings = [each for each in diagnose(config, snapshot).findings if "kernel-log" in each.about]
         assert [finding.level for finding in findings] == [Level.WARNING]
         assert "mount the node's /dev/kmsg" in findings[0].trouble.remedy
+
+
+async def verdicts(exporter: Exporter) -> dict[str, tuple[str, str, str]]:
+    """Pod, verdict and reason by UUID."""
+    rows = re.findall(r"^pod_gpu_device_verdict\{(.*)\} 1$", (await exporter.get("/metrics"))[1], re.MULTILINE)
+    by_name = [dict(re.findall(r'(\w+)="([^"]*)"', row)) for row in rows]
+    return {row["UUID"]: (row["pod"], row["verdict"], row["reason"]) for row in by_name}
+
+
+# issue 30, lines 13 and 22
+async def test_a_gpu_that_is_gone_is_so_whatever_restarts_until_the_driver_calls_it_well(
+    node: KernelNode, tmp_path: Path
+) -> None:
+    config = node.config(accounting_state=str(tmp_path / "state"))
+    well, gone = ("", "ok", ""), ("first", "gone", "fell-off-bus")
+
+    async def is_gone(exporter: Exporter) -> bool:
+        return await verdicts(exporter) == {node.uuids[0]: gone, node.uuids[1]: well}
+
+    async with reading(config) as exporter:
+        node.write(LOST.format(1))
+        await until(lambda: is_gone(exporter))
+        restarting = asyncio.create_task(node.simulated.restart_kubelet(down_seconds=0.2, empty_seconds=0.3))
+        while not restarting.done():
+            assert await is_gone(exporter)
+        (row,) = (row for row in json.loads((await exporter.get("/container/metrics"))[1]) if row["pod"])
+        assert row["health"] == "gone"
+        assert row["health_reasons"][0].startswith("Xid 79 (GPU has fallen off the bus), ")
+        assert "-> drain the node" in row["health_reasons"][0]
+    # a pipe forgets what was read; the kernel's log does not
+    with suppress(BlockingIOError):
+        os.read(node.pipe, 65536)
+    node.sequence = 0
+    node.write(LOST.format(1))
+    async with running(config) as exporter:
+        await until(lambda: is_gone(exporter))
+        assert await events(exporter) == []
+        node.write(
+            "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
+        )
+
+        async def is_well() -> bool:
+            return await verdicts(exporter) == {node.uuids[0]: ("first", "ok", ""), node.uuids[1]: well}
+
+        await until(is_well)

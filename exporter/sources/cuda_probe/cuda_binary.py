@@ -215,10 +215,7 @@ def read_cuda_binary(
     unpacking: Callable[[Compression, bytes, int], bytes | bytearray] = unpack,
     clock: Callable[[], float] = time.monotonic,
 ) -> CudaBinary:
-    """The GPU code of a program, a library or an object; also of a fatbin or a cubin by itself.
-
-    Raises Malformed: it is none of these, or has no GPU code, or none that can be read. OSError: see `ProbeReader`.
-    """
+    """The GPU code of a program, library, object, fatbin or cubin. Raises Malformed: there is none. OSError."""
     reading = _BinaryReading(limits, unpacking, clock)
     if reader.size >= len(MAGIC_BYTES) and reader.read(0, len(MAGIC_BYTES)) == MAGIC_BYTES:
         reading.read_fatbins(reader)

@@ -18,18 +18,8 @@ import time
 from itertools import islice, takewhile
 from pathlib import Path
 
+from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
-from exporter.sources.cuda_probe.process_files import (
-    MOST_MAPS_BYTES,
-    NotRegular,
-    closing,
-    folder_in,
-    looked_at,
-    process_folder,
-    read_below,
-    read_maps,
-    readable,
-)
 
 MOST_VARIABLES = 4_096
 MOST_START_BYTES = 128 * 1024
@@ -64,10 +54,10 @@ def visible_devices(proc: Path, pid: int) -> str | None:
     it takes CAP_DAC_READ_SEARCH, beside CAP_SYS_PTRACE.
     """
     try:
-        with process_folder(proc, pid) as process:
+        with process_files.process_folder(proc, pid) as process:
             try:
                 value = _of_memory(process)
-            except (OSError, BadElf, NotRegular, _Unreadable):
+            except (OSError, BadElf, process_files.NotRegular, _Unreadable):
                 value = _of_start(process)
             return None if value is None else value.decode("utf-8", "replace")[:MOST_CHARACTERS]
     except PermissionError as error:
@@ -79,20 +69,24 @@ def visible_devices(proc: Path, pid: int) -> str | None:
 def gpu_files(proc: Path, pid: int) -> int:
     """How many device files of GPUs, /dev/nvidia<N>, a process finds; 0 where that cannot be told."""
     try:
-        with process_folder(proc, pid) as process, folder_in(process, "/dev") as folder, os.scandir(folder) as entries:
+        with (
+            process_files.process_folder(proc, pid) as process,
+            process_files.folder_in(process, "/dev") as folder,
+            os.scandir(folder) as entries,
+        ):
             return sum(_GPU.fullmatch(entry.name) is not None for entry in islice(entries, MOST_DEVICE_FILES))
     except OSError:
         return 0
 
 
 def _of_start(process: int) -> bytes | None:
-    variables = read_below(process, "environ", MOST_START_BYTES).split(b"\0")
+    variables = process_files.read_below(process, "environ", MOST_START_BYTES).split(b"\0")
     return next((each.removeprefix(_NAME)[:_MOST_BYTES] for each in variables if each.startswith(_NAME)), None)
 
 
 def _of_memory(process: int) -> bytes | None:
     at = _address_of_environ(process)
-    with closing(os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as memory:
+    with process_files.closing(os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as memory:
         variables = int.from_bytes(_read(memory, at, _POINTER.size), "little")
         if not variables:
             return None  # clearenv(3)
@@ -107,7 +101,9 @@ def _of_memory(process: int) -> bytes | None:
 def _address_of_environ(process: int) -> int:
     """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's."""
     program = os.readlink("exe", dir_fd=process)
-    files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
+    files = process_files.read_maps(
+        os.fsdecode(process_files.read_below(process, "maps", process_files.MOST_MAPS_BYTES)), program
+    )
     until = time.thread_time() + MOST_SECONDS
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
         if time.thread_time() > until:
@@ -117,7 +113,7 @@ def _address_of_environ(process: int) -> int:
             continue
         path = None if mapped.role == "program" else mapped.path
         # An executable may have a copy of `environ`, which then counts, not the libc's. Unsearched, it may have one.
-        with looked_at(process, path) as (descriptor, _), readable(descriptor) as file:
+        with process_files.looked_at(process, path) as (descriptor, _), process_files.readable(descriptor) as file:
             distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:
                 return mapped.start + distance

@@ -63,10 +63,7 @@ class Image:
 
 
 def read_images(reader: ProbeReader) -> Iterator[Image]:
-    """The images of all containers in a section, one after the other, as they are found.
-
-    Raises Malformed: what follows is no container, or sizes in it contradict each other. OSError: see `ProbeReader`.
-    """
+    """The images of a section's containers, as they are found. Raises Malformed: it is none of containers. OSError."""
     place, containers = _after_padding(reader, 0), 0
     while place < reader.size:
         magic, version, header_size, size = _CONTAINER.unpack(reader.read(place, _CONTAINER.size))

@@ -89,13 +89,6 @@ def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
         )
 
 
-def without_library(error: OSError) -> SourceError:
-    """Libbpf could not be loaded."""
-    return Unavailable(
-        "missing", f"the CUDA probe needs libbpf.so.1: {error}", remedy="install it (Debian: libbpf1); the image has it"
-    )
-
-
 def refused(error: BpfError) -> SourceError:
     """The kernel, or libbpf, refused something."""
     why, number = str(error), error.number
@@ -144,10 +137,7 @@ library.{_FUNCTION}()
 
 
 def check_survival(loaded: Object, machine: ProbedMachine, child: str = CHILD) -> None:
-    """Go on where programs survive.
-
-    Raises Unsupported: the child died of being probed. BpfError: the kernel does not let it be probed.
-    """
+    """Go on where programs survive. Raises Unsupported: the child died of it. BpfError: the kernel refuses it."""
     if machine.architecture != "x86_64" or kernel_version(machine.release) < RISKY_SINCE:
         return
     links = loaded.attach_uprobes(functions.RETURNED, *_place(), at_return=True)

@@ -46,10 +46,7 @@ class Map:
         self._values = ctypes.create_string_buffer(self._value_bytes * self._at_once)
 
     def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Entries in parts: how many, their keys, their values, one after another. Changes meanwhile may be missing.
-
-        Raises BpfError: the map cannot be read.
-        """
+        """Entries in parts: count, keys, values. Changes meanwhile may be missing. Raises BpfError: it fails."""
         read_batch = self._library.bpf_map_lookup_batch
         batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
         first: Any = None

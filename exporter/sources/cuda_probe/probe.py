@@ -152,10 +152,7 @@ class Probe:
     def open(
         cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = MappingProxyType({})
     ) -> Self:
-        """Load the program into the kernel. `most` gives other limits of its maps than it has, by name.
-
-        Raises SourceError: it cannot run here.
-        """
+        """Load the program; `most`: other limits of its maps, by name. Raises SourceError: it cannot run here."""
         machine = gate.this_machine()
         gate.check(machine, any_kernel=any_kernel)
         try:
@@ -166,7 +163,8 @@ class Probe:
                 at_once=gate.kernel_version(machine.release) >= gate.AT_ONCE_KERNEL,
             )
         except OSError as error:
-            raise gate.without_library(error) from error
+            message = f"the CUDA probe needs libbpf.so.1: {error}"
+            raise Unavailable("missing", message, remedy="install it (Debian: libbpf1); the image has it") from error
         except BpfError as error:
             raise gate.refused(error) from error
         try:
@@ -181,10 +179,7 @@ class Probe:
             raise
 
     def scan(self) -> None:
-        """Look for processes that use CUDA, and probe their files; leave those that nobody uses any more.
-
-        Raises SourceError: the processes of the host cannot be seen.
-        """
+        """Probe what processes use of CUDA, and nothing else. Raises SourceError: processes cannot be seen."""
         self._processes.read((), time.monotonic())
         try:
             self._scanned = self._programs.scan()
@@ -201,10 +196,7 @@ class Probe:
         }
 
     def read(self) -> ProbeAnswer:
-        """What was counted until now. Processes that have ended are told once more, and then forgotten.
-
-        Raises SourceError: the kernel does not give it.
-        """
+        """What was counted until now, once more of ended processes. Raises SourceError: the kernel does not give it."""
         try:
             # who has ended is asked first: what one does meanwhile is told the next time
             threads_ended = records.with_ended_threads(*self._entries_of("processes"))

@@ -68,10 +68,7 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def process_folder(proc: Path, pid: int) -> AbstractContextManager[int]:
-    """A descriptor of /proc/<pid>. What is opened below it is that process', or not there once it has ended.
-
-    Raises OSError: there is no such process.
-    """
+    """A descriptor of /proc/<pid>: what is opened below it is that process'. Raises OSError: there is none."""
     return closing(os.open(proc / str(pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
@@ -96,10 +93,7 @@ def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManag
 
 @contextmanager
 def folder_in(process: int, path: str) -> Iterator[int]:
-    """A folder of the process' own mount namespace, opened for reading.
-
-    Raises OSError: there is none, or the process has ended.
-    """
+    """A folder of the process' own mount namespace, for reading. Raises OSError: it is not there, or no longer."""
     # anything else at this path is not opened: ENOTDIR
     with closing(_in_root(process, path)) as looked_at, readable(looked_at, os.O_DIRECTORY) as folder:
         yield folder
@@ -115,10 +109,7 @@ def key_of(file: int, status: os.stat_result) -> FileKey:
 
 
 def read_below(process: int, name: str, most_bytes: int) -> bytes:
-    """The first bytes of a file of /proc/<pid>, which may take many reads.
-
-    Raises OSError: the process has ended, or may not be looked at.
-    """
+    """The first bytes of a file of /proc/<pid>. Raises OSError: the process has ended, or may not be looked at."""
     with closing(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as file:
         parts, left = [], most_bytes
         while left and (part := os.read(file, min(left, _READ_BYTES))):
@@ -128,10 +119,7 @@ def read_below(process: int, name: str, most_bytes: int) -> bytes:
 
 
 def stat_fields(process: int) -> tuple[int, int]:
-    """When the process was started, in ticks of the boot-time clock, and how many threads it has, an ended one counted.
-
-    Raises OSError: it has ended.
-    """
+    """Its start, in ticks of the boot-time clock, and its threads, an ended one too. Raises OSError: it has ended."""
     fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
     try:
         started, threads = int(fields[_STARTTIME]), int(fields[_THREADS])

@@ -12,18 +12,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from exporter.errors import ExporterError
 from exporter.log import log
+from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
 from exporter.sources.cuda_probe.functions import Role
-from exporter.sources.cuda_probe.process_files import (
-    FileKey,
-    MappedRole,
-    NotRegular,
-    key_of,
-    looked_at,
-    process_folder,
-    readable,
-    stat_fields,
-)
 from exporter.sources.cuda_probe.scan import FaultLog, LookReason, Scan, UsedFile, UsingProcess
 from exporter.sources.source import Bound
 
@@ -47,7 +38,7 @@ MOST_TRIES = 4
 # After so many scans a file that failed is tried again. If its content was the reason, only once that has changed.
 SCANS_BETWEEN_TRIES = 12
 
-_FUNCTIONS_OF: Mapping[MappedRole, Role] = MappingProxyType(
+_FUNCTIONS_OF: Mapping[process_files.MappedRole, Role] = MappingProxyType(
     {"cudart": "cudart", "cuda": "cuda", "program": "cudart", "libc": "libc"}
 )
 _COSTLY: frozenset[FailReason] = frozenset({"too_many_mappings", "too_many_places", "too_slow"})
@@ -117,10 +108,10 @@ class Programs:
         self._most = most_programs
         self._clock = clock
         self._scan = Scan(proc, wanted["cudart"], clock)
-        self._attached: dict[FileKey, _Attached] = {}
-        self._failed: dict[FileKey, _Failure] = {}
+        self._attached: dict[process_files.FileKey, _Attached] = {}
+        self._failed: dict[process_files.FileKey, _Failure] = {}
         self._failures: Counter[FailReason] = Counter()
-        self._users: Mapping[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
+        self._users: Mapping[process_files.FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
         self._number = self._slow = 0
         self._faults = FaultLog()
         self.bounds: Mapping[str, Bound] = {
@@ -130,13 +121,10 @@ class Programs:
         }
 
     def scan(self) -> Scanned:
-        """Look for processes, probe what is new, and no longer what nobody uses.
-
-        Raises OSError: /proc cannot be listed.
-        """
+        """Look for processes, probe what is new, leave what nobody uses. Raises OSError: /proc cannot be listed."""
         processes = self._scan.scan()
         self._number += 1
-        users: dict[FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
+        users: dict[process_files.FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
         uses = [(process, file) for process in processes.values() for file in process.files]
         # CUDA's files first: a libc alone is of no use
         for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
@@ -168,7 +156,7 @@ class Programs:
             unreadable=self._scan.unreadable,
         )
 
-    def _is_due(self, key: FileKey) -> bool:
+    def _is_due(self, key: process_files.FileKey) -> bool:
         failure = self._failed.get(key)
         if failure is None:
             return len(self._failed) < MOST_FAILED
@@ -176,7 +164,7 @@ class Programs:
             return len(self._attached) < self._most
         return self._number % SCANS_BETWEEN_TRIES == 0
 
-    def _try(self, key: FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
+    def _try(self, key: process_files.FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
         openable = [use for use in users if use[1].reason is None]
         if not openable:
             self._fail(key, users[0][1].reason or "missing")
@@ -187,15 +175,15 @@ class Programs:
         else:
             for user, file in openable[:MOST_TRIES]:
                 # if the process has ended, the next one, or the next scan
-                with suppress(OSError), process_folder(self._proc, user.pid) as process:
-                    if stat_fields(process)[0] == user.started_ticks:
+                with suppress(OSError), process_files.process_folder(self._proc, user.pid) as process:
+                    if process_files.stat_fields(process)[0] == user.started_ticks:
                         self._open(key, process, file)
                         return
 
-    def _mappings(self, key: FileKey) -> int:
+    def _mappings(self, key: process_files.FileKey) -> int:
         return sum(file.times for _, file in self._users[key])
 
-    def _is_crowded(self, key: FileKey) -> bool:
+    def _is_crowded(self, key: process_files.FileKey) -> bool:
         """Whether a file has too many mappings to be probed, by itself or with those that are."""
         of_file = self._mappings(key)
         return of_file > MOST_MAPPINGS or of_file + sum(map(self._mappings, self._attached)) > MOST_ALL_MAPPINGS
@@ -210,22 +198,22 @@ class Programs:
         self._attached.pop(libc).handle.detach()
         return True
 
-    def _open(self, key: FileKey, process: int, file: UsedFile) -> None:
+    def _open(self, key: process_files.FileKey, process: int, file: UsedFile) -> None:
         """Probe a file by one of its processes. Raises OSError if that has ended."""
         try:
-            with looked_at(process, file.path) as (descriptor, status):
+            with process_files.looked_at(process, file.path) as (descriptor, status):
                 before, stamp = self._failed.get(key), (status.st_size, status.st_mtime_ns)
-                if key_of(descriptor, status) != key:
+                if process_files.key_of(descriptor, status) != key:
                     self._fail(key, "missing")
                 elif before is None or before.stamp != stamp:
                     self._probe(key, descriptor, stamp, _FUNCTIONS_OF[file.role])
-        except (OSError, NotRegular):
-            stat_fields(process)
+        except (OSError, process_files.NotRegular):
+            process_files.stat_fields(process)
             self._fail(key, "missing")
 
-    def _probe(self, key: FileKey, descriptor: int, stamp: _Stamp, role: Role) -> None:
+    def _probe(self, key: process_files.FileKey, descriptor: int, stamp: _Stamp, role: Role) -> None:
         try:
-            with readable(descriptor) as file:
+            with process_files.readable(descriptor) as file:
                 offsets = function_offsets(file, self._wanted[role])
                 self._attached[key] = _Attached(role, self._attach(f"/proc/self/fd/{file}", offsets, role))
             self._failed.pop(key, None)
@@ -240,7 +228,7 @@ class Programs:
         except PermissionError:
             self._fail(key, "permission")
 
-    def _fail(self, key: FileKey, reason: FailReason, stamp: _Stamp | None = None) -> None:
+    def _fail(self, key: process_files.FileKey, reason: FailReason, stamp: _Stamp | None = None) -> None:
         """Remember the failure; count it only if the file's last failure was another one."""
         failure = _Failure(reason, stamp)
         if self._failed.get(key) != failure:

@@ -28,10 +28,7 @@ class ProbeReader(Protocol):
         """How many there are."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly so many bytes.
-
-        Raises Malformed: there are not so many at this place. OSError: the file cannot be read.
-        """
+        """Exactly so many bytes. Raises Malformed: they are not there. OSError: the file cannot be read."""
 
 
 class InMemory:
@@ -161,10 +158,7 @@ def read_elf(reader: ProbeReader) -> Elf:
 
 
 def read_table(reader: ProbeReader, section: ElfSection, most_bytes: int = MOST_TABLE_BYTES) -> bytes:
-    """What stands in a section.
-
-    Raises Malformed: it is larger than `most_bytes`, or not all there. OSError: see `ProbeReader`.
-    """
+    """What stands in a section. Raises Malformed: more than `most_bytes`, or not all there. OSError."""
     if section.size > most_bytes:
         raise BadBinary("oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read")
     return reader.read(section.offset, section.size)

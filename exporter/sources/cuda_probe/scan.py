@@ -20,23 +20,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from exporter.log import log
+from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets
-from exporter.sources.cuda_probe.process_files import (
-    MARK,
-    MOST_MAPS_BYTES,
-    FileKey,
-    MappedFile,
-    MappedRole,
-    NotRegular,
-    closing,
-    key_of,
-    looked_at,
-    process_folder,
-    read_below,
-    read_maps,
-    readable,
-    stat_fields,
-)
 from exporter.sources.source import Bound
 
 
@@ -75,8 +60,8 @@ class UsedFile(NamedTuple):
     `reason` says why it cannot be opened; its key is then as in maps. `times`: how often it is mapped executable.
     """
 
-    key: FileKey
-    role: MappedRole
+    key: process_files.FileKey
+    role: process_files.MappedRole
     path: str | None
     reason: LookReason | None = None
     times: int = 1
@@ -157,7 +142,7 @@ class Scan:
             if before and is_same and not is_due and (before.user is None or self._threads_of(before.user)):
                 return before
             if self._clock() < self._until:
-                with process_folder(self._proc, pid) as process:
+                with process_files.process_folder(self._proc, pid) as process:
                     return self._read(process, pid, executable, memory)
             self._late = self._late or pid
             return before if before and before.user and self._threads_of(before.user) else None
@@ -173,20 +158,20 @@ class Scan:
     def _threads_of(self, user: UsingProcess) -> int:
         """How many threads this process still has; 0 where it has ended, even if another one has its pid."""
         try:
-            with process_folder(self._proc, user.pid) as process:
-                started_ticks, threads = stat_fields(process)
+            with process_files.process_folder(self._proc, user.pid) as process:
+                started_ticks, threads = process_files.stat_fields(process)
         except OSError:
             return 0
         return threads if started_ticks == user.started_ticks else 0
 
     def _read(self, process: int, pid: int, executable: _Executable, memory: bytes) -> _ReadProcess:
-        maps = read_below(process, "maps", MOST_MAPS_BYTES)
+        maps = process_files.read_below(process, "maps", process_files.MOST_MAPS_BYTES)
         program = self._program(process, executable)
-        if not program and MARK not in maps:
+        if not program and process_files.MARK not in maps:
             return _ReadProcess(executable, memory, None, {})
         namespace = os.stat("ns/mnt", dir_fd=process).st_ino
         mapped = {}
-        for file in read_maps(os.fsdecode(maps), os.readlink("exe", dir_fd=process) if program else ""):
+        for file in process_files.read_maps(os.fsdecode(maps), os.readlink("exe", dir_fd=process) if program else ""):
             if file.role == "program":
                 program = (program[0]._replace(times=file.times),)
                 continue
@@ -198,24 +183,24 @@ class Scan:
         files = (*program, *mapped.values())
         if all(file.role == "libc" for file in files):
             return _ReadProcess(executable, memory, None, {})
-        return _ReadProcess(executable, memory, UsingProcess(pid, stat_fields(process)[0], files), mapped)
+        return _ReadProcess(executable, memory, UsingProcess(pid, process_files.stat_fields(process)[0], files), mapped)
 
     def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
         """The executable, if it can be read and has the CUDA runtime linked in."""
         if self._has_runtime.get(executable) is False:
             return ()
         try:
-            with looked_at(process, None) as (descriptor, status):
+            with process_files.looked_at(process, None) as (descriptor, status):
                 if executable not in self._has_runtime:
-                    with readable(descriptor) as file:
+                    with process_files.readable(descriptor) as file:
                         function_offsets(file, self._runtime)
                     self._remember(executable, True)
-                return (UsedFile(key_of(descriptor, status), "program", None),)
-        except (BadElf, NotRegular):
+                return (UsedFile(process_files.key_of(descriptor, status), "program", None),)
+        except (BadElf, process_files.NotRegular):
             self._remember(executable, False)
         except OSError:
             # not permitted, or a file system that is gone: what the process has mapped of CUDA may be on another one
-            stat_fields(process)  # raises OSError if the process has ended
+            process_files.stat_fields(process)  # raises OSError if the process has ended
         return ()
 
     def _remember(self, executable: _Executable, has_runtime: bool) -> None:
@@ -226,24 +211,24 @@ class Scan:
 
 def _memory_of(statm: str) -> bytes:
     """How many pages of memory a process has, mapped files included, as the kernel writes it."""
-    with closing(os.open(statm, os.O_RDONLY | os.O_CLOEXEC)) as file:
+    with process_files.closing(os.open(statm, os.O_RDONLY | os.O_CLOEXEC)) as file:
         return os.read(file, 256).partition(b" ")[0]
 
 
-def _opened(process: int, file: MappedFile) -> UsedFile:
+def _opened(process: int, file: process_files.MappedFile) -> UsedFile:
     """The file that a process has mapped, or why it cannot be opened."""
     reason: LookReason = "deleted"
     if not file.is_deleted:
         try:
-            with looked_at(process, file.path) as (descriptor, status):
-                return UsedFile(key_of(descriptor, status), file.role, file.path)
-        except NotRegular:
+            with process_files.looked_at(process, file.path) as (descriptor, status):
+                return UsedFile(process_files.key_of(descriptor, status), file.role, file.path)
+        except process_files.NotRegular:
             reason = "not_regular"
         except PermissionError:
             reason = "permission"
         except OSError:
-            stat_fields(process)  # raises OSError if the process has ended
+            process_files.stat_fields(process)  # raises OSError if the process has ended
             reason = "missing"
     major, _, minor = file.device.partition(":")
     device = os.makedev(int(major, 16), int(minor, 16))
-    return UsedFile(FileKey(device, file.inode), file.role, file.path, reason)
+    return UsedFile(process_files.FileKey(device, file.inode), file.role, file.path, reason)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.log import log
-from exporter.model.snapshot import Health
 from exporter.sources.single_flight import Worker
-from exporter.sources.source import Attempt, Attempts, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,19 +29,19 @@ DEADLINE_SECONDS = 30.0
 PAUSE_SECONDS = 60.0
 
 
-class CudaProbe:
+class CudaProbe(AskedSource):
     """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
 
     `opened` is how many times it was loaded into the kernel: each time it counts from 0.
     """
 
-    name = NAME
     patience_seconds = 0.0
 
     def __init__(
         self, *, proc: str, interval_seconds: float, max_programs: int, any_kernel: bool, on_health: OnHealth
     ) -> None:
         """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
+        super().__init__(NAME, on_health)
         self.turn: ProbeAnswer | None = None
         self.opened = 0
         self.bounds: Mapping[str, Bound] = {
@@ -50,18 +49,12 @@ class CudaProbe:
         }
         self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
-        self._attempts = Attempts(NAME, on_health)
         self._worker: Worker[ProbeAnswer] = Worker(NAME)
         self._probe: Probe | None = None  # the worker's, which alone sets it
         self._closed = False
         self._scanned_at = -float("inf")
         self._turning: asyncio.Task[None] | None = None
         self._hear: list[Callable[[ProbeAnswer], None]] = []
-
-    @property
-    def health(self) -> Health:
-        """How the last turn went."""
-        return self._attempts.health
 
     def follow(self, hears: "Callable[[ProbeAnswer], None]") -> None:
         """Call `hears` with each turn. A process that has ended is in one turn more."""

@@ -73,10 +73,7 @@ class NodeAnswer:
 
 
 def read_answer(body: bytes, node: str | None) -> Work[NodeAnswer]:
-    """The devices, an object a slice. `node` is whose exporter was asked, None where that is not known.
-
-    Raises Malformed: the body is not what an exporter of that node answers.
-    """
+    """The devices, one a slice. `node`: whose exporter was asked; None: unknown. Raises Malformed: it is not its."""
     text = JsonText(body, _LOOK_THERE, _no_duplicates)
     devices: dict[tuple[str, ...], HeldDevice] = {}
     of_node = node

@@ -17,10 +17,7 @@ _MOST_HOLDERS = 64
 
 
 def read_events(body: bytes, node: str) -> Work[tuple[NodeEvent, ...]]:
-    """The events, the newest first as they come, an event a slice. `node` is whose exporter was asked.
-
-    Raises Malformed: the body is not what an exporter of that node answers.
-    """
+    """The events, newest first, one a slice. `node`: whose exporter was asked. Raises Malformed: it is none of its."""
     content = JsonText(body, LOOK_THERE)
     events: list[NodeEvent] = []
     content.expect("[", "it is not a JSON array")

@@ -36,10 +36,7 @@ OPERATED_EXPORTERS = Peer(
 
 
 def read_health(body: bytes, node: str) -> Mapping[str, Trouble]:
-    """Why sources of a node's exporter fail, by their names, in its order.
-
-    Raises Malformed: the body is not what the exporter of that node answers.
-    """
+    """Why sources of a node's exporter fail, by name, in its order. Raises Malformed: it is not that node's answer."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -7,13 +7,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.log import log
 from exporter.model.cluster import EVENTS_HEADER, ClusterView, NodeEvent
+from exporter.pulse import end_tasks
 from exporter.sources.cluster import Places
 from exporter.sources.exporters.answer import read_answer
 from exporter.sources.exporters.asking import ExporterClient, check_owners
@@ -94,11 +94,7 @@ class Exporters(AskedSource):
 
     async def close(self) -> None:
         """End what is in flight, and the connections."""
-        for task in (self._round, self._settling, *self._asks.values()):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+        await end_tasks(self._round, self._settling, *self._asks.values())
         await self.places.close()
         await self._client.close()
 

@@ -26,10 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def look(root: Path) -> tuple[DeviceFile, ...] | None:
-    """The driver's device files below `root`, in the order of their paths; None where no driver is loaded.
-
-    Raises OSError: the kernel does not answer.
-    """
+    """The device files below `root`, by path; None where no driver is loaded. Raises OSError: the kernel is silent."""
     majors = set(read_groups(root).values())
     if not majors:
         return None
@@ -88,9 +85,6 @@ def groups_in(text: str) -> Mapping[str, int]:
 
 
 def read_groups(root: Path) -> Mapping[str, int]:
-    """The same, as the kernel says it now; empty where the driver is not loaded.
-
-    Raises OSError: the file cannot be read.
-    """
+    """The same, as the kernel says it now; empty without a driver. Raises OSError: the file cannot be read."""
     with (root / DEVICES).open("rb") as file:
         return groups_in(file.read(MOST_BYTES).decode("utf-8", "replace"))

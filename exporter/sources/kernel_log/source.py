@@ -113,14 +113,19 @@ class KernelLog(Watch):
 
     def _take(self, line: bytes) -> None:
         record = read_record(line)
-        if record is None or (self.sequence is not None and record.sequence <= self.sequence):
+        if record is None:
             return
-        lost = record.sequence - self.sequence - 1 if self.sequence is not None else 0
-        self.sequence = record.sequence
-        self._telemetry.kernel_records.update(read=1, lost=lost)
+        is_known = self.sequence is not None and record.sequence <= self.sequence
+        if not is_known:
+            lost = record.sequence - self.sequence - 1 if self.sequence is not None else 0
+            self.sequence = record.sequence
+            self._telemetry.kernel_records.update(read=1, lost=lost)
         event = self._reader.read(record) if may_be_event(line) else None
-        if event is not None and (self._is_new or self._hears_old):
+        if event is not None and not is_known and (self._is_new or self._hears_old):
             self._hear(event)
+        elif event is not None:
+            at_seconds = time.time() - max(0.0, time.monotonic() - event.booted_us / 1e6)
+            self.events.recall(event, self._reader.uuids, at_seconds)
 
     def _hear(self, event: KernelEvent) -> None:
         if self.events.is_full:

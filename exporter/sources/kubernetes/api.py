@@ -141,10 +141,7 @@ class KubernetesApi:
         raise TimedOut("deadline", message, remedy="is the API server, or etcd behind it, overloaded?")
 
     async def get(self, path: str) -> Object:
-        """One object, or the list of what an API group serves.
-
-        Raises SourceError: see `lines`. An object that is not there is Unsupported.
-        """
+        """One object, or what an API group serves. Raises SourceError: see `lines`; Unsupported: it is not there."""
         async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS, JSON)) as chunks:
             return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
 

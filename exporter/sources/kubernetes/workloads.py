@@ -18,6 +18,7 @@ from exporter.lenient import mapping, mappings
 from exporter.log import log
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
+from exporter.pulse import end_tasks
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
 
 MOST_PODS = 4096
@@ -74,10 +75,7 @@ class ExpiringCache(Generic[V]):
 
     async def close(self) -> None:
         """End the questions that are being asked."""
-        asked = tuple(self._asked.values())
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await end_tasks(*self._asked.values())
 
 
 class Workloads:

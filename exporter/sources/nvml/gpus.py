@@ -102,7 +102,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
         if failed.scope != "call":
             raise
         # NOT_FOUND: no sample since then. An empty list is a success without an answer.
-        if not failed.is_no_sample and failed.code != SUCCESS:
+        if failed.code not in (NOT_FOUND, SUCCESS):
             return Busy(None, since, now, of_any)
         samples = ()
     percents: defaultdict[int, list[int]] = defaultdict(list)

@@ -87,21 +87,6 @@ class Failed(Exception):
         """What else fails with it."""
         return "library" if self.code in OF_LIBRARY else "gpu" if self.code in OF_GPU else "call"
 
-    @property
-    def is_lack(self) -> bool:
-        """Whether this library, driver or GPU does not have the call: nothing is wrong."""
-        return self.code in LACKS
-
-    @property
-    def is_timeout(self) -> bool:
-        """Whether a wait ended without an event."""
-        return self.code == TIMEOUT
-
-    @property
-    def is_no_sample(self) -> bool:
-        """Whether a call for what is newer than a moment found nothing."""
-        return self.code == NOT_FOUND
-
 
 class NotThere(Exception):
     """No library of that name can be loaded; the text says why."""
@@ -127,9 +112,8 @@ _NO_GPUS_IS_FINE = 1
 class _InProcess:
     """What all users of the process share."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0
+    lock = threading.Lock()
+    users = 0
 
 
 _SHARED = _InProcess()
@@ -146,10 +130,7 @@ class Library:
         self._bindings: ModuleType | None = None
 
     def open(self) -> None:
-        """Load the library, if nobody has yet, and initialise it.
-
-        Raises NotThere: there is no such library. Failed: it cannot be initialised.
-        """
+        """Load it, if nobody has yet, and initialise it. Raises NotThere: there is none. Failed: it cannot be."""
         self.calling = "dlopen"
         self._load()
         try:

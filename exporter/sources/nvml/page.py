@@ -31,13 +31,6 @@ class NvmlRow(NamedTuple):
     xid: int | None
 
 
-class _Fixed(NamedTuple):
-    """What does not change while the library is open; "" where NVML does not know it."""
-
-    pci_bus_id: str
-    model: str
-
-
 class PageMaker:
     """Makes the rows of one GPU after the other; `host` is the label `hostname`."""
 
@@ -45,30 +38,20 @@ class PageMaker:
         self._library = library
         self._host = host
         self._driver: str | None = None
-        self._fixed: dict[str, _Fixed] = {}
+        # by UUID: address and model, which do not change while the library is open; "" where NVML does not know it
+        self._fixed: dict[str, tuple[str, str]] = {}
         self._sent: dict[str, NvlinkBytes] = {}
-        self._profiling = Profiling(library)
+        self.profiling = Profiling(library)
 
     def forget(self) -> None:
         """The library was loaded again: the driver may be another one."""
         self._driver, self._fixed, self._sent = None, {}, {}
-        self._profiling.forget()
+        self.profiling.forget()
 
     def lose(self, uuid: str) -> None:
         """A GPU is gone: if it comes back it counts anew."""
         self._sent.pop(uuid, None)
-        self._profiling.lose(uuid)
-
-    def close(self) -> None:
-        """Give back what the library lent, while it is open."""
-        self._profiling.close()
-
-    def prepare(self, gpu: NvmlGpu) -> bool:
-        """Take the first sample of values that need two. Returns whether it took any: the second one needs a pause.
-
-        Raises Failed: the GPU or the library is gone.
-        """
-        return self._profiling.prepare(gpu)
+        self.profiling.lose(uuid)
 
     def rows(
         self, gpu: NvmlGpu, memories: Mapping[DeviceKey, Memory], xids: Mapping[str, int], now: float
@@ -76,7 +59,7 @@ class PageMaker:
         """The rows of a GPU, at `now`. Raises Failed: the GPU or the library is gone."""
         uuid = gpu.in_inventory.uuid
         labels = self._labels(gpu)
-        profiled = self._profiling.of_gpu(gpu)
+        profiled = self.profiling.of_gpu(gpu)
         values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
         instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
         ends = self._ends()
@@ -115,15 +98,15 @@ class PageMaker:
         if fixed is None:
             pci = optional(self._library, "nvmlDeviceGetPciInfo_v3", gpu.handle)
             model = optional(self._library, "nvmlDeviceGetName", gpu.handle)
-            fixed = _Fixed(pci.busId if pci else "", model or "")
+            fixed = (pci.busId if pci else "", model or "")
             if all(fixed):
                 self._fixed[in_inventory.uuid] = fixed
         return (
             ("gpu", in_inventory.index),
             ("UUID", in_inventory.uuid),
-            ("pci_bus_id", fixed.pci_bus_id),
+            ("pci_bus_id", fixed[0]),
             ("device", in_inventory.device or f"nvidia{in_inventory.index}"),
-            ("modelName", fixed.model),
+            ("modelName", fixed[1]),
         )
 
     def _ends(self) -> Labels:

@@ -43,10 +43,7 @@ class Profiling:
         self._free(self._last.keys())
 
     def prepare(self, gpu: NvmlGpu) -> bool:
-        """Take the first samples of what is new. Returns whether there is any, which has no values yet.
-
-        Raises Failed: the GPU or the library is gone.
-        """
+        """Take the first samples of what is new. Returns whether there is any. Raises Failed: see `of_gpu`."""
         devices = _devices(gpu)
         self._free([device for device in self._last if device.uuid == gpu.in_inventory.uuid and device not in devices])
         new = [device for device in devices if device not in self._last]
@@ -60,10 +57,7 @@ class Profiling:
         return any(device in self._last for device in new)
 
     def of_gpu(self, gpu: NvmlGpu) -> dict[str, dict[str, str]]:
-        """The values by family, by the GPU instance; "" is what is of the whole GPU.
-
-        Raises Failed: the GPU or the library is gone.
-        """
+        """The values by family, by GPU instance ("": the whole GPU). Raises Failed: the GPU or the library is gone."""
         ratios = {}
         for device in _devices(gpu):
             before = self._last.get(device)

@@ -20,11 +20,13 @@ from exporter.model.health import HealthReason
 from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
 from exporter.sources.nvml.library import (
     IN_A_POD,
+    LACKS,
     LOST,
     MOST_GPUS,
     MOST_PROCESSES,
     NO_PERMISSION,
     REMEDY_OF_GPU,
+    TIMEOUT,
     UNASKED,
     Failed,
     Library,
@@ -62,10 +64,7 @@ class NvmlEvents:
         self._answered_of, self._uuids = {}, {}
 
     def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
-        """Have the driver report events of these GPUs alone. Returns whether one is new: events before this are lost.
-
-        Raises Failed: the library is gone.
-        """
+        """Hear of these GPUs alone. Returns whether one is new: what was before is lost. Raises Failed: no library."""
         now = {gpu.in_inventory.uuid: gpu for gpu in gpus}
         for uuid in self._answered_of.keys() - now.keys():
             del self._answered_of[uuid]  # it is lost; when it comes back it is registered again
@@ -92,7 +91,7 @@ class NvmlEvents:
             try:
                 event = self._library.call("nvmlEventSetWait_v2", self._set, 0)
             except Failed as failed:
-                if failed.is_timeout:
+                if failed.code == TIMEOUT:
                     break
                 self._deafen(failed)
                 return True
@@ -110,7 +109,7 @@ class NvmlEvents:
                 self._library.call("nvmlDeviceRegisterEvents", gpu.handle, types, self._set)
         except Failed as failed:
             # nvml.h says that the set stays valid. Other calls notice a GPU that is lost.
-            if failed.is_lack or failed.scope == "gpu":
+            if failed.code in LACKS or failed.scope == "gpu":
                 return 0
             raise
         return int(types)
@@ -201,7 +200,7 @@ class NvmlReader:
     def close(self) -> None:
         """Give back what the library lent, and let go of it."""
         if self.library.is_open and self._pages is not None:
-            self._pages.close()
+            self._pages.profiling.close()
         self.library.close()
 
     @property
@@ -316,7 +315,7 @@ class NvmlReader:
         is_new = False
         for index, gpu in list(self._gpus.items()):
             try:
-                is_new |= pages.prepare(gpu)
+                is_new |= pages.profiling.prepare(gpu)
             except Failed as failed:
                 self._lose(index, gpu.in_inventory, failed, now)
         if is_new:

@@ -21,8 +21,8 @@ from exporter.model.snapshot import Health
 from exporter.sources.nvml import library
 from exporter.sources.nvml.library import IN_A_POD, MOST_GPUS, MOST_PROCESSES, Failed, Library, NotThere, source_error
 from exporter.sources.pause import Pause
-from exporter.sources.single_flight import SingleFlight, Worker
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Attempts, Bound, OnHealth, absent
+from exporter.sources.single_flight import SingleFlight, Worker, wake
+from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, NoSource, OnHealth, absent
 
 if TYPE_CHECKING:
     from exporter.sources.nvml.reader import NvmlReader
@@ -37,19 +37,15 @@ LONGEST_PAUSE_SECONDS = 60.0
 PAUSE = Pause(1.0, LONGEST_PAUSE_SECONDS)
 
 
-class NoNvml:
+class NoNvml(NoSource):
     """In place of NVML where it is not asked for."""
 
-    name = NAME
-    health = absent("NVML is not asked: --nvml.mode is off", "set it to auto")
-    patience_seconds = 0.0
     inventory = Inventory()
     reading: DriverReading | None = None
 
-    @property
-    def bounds(self) -> Mapping[str, Bound]:
-        """Those of NVML."""
-        return _bounds(lambda: self.reading)
+    def __init__(self) -> None:
+        health = absent("NVML is not asked: --nvml.mode is off", "set it to auto")
+        super().__init__(NAME, health, _bounds(lambda: None))
 
     def follow(self, hears: Callable[[DriverReading], None]) -> None:
         """No reading will come."""
@@ -57,14 +53,8 @@ class NoNvml:
     def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
         """Nobody follows."""
 
-    def begin(self) -> Attempt | None:
-        """Nothing is there to be read."""
 
-    async def close(self) -> None:
-        """Nothing is in flight."""
-
-
-class Nvml:
+class Nvml(AskedSource):
     """NVML on its worker thread, read every second at most, and as often as somebody looks.
 
     `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
@@ -72,22 +62,22 @@ class Nvml:
     is asked for: b"" before the first. `failure` is what the last reading failed by.
     """
 
-    name = NAME
     patience_seconds = PATIENCE_SECONDS
 
     def __init__(
         self, *, is_missed: bool, on_health: OnHealth, page_host: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`is_missed`: a missing library is a failure. With `page_host`, the node's name, each reading makes a page."""
+        super().__init__(NAME, on_health)
         self.inventory = Inventory()
         self.reading: DriverReading | None = None
         self.page = b""
         self.failure: SourceError | None = None
+        self.bounds = _bounds(lambda: self.reading)
         self._page_host = page_host
         self._waiting: list[asyncio.Future[None]] = []
         self._is_missed = is_missed
         self._clock = clock
-        self._attempts = Attempts(NAME, on_health)
         self._absent: Health | None = None
         self._library = Library(library.NAME)
         self._reader: NvmlReader | None = None
@@ -104,11 +94,6 @@ class Nvml:
     def health(self) -> Health:
         """How the last reading went. A library that is missing, and not wanted by the user, makes the source absent."""
         return self._absent or self._attempts.health
-
-    @property
-    def bounds(self) -> Mapping[str, Bound]:
-        """What a reading may hold."""
-        return _bounds(lambda: self.reading)
 
     def follow(self, hears: Callable[[DriverReading], None]) -> None:
         """Call `hears` with each new reading; not with one that a failure leaves without processes."""
@@ -218,8 +203,7 @@ class Nvml:
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            if not each.done():
-                each.set_result(None)
+            wake(each)
 
     def _fail(self, error: SourceError) -> None:
         self._absent, self.failure = None, error

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from exporter.dcgm.fields import NVML
 from exporter.dcgm.row import EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO, DcgmField, NvmlCall, Unit
 from exporter.sources.nvml.gpus import optional
-from exporter.sources.nvml.library import Failed, Library
+from exporter.sources.nvml.library import LACKS, Failed, Library
 
 _V2 = 0x0200_0028  # nvmlMemory_v2 of nvml.h: version 2 of a struct of 40 bytes
 _KIB, _MIB, _MB = 1024, 1024**2, 1_000_000
@@ -56,16 +56,13 @@ class NvlinkBytes(NamedTuple):
 
 
 def memory_of(library: Library, handle: object) -> Memory | None:
-    """The memory of a GPU or of the GPU instance that a MIG device is in; None where the driver does not tell it.
-
-    Raises Failed: it is more than this call's trouble.
-    """
+    """The memory of a GPU, or of the GPU instance of a MIG device, if it is told. Raises Failed: as `optional` does."""
     try:
         info = library.call(MEMORY_INFO, handle, _V2)
     except Failed as failed:
         if failed.scope != "call":
             raise
-        if not failed.is_lack:
+        if failed.code not in LACKS:
             return None
     else:
         return Memory(info.total, info.used, info.free, info.reserved)
@@ -82,10 +79,7 @@ def memory_values(memory: Memory) -> Iterator[tuple[str, str]]:
 
 
 def values_of(library: Library, handle: object) -> dict[str, str]:
-    """The values of a GPU by family, as text, in the family's unit: those that one function tells.
-
-    Raises Failed: the GPU or the library is gone.
-    """
+    """A GPU's values by family, in its unit, as text: those of one function each. Raises Failed: as `optional` does."""
     values = dict(_licence(optional(library, LICENCES, handle)))
     for call, rows in _FUNCTIONS.items():
         answer = optional(library, call.function, handle, *call.arguments)
@@ -107,10 +101,7 @@ def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Ite
 
 
 def fields_of(library: Library, handle: object, now: float) -> tuple[dict[str, str], NvlinkBytes | None]:
-    """What comes as numbered fields: the memory's temperature, errors of links, and what has gone over them by `now`.
-
-    Raises Failed: the GPU or the library is gone.
-    """
+    """Numbered fields: memory's temperature, links' errors and bytes by `now`. Raises Failed: as `optional` does."""
     wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
     answers = {each.fieldId: each for each in optional(library, FIELD_VALUES, handle, wanted) or ()}
     numbers = {number: _number(each) for number, each in answers.items() if each.nvmlReturn == 0}

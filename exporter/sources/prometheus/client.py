@@ -46,10 +46,7 @@ class PrometheusClient:
         self.close = self._client.close
 
     async def query(self, expression: str, *, at_seconds: float | None, by_post: bool = False, **more: str) -> bytes:
-        """What an instant query answers, at a moment since 1970 or at the server's own now.
-
-        Raises SourceError: see `Client.ask`.
-        """
+        """What an instant query answers, at a moment since 1970 or the server's now. Raises SourceError: as `ask`."""
         parameters = {"query": expression, "timeout": f"{self._query_seconds:g}s", **more}
         if at_seconds is not None:
             parameters["time"] = f"{at_seconds:.3f}"

@@ -49,10 +49,7 @@ _Labels = frozenset[tuple[str, str]]
 
 
 def read_targets(rows: Iterable[VectorSeries], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
-    """The nodes by name. `now_seconds` is the moment of the rows.
-
-    Raises Malformed: the query does not ask for such rows, or they are too many.
-    """
+    """The nodes by name; `now_seconds` is the rows' moment. Raises Malformed: rows not asked for, or too many."""
     targets: dict[_Labels, Target] = {}
     nodes: dict[str, Targets] = {}
     lately = set()

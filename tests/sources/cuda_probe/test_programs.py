@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,11 @@ def inode(root: Path, path: str = LIBRARY) -> int:
     return (root / path.lstrip("/")).stat().st_ino
 
 
+def replace_in(module: ModuleType, monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
+    """Other functions of process_files for one module that uses it."""
+    monkeypatch.setattr(module, "process_files", SimpleNamespace(**(vars(process_files) | functions)))
+
+
 @pytest.mark.real
 def test_a_file_is_probed_while_a_process_uses_it(world: World) -> None:
     assert world.scan() == Scanned(processes={}, programs=0, failures={}, unreadable=0)
@@ -185,7 +191,7 @@ def test_a_process_that_maps_as_much_as_it_unmaps_is_looked_at_within_a_minute(w
 def test_maps_are_read_when_something_has_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
     below = process_files.read_below
-    monkeypatch.setattr(scan, "read_below", lambda *asked: reads.append(asked[1]) or below(*asked))  # type: ignore[func-returns-value]
+    replace_in(scan, monkeypatch, read_below=lambda *asked: reads.append(asked[1]) or below(*asked))  # type: ignore[func-returns-value]
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.one)
     world.scan(1 + scan.SCANS_BETWEEN)
@@ -431,7 +437,7 @@ def test_what_is_raised_for_a_process_or_its_file_costs_that_alone(
             raise OverflowError("signed integer is greater than maximum")
         return process_files.stat_fields(process)
 
-    monkeypatch.setattr(scan if where == "scan" else programs, "stat_fields", faulty)
+    replace_in(scan if where == "scan" else programs, monkeypatch, stat_fields=faulty)
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.two, maps=(LIBRARY,), namespace="2")
     scanned = world.scan(40)
@@ -447,7 +453,7 @@ def test_a_program_on_a_file_system_that_is_gone_may_still_use_cuda(
     def stale(_: int) -> Any:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    monkeypatch.setattr(scan, "readable", stale)
+    replace_in(scan, monkeypatch, readable=stale)
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     assert world.scan().programs == 1
 
@@ -509,7 +515,7 @@ def test_a_scan_that_takes_long_goes_on_where_it_stopped(world: World, monkeypat
         world.clock.ahead += scan.SCAN_SECONDS if given[1] == "maps" else 0
         return below(*given)
 
-    monkeypatch.setattr(scan, "read_below", slow)
+    replace_in(scan, monkeypatch, read_below=slow)
     for pid in range(30, 35):
         world.proc.put(pid, root=world.one, maps=(LIBRARY,))
     seen = []
@@ -582,7 +588,7 @@ def test_a_process_that_ends_while_its_file_is_opened(world: World, monkeypatch:
         raise FileNotFoundError
 
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
-    monkeypatch.setattr(programs, "looked_at", end)
+    replace_in(programs, monkeypatch, looked_at=end)
     assert world.scan().failures == {}
 
 
@@ -610,7 +616,7 @@ def test_what_may_not_be_looked_at_is_counted(world: World, monkeypatch: pytest.
     def refuse(*given: Any) -> bytes:
         raise PermissionError
 
-    monkeypatch.setattr(scan, "read_below", refuse)
+    replace_in(scan, monkeypatch, read_below=refuse)
     world.proc.put(8, root=world.one, maps=(LIBRARY,))
     world.proc.put(9, root=world.one, maps=(LIBRARY,))
     assert [world.scan().unreadable for _ in range(2)] == [2, 2]
@@ -630,7 +636,7 @@ def test_an_executable_that_may_not_be_read(world: World, libraries: Path, monke
     monkeypatch.setattr(scan, "function_offsets", refuse)
     world.proc.put(8, root=world.one, program=libraries / "program")
     world.proc.put(9, root=world.one, maps=(LIBRARY,), program=libraries / "bare")
-    monkeypatch.setattr(programs, "readable", refuse)
+    replace_in(programs, monkeypatch, readable=refuse)
     scanned = world.scan(30)
     assert (list(scanned.processes), scanned.failures, scanned.unreadable) == ([9], {"permission": 1}, 0)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from exporter.errors import Malformed, SourceError, Unavailable
+from exporter.pulse import end_tasks
 from exporter.report.growth import Growth, Piece
 from exporter.report.report import Moment, ReportInput
 from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, place_of, series_of
@@ -144,9 +145,7 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 def _halves(piece: Span, error: TooMuch) -> Sequence[Span]:
