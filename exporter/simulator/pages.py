@@ -13,10 +13,12 @@ The families depend on the counters file, too; the shell version has no such fil
 - full: the file that this project's daemonset.yaml gives to dcgm-exporter.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from pkgutil import get_data
 
 from exporter.dcgm.row import DcgmField, Unit
 from exporter.dcgm.table import TABLE
@@ -30,33 +32,7 @@ _SAME = Fraction(1)
 # dcgm-exporter counts these itself, since 4.8.3; an older one ends at a name that it does not know
 _NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
 # The fields of the default file in its order, with its words.
-_DEFAULT = {
-    "DEV_SM_CLOCK": "Clock of the streaming multiprocessors.",
-    "DEV_MEM_CLOCK": "Clock of the memory.",
-    "DEV_MEMORY_TEMP": "Temperature of the memory.",
-    "DEV_GPU_TEMP": "Temperature of the GPU.",
-    "DEV_POWER_USAGE": "Power drawn (in W).",
-    "DEV_TOTAL_ENERGY_CONSUMPTION": "Energy since boot.",
-    "DEV_PCIE_REPLAY_COUNTER": "PCIe retries.",
-    "DEV_GPU_UTIL": "Utilization of the GPU.",
-    "DEV_MEM_COPY_UTIL": "Utilization of the memory.",
-    "DEV_ENC_UTIL": "Utilization of the encoder.",
-    "DEV_DEC_UTIL": "Utilization of the decoder.",
-    "DEV_XID_ERRORS": "The last XID error.",
-    "DEV_FB_FREE": "Framebuffer memory free.",
-    "DEV_FB_USED": "Framebuffer memory used.",
-    "DEV_FB_RESERVED": "Framebuffer memory reserved.",
-    "DEV_NVLINK_BANDWIDTH_TOTAL": "Bandwidth over all NVLink lanes.",
-    "DEV_VGPU_LICENSE_STATUS": "License status of the vGPU.",
-    "DEV_UNCORRECTABLE_REMAPPED_ROWS": "Rows remapped for uncorrectable errors.",
-    "DEV_CORRECTABLE_REMAPPED_ROWS": "Rows remapped for correctable errors.",
-    "DEV_ROW_REMAP_FAILURE": "Whether remapping a row failed.",
-    "PROF_GR_ENGINE_ACTIVE": "Share of time the graphics engine was active.",
-    "PROF_PIPE_TENSOR_ACTIVE": "Share of cycles the tensor pipe was active.",
-    "PROF_DRAM_ACTIVE": "Share of cycles the memory interface was active.",
-    "PROF_PCIE_TX_BYTES": "Bytes sent over PCIe a second.",
-    "PROF_PCIE_RX_BYTES": "Bytes received over PCIe a second.",
-}
+_DEFAULT: Mapping[str, str] = json.loads(get_data(__package__, "default_counters.json") or b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

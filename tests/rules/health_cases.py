@@ -135,6 +135,23 @@ HEALTH: Cases = {
             labels=_DEVICE,
             annotations=_degraded("nobody", "hot"),
         ),
+        # another GPU of the node is failing: of this one's links nobody is told, of its memory somebody is
+        Quiet(
+            at="30m",
+            series={
+                **verdict("degraded", "1x40", reason="xid"),
+                **verdict("gone", "1x40", reason="fell-off-bus", uuid="GPU-b"),
+            },
+        ),
+        Firing(
+            at="30m",
+            series={
+                **verdict("degraded", "1x40", reason="row-remap-pending"),
+                **verdict("gone", "1x40", reason="fell-off-bus", uuid="GPU-b"),
+            },
+            labels=_DEVICE,
+            annotations=_degraded("ml/p", "row-remap-pending"),
+        ),
         # GpuFailing tells of it
         Quiet(
             at="30m",

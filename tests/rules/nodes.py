@@ -236,6 +236,22 @@ HISTORIES: Mapping[str, History] = {
         },
         moments=_later({**_FAILING, **_held_by("a", "b")}, 30, 39, 41, 60, 95),
     ),
+    # its neighbours lose their NVLinks to it
+    "and its neighbours see errors": History(
+        series={
+            **_node(of_verdicts=_BEFORE),
+            **verdict("gone", _AFTER, reason="fell-off-bus", pod="pod-3", uuid=DEAD, index=3),
+            **{
+                series: _AFTER
+                for number in range(GPUS)
+                if f"GPU-{number}" != DEAD
+                for series in verdict(
+                    "degraded", "", reason="xid", pod=f"pod-{number}", uuid=f"GPU-{number}", index=number
+                )
+            },
+        },
+        moments=_later({**_FAILING, **_held_by("pod-3")}, 31, 50, 95),
+    ),
     # four containers, of which one goes on using another GPU
     "shared by several": History(
         series={

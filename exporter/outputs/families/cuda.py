@@ -32,7 +32,7 @@ def _family(figure: CudaFigure) -> OwnFamily[Look]:
         cuda = look.snapshot.cuda
         written: list[Written] = []
         for use, labels in _labelled(cuda, look.snapshot.node) if cuda is not None else ():
-            amount = figure.of(use)
+            amount = figure.amount(use)
             if isinstance(amount, Mapping):
                 named = ((b'%b="%b",%b' % (figure.label.encode(), of.encode(), labels), n) for of, n in amount.items())
                 written += ((its_labels, render_units(number, 0), b"") for its_labels, number in named)
