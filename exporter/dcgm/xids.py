@@ -29,7 +29,7 @@ class XidMeaning(NamedTuple):
 
 
 def _meaning(name: str, cause: str = "", remedy: str = "") -> XidMeaning:
-    to_do = _CONTENT["remedies"].get(remedy, {"text": "", "verdict": "ok"})
+    to_do = _CONTENT["remedies"][remedy] if remedy else {"text": "", "verdict": "ok"}
     return XidMeaning(name, cause, to_do["text"], to_do["verdict"])
 
 
