@@ -249,6 +249,8 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying, tmp_path:
     assert {one["pod"] for event in events(base) for one in event["holders"]} == {pod}
     wait_until(lambda: healths(base, uuid) == {(pod, "gone")}, why=lambda: healths(base, uuid))
     assert f'pod="{pod}"' in verdict(base, uuid)
+    shown = top(base, uuid)
+    assert ([owner["pod"] for owner in shown["owners"]], shown["health"]) == ([pod], "gone")
     wait_until(lambda: team.told() == [(pod, f"Xid {RECOVERY}"), (pod, f"Xid {LOST}")], why=team.told)
     dying.live(ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))

@@ -173,6 +173,7 @@ def _device(device: ShownDevice) -> Mapping[str, Any]:
         "dram_active_percent": device.memory_activity_percent,
         "tensor_active_percent": device.tensor_percent,
         "xid": device.xid,
+        "health": device.health or None,
         "owners": [_holder(holder) for holder in device.holders],
         "used_by": [_stranger(stranger) for stranger in device.strangers],
     }
