@@ -9,7 +9,7 @@ from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
 from exporter.model.health import VERDICTS, HealthReason
 from exporter.ownership.kernel_events import OF_KIND
-from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
+from exporter.ownership.verdicts import MISSING, TAINTS, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
 from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
@@ -79,6 +79,8 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
     yield UNCLEAR, f"{kubelet} is Unknown", _KEP
     yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
+    for effect, reason in TAINTS.items():
+        yield reason, f"the device of a ResourceSlice has a taint {effect}", "KEP-5055, where slices are read"
     yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
     for severity in ("fatal", "nonfatal"):
         yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"

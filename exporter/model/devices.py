@@ -207,12 +207,16 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceDevice:
-    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none."""
+    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none.
+
+    `taints` are effect and key=value of each taint that its driver gives it (KEP-5055).
+    """
 
     uuid: str = ""
     kind: str = ""
     parent_uuid: str = ""
     profile: str = ""
+    taints: tuple[tuple[str, str], ...] = ()
 
 
 # driver, pool and name of a device of a ResourceSlice

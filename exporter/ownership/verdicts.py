@@ -44,6 +44,11 @@ UNLISTED = HealthReason("nvml-lost", "gone", "NVML listed it before, and does no
 UNOFFERED = HealthReason("not-offered", "unknown", "its device plugin no longer offers it", _PLUGIN)
 UNHEALTHY = HealthReason("kubelet", "failing", "its device plugin or DRA driver calls it unhealthy", _PLUGIN)
 UNCLEAR = HealthReason("kubelet", "unknown", "its device plugin or DRA driver does not know how it is", _PLUGIN)
+_TAINT = "ask who tainted it, and why: kubectl describe resourceslice, and the log of the DRA driver on the node"
+TAINTS: Mapping[str, HealthReason] = {
+    "NoExecute": HealthReason("taint", "failing", "its DRA driver drives pods away from it", _TAINT),
+    "NoSchedule": HealthReason("taint", "degraded", "its DRA driver keeps new pods away from it", _TAINT),
+}
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
@@ -139,7 +144,8 @@ class Verdicts:
         if reading and reading.lost != self._lost:
             self._lost = reading.lost
         known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
-        made_from = (*known_by, snapshot.healths, errors, page.words, page.reset_at, self._lost)
+        said_by = snapshot.healths, snapshot.context.slice_devices, errors, page.words, page.reset_at, self._lost
+        made_from = (*known_by, *said_by)
         if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
         self._made_from, self._at, self._due_at = made_from, at, float("inf")
@@ -152,7 +158,8 @@ class Verdicts:
         by_page = ((key, rule.reason) for key, rule in page.words)
         by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read)):
+        by_slices = _by_slices(snapshot, by_device)
+        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read), by_slices):
             by_device.setdefault(key, set()).add(reason)
         for key in by_device.keys() - read:
             by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
@@ -217,10 +224,24 @@ def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
         yield from (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), DeviceKey(uuid=mig.uuid))
 
 
+def _by_slices(snapshot: Snapshot, devices: Container[DeviceKey]) -> Reasons:
+    gpus = snapshot.inventory.gpus
+    cut = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in gpus for mig in gpu.mig}
+    for device in snapshot.context.slice_devices.values():
+        key = cut.get(device.uuid, DeviceKey(uuid=device.uuid))
+        for effect, taint in device.taints if key in devices else ():
+            if effect in TAINTS:
+                yield key, TAINTS[effect]._replace(text=f"{TAINTS[effect].text}: {_printable(taint)}")
+
+
+def _printable(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
         # a message is a driver's; NVIDIA's DRA driver tells the kubelet nothing, and samples say more than that
-        says = " ".join("".join(char if char.isprintable() else " " for char in health.message).split())
+        says = _printable(health.message)
         if says in NOT_OFFERED:
             yield key, UNOFFERED._replace(text=says)
         elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from exporter.dcgm.xids import XIDS
 from exporter.errors import Trouble
-from exporter.model.devices import DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.devices import DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners, SliceDevice
 from exporter.model.driver import DriverReading
 from exporter.model.health import MOST_REASONS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason, Verdict
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
-from exporter.model.snapshot import Health, Snapshot
+from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.rows import Attribution
@@ -324,3 +324,28 @@ def test_what_nvml_says(why: int, verdict: str, code: str) -> None:
     look(verdicts, snapshot, reading=fewer, at=NOW + 2)
     unlisted = look(verdicts, snapshot, reading=fewer, at=NOW + 2 + GRACE_SECONDS)[KEY]
     assert (unlisted.verdict, unlisted.code) == ("gone", "nvml-lost")
+
+
+@pytest.mark.parametrize(
+    ("taints", "verdict"),
+    [
+        ([("NoExecute", "gpu.nvidia.com/xid=79")], "failing"),
+        ([("NoSchedule", "gpu.nvidia.com/xid=\x1b63")], "degraded"),
+        ([("NoSchedule", "a="), ("NoExecute", "b=")], "failing"),
+        ([("None", "a=b")], "ok"),
+        ([("", "")], "ok"),
+        ([], "ok"),
+    ],
+)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_taints_of_its_dra_driver(taints: list[tuple[str, str]], verdict: str, *, is_cut: bool) -> None:
+    device = SliceDevice(uuid="MIG-1" if is_cut else GPU, kind="mig" if is_cut else "gpu", taints=tuple(taints))
+    strange = SliceDevice(uuid="GPU-of-another-node", taints=(("NoExecute", "a=b"),))
+    context = LookContext(slice_devices={("d", "p", "gpu-0"): device, ("d", "p", "gpu-9"): strange})
+    inventory = Inventory(gpus=(InventoryGpu(uuid=GPU, mig=(MigInstance(uuid="MIG-1", instance_id="3"),)),))
+    page = replace(PAGE, subjects={Subject(uuid=GPU, index="0", instance="3" if is_cut else ""): 9})
+    seen_devices = look(Verdicts(), replace(looked(page, inventory=inventory), context=context))
+    tainted = seen_devices[INSTANCE if is_cut else KEY]
+    assert tainted.verdict == verdict
+    assert all(str(reason).isprintable() for reason in tainted.reasons)
+    assert {key.uuid for key in seen_devices} == {GPU}

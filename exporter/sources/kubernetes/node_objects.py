@@ -116,6 +116,9 @@ class ApiPods(ListWatch):
         self._on_health(name, health)
 
 
+_MOST_TAINTS, _MOST_TAINT_CHARS = 4, 256
+
+
 def read_slice(item: Object) -> ResourceSlice:
     """A ResourceSlice: v1 keeps a device's attributes in the device, v1beta1 in its field `basic`."""
     spec = item.get("spec", {})
@@ -131,6 +134,10 @@ def read_slice(item: Object) -> ResourceSlice:
             kind=attributes.get("type", ""),
             parent_uuid=attributes.get("parentUUID", ""),
             profile=attributes.get("profile", ""),
+            taints=tuple(
+                (str(taint.get("effect", "")), f"{taint.get('key', '')}={taint.get('value', '')}"[:_MOST_TAINT_CHARS])
+                for taint in ((device.get("basic") or device).get("taints") or ())[:_MOST_TAINTS]
+            ),
         )
     return ResourceSlice(
         driver=driver,

@@ -16,7 +16,14 @@ from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import container_id
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.node_objects import MOST_SLICES, SLICE_VERSIONS, ApiPods, ApiSlices, read_pod
+from exporter.sources.kubernetes.node_objects import (
+    MOST_SLICES,
+    SLICE_VERSIONS,
+    ApiPods,
+    ApiSlices,
+    read_pod,
+    read_slice,
+)
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, World
 from tests.support.simulated_api import SimulatedApi
 from tests.support.waiting import until
@@ -204,6 +211,23 @@ async def test_slices_in_every_version(connect: Connect, world: World, version: 
         assert server.lists == SLICE_VERSIONS.index(version) * 0 + 1
     finally:
         await server.stop()
+
+
+# issue 30, line 13
+@pytest.mark.parametrize("is_basic", [False, True])
+def test_taints_of_a_slice(*, is_basic: bool) -> None:
+    """v1 keeps them in the device, v1beta1 in its field `basic`; a driver may give many, and long ones."""
+    taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    fields = {"attributes": {"uuid": {"string": "GPU-1"}}, "taints": [taint, {"key": "k" * 999}, *[taint] * 99]}
+    spec = {
+        "driver": "d",
+        "pool": {"name": "p"},
+        "devices": [{"name": "g", **({"basic": fields} if is_basic else fields)}],
+    }
+    device = read_slice({"spec": spec}).devices["g"]
+    assert device.taints[0] == ("NoExecute", "gpu.nvidia.com/xid=79")
+    assert len(device.taints) <= 8
+    assert all(len(text) <= 256 for _, text in device.taints)
 
 
 async def test_slices_that_change(server: SimulatedApi, connect: Connect) -> None:
