@@ -32,9 +32,7 @@ def read(cls: type[T], value: object, path: str) -> T:
     """A frozen dataclass whose fields were declared with `of`, from the mapping that stands at `path`.
 
     A key that is missing or null has the field's default. Keys without a field are ignored: a newer schema has more.
-
-    Raises:
-        Invalid: the value is no mapping, a field without default is missing, or a field's reader refuses its value.
+    Raises Invalid: the value is no mapping, a field without default is missing, or a field's reader refuses its value.
     """
     given = a_mapping(value, path)
     values: dict[str, Any] = {}
@@ -88,8 +86,7 @@ def closed(make: Callable[..., object], required: Mapping[str, Reader], optional
 def compiled(pattern: str) -> re.Pattern[str]:
     """A user's regular expression. Python warns of `[[`, which may mean a set of sets one day: no user needs that.
 
-    Raises:
-        re.error: it is none.
+    Raises re.error: it is none.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

@@ -110,9 +110,8 @@ class SecondServer(Protocol):
 class AnswerBeside(Protocol[ConfigT_contra]):
     """Starts what answers beside HTTP, if anything does. `current` is the role of the moment.
 
-    Raises:
-        ConfigError: it cannot protect what the web config protects.
-        PortTaken: an address to listen on cannot be had.
+    Raises ConfigError: it cannot protect what the web config protects. PortTaken: an address to listen on cannot be
+    had.
     """
 
     async def __call__(self, config: ConfigT_contra, web: WebConfig, current: Callable[[], Role]) -> SecondServer: ...  # noqa: D102 - see above

@@ -190,9 +190,8 @@ async def serve(
 ) -> None:
     """Run until SIGTERM or SIGINT; scrapes in flight then end before it returns.
 
-    Raises:
-        ConfigError: a file that the configuration names cannot be used.
-        PortTaken: an address to listen on cannot be had.
+    Raises ConfigError: a file that the configuration names cannot be used. PortTaken: an address to listen on cannot be
+    had.
     """
     use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)

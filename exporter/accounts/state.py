@@ -92,10 +92,8 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
     """The ledger of `dump`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
 
     Within one boot, steps of the wall clock are left out of that time. After another boot nobody holds what was held
-    before; after a long time, a container that has only a name does not.
-
-    Raises:
-        ValueError: the data is damaged, of something else or of a newer version; one line says which.
+    before; after a long time, a container that has only a name does not. Raises ValueError: the data is damaged, of
+    something else or of a newer version; one line says which.
     """
     head, _, body = data.partition(b"\n")
     *magic, version, checksum = head.split(b" ") if head.count(b" ") > 1 else (b"", b"", b"")

@@ -125,9 +125,7 @@ def _run(systemctl: str, *arguments: str) -> str:
 def _grant_to_cgroup(path: str, below: PurePosixPath, majors: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
     """`below` is where `path` is.
 
-    Raises:
-        ConfigError: a part of it is no folder.
-        ExporterError: it is no cgroup of version 1, or the kernel refuses.
+    Raises ConfigError: a part of it is no folder. ExporterError: it is no cgroup of version 1, or the kernel refuses.
     """
     shown = f"/{CGROUPS}/{below}"
     folder = _open(below, path)

@@ -26,8 +26,7 @@ class Unusable(Exception):
 def copy_once(source: Path, target: Path) -> bool:
     """Have `target` hold what `source` holds; False where it does already.
 
-    Raises:
-        Unusable: the source is missing, empty or too large, or the target cannot be written. It stays as it is then.
+    Raises Unusable: the source is missing, empty or too large, or the target cannot be written. It stays as it is then.
     """
     try:
         content = _read(source)

@@ -55,8 +55,7 @@ class Running:
 def find(address: Address) -> tuple[Running, Mapping[str, Any], bytes]:
     """The exporter that listens at `address`, its /debug/mapping as JSON, and the same as the bytes that came.
 
-    Raises:
-        NotReadable: there is none, or it asks for a password or a client certificate.
+    Raises NotReadable: there is none, or it asks for a password or a client certificate.
     """
     for tls in (False, True):
         running = Running(address, tls)

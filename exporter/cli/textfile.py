@@ -62,9 +62,8 @@ async def write_drops(
 ) -> bool:
     """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
 
-    Raises:
-        ConfigError: a file that the configuration names cannot be used.
-        OSError: with `once`, the file could not be written. Otherwise that is logged, and tried again.
+    Raises ConfigError: a file that the configuration names cannot be used. OSError: with `once`, the file could not be
+    written. Otherwise that is logged, and tried again.
     """
     use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)

@@ -188,8 +188,7 @@ def _cluster(role: Role) -> Cluster:
 def make_role(config: ClusterConfig, before: object = None) -> Cluster:
     """A cluster that takes over the counters and sources of `before`, if that was a cluster. All files are read first.
 
-    Raises:
-        ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
+    Raises ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
     handover = before.handover if isinstance(before, Cluster) else None
     return make_cluster(config, read_cluster_http(config.cluster), handover)

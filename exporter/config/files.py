@@ -43,10 +43,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 
 def identity_of(path: str) -> Identity | None:
-    """What tells a file from what was there before: device, inode, size, time of change (ns). None: there is none.
-
-    Symbolic links are followed: a ConfigMap or a Secret changes by one of them.
-    """
+    """Device, inode, size, time of change (ns); None: no file. Links are followed: ConfigMaps change by one of them."""
     try:
         status = os.stat(path)  # noqa: PTH116 - one system call, also on every scrape
     except OSError:

@@ -59,10 +59,7 @@ def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
 
 
 def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
-    """What a parsed file says, flat (`kubelet.socket: …`) or nested.
-
-    Raises ConfigError: a key that is no setting, or is given twice, or has a value of the wrong form.
-    """
+    """What a parsed file says, flat or nested. Raises ConfigError: no setting, one given twice, or a value's form."""
     given: dict[str, Given] = {}
     for key, value in file.items():
         name = f"{prefix}{key}"

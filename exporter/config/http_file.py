@@ -38,10 +38,7 @@ class HttpConfig:
 
 
 def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config") -> HttpConfig:
-    """The parsed file `path` as an `HttpConfig`; `flag` named it. Files that it names without a `/` are beside it.
-
-    Raises ConfigError: one line that names the key and what is allowed. Never with a secret in it.
-    """
+    """The parsed file `path`; names without a `/` are beside it. Raises ConfigError: one line, without a secret."""
     folder = Path(path).parent
     top = Section(content, f"{flag}: {path!r}")
     basic, authorization = top.section("basic_auth"), top.section("authorization")

@@ -108,10 +108,7 @@ def by_default(flag: str, *texts: str) -> Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What every role's configuration says of itself: the file and the texts that it was made of.
-
-    `given` is those texts, by setting name, and `doubts` what was probably meant otherwise.
-    """
+    """`config_file` and `given` (texts by setting) made it; `doubts`: what was probably meant otherwise."""
 
     config_file: str | None
     given: tuple[tuple[str, Given], ...]

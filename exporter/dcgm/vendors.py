@@ -133,11 +133,7 @@ _line = closed(
 
 
 def read_families(content: object) -> tuple[VendorFamily, ...]:
-    """What stands under `families` of a rule file.
-
-    Raises:
-        Invalid: a line cannot be used.
-    """
+    """What stands under `families` of a rule file. Raises Invalid: a line cannot be used."""
     families: tuple[VendorFamily, ...] = each(_line, 256)(content, "families")
     for number, family in enumerate(families):
         if not same_quantity(family.measured_in, family.row.unit):

@@ -29,7 +29,9 @@ class XidMeaning(NamedTuple):
 
 
 def _meaning(name: str, cause: str = "", remedy: str = "") -> XidMeaning:
-    to_do = _CONTENT["remedies"].get(remedy, {"text": "", "verdict": "ok"})
+    if not remedy:
+        return XidMeaning(name, cause)
+    to_do = _CONTENT["remedies"][remedy]
     return XidMeaning(name, cause, to_do["text"], to_do["verdict"])
 
 

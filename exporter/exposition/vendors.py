@@ -94,8 +94,7 @@ class _Samples:
     def values(self, family: VendorFamily) -> _Values:
         """The device's own values or, where it has none, its parts' together; none if one of the families is missing.
 
-        Raises:
-            ValueError: the rule does not tell its samples apart.
+        Raises ValueError: the rule does not tell its samples apart.
         """
         if any(len(values) > 1 for values in self.own.values()):
             raise ValueError("its rule does not tell several samples of one device apart")

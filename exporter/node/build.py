@@ -78,10 +78,8 @@ def make_node(
     """A node. `handover` comes from the previous node: what the new configuration does not change continues.
 
     `divides_counters` is off where only one page is made: a counter's increases need two. `keeps_accounts` is on where
-    somebody makes the node beat: only then does it push, too.
-
-    Raises:
-        ConfigError: the rules for devices, the inventory, or the accounts' file cannot be used. Nothing is handed over.
+    somebody makes the node beat: only then does it push, too. Raises ConfigError: the rules for devices, the inventory,
+    or the accounts' file cannot be used. Nothing is handed over.
     """
     may_push, keeps_accounts = keeps_accounts, keeps_accounts and config.accounting.is_on
     if keeps_accounts and config.accounting.state_file:
@@ -368,8 +366,7 @@ def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "Kerne
 def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: DriverSource | None) -> Inventories:
     """The sources that know the node's GPUs, the best first: the user's file, already read, and the machine's own.
 
-    Raises:
-        ConfigError: the file cannot be used.
+    Raises ConfigError: the file cannot be used.
     """
     file = cache.get(InventoryFile, path=devices.inventory_file) if devices.inventory_file else None
     parts: list[InventorySource] = [file] if file else []

@@ -32,10 +32,8 @@ def make_role(
 ) -> Node:
     """A node that continues with what `before` hands over, if that was a node. All files are read first.
 
-    `divides_counters` is off where only one page is made, and `keeps_accounts` where nobody makes it beat.
-
-    Raises:
-        ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
+    `divides_counters` is off where only one page is made, and `keeps_accounts` where nobody makes it beat. Raises
+    ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
     handover = before.handover if isinstance(before, Node) else None
     return make_node(

@@ -26,8 +26,7 @@ SET_ASIDE = ".unusable"
 def check_place(path: str) -> None:
     """Refuse what no file can be written to.
 
-    Raises:
-        ConfigError: its folder does not exist, or something else than a file is there.
+    Raises ConfigError: its folder does not exist, or something else than a file is there.
     """
     place = Path(path)
     try:
@@ -51,8 +50,7 @@ class StateFile(AskedSource):
     def take_up(self) -> bytes | None:
         """Its content; None where it is missing or cannot be read. Removes what a killed process left beside it.
 
-        Raises:
-            ConfigError: the disk hangs. A new beginning would overwrite what nobody has read.
+        Raises ConfigError: the disk hangs. A new beginning would overwrite what nobody has read.
         """
         try:
             return within(READ_SECONDS, self._take_up)

@@ -65,8 +65,7 @@ def health_of(
 ) -> Health:
     """How this scrape fared with a source, by the very read that it waited for: another may have ended since.
 
-    Raises:
-        Exception: a read failed by a fault of this program, and not of the source.
+    Raises Exception: a read failed by a fault of this program, and not of the source.
     """
     last = source.health
     if not read.done():

@@ -157,11 +157,7 @@ class ExporterController(Controller):
         self._health.keep_only(keys)
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
-        """The binding that no namespaced object can own.
-
-        Raises:
-            SourceError: it cannot be read.
-        """
+        """The binding that no namespaced object can own. Raises SourceError: it cannot be read."""
         self._health.forget(key)
         live = await self._reader.all_of(each for each in all_keys(key.name, key.namespace) if not each.namespace)
         return [item for item in live.values() if is_for(item, key)]

@@ -136,8 +136,7 @@ class PodEvents:
     async def _tell(self, held: _HeldAtXid) -> None:
         """Write it, unless it is not to be told.
 
-        Raises:
-            SourceError: it is not known whether it is, or it could not be written.
+        Raises SourceError: it is not known whether it is, or it could not be written.
         """
         if not (is_object_name(held.namespace) and is_object_name(held.pod)):
             return

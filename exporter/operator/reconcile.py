@@ -83,17 +83,11 @@ class Controller(Protocol):
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """What is to be written for it, in order. `served` are the kinds that come and go, and that are there now.
 
-        Raises:
-            Invalid: its spec cannot be used: what it has stays as it is.
-            SourceError: it is not known what there is.
+        Raises Invalid: its spec cannot be used: what it has stays as it is. SourceError: it is not known what there is.
         """
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole; equal where nothing has changed.
-
-        Raises:
-            SourceError: it cannot be known now.
-        """
+        """Its status, whole; equal where nothing has changed. Raises SourceError: it cannot be known now."""
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
         """The events for people: from the status before and now, and from what was written."""
@@ -105,8 +99,7 @@ class Controller(Protocol):
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for who has something of the kind
         """What is to be deleted, now that there is no such custom resource: what nobody could own.
 
-        Raises:
-            SourceError: it is not known.
+        Raises SourceError: it is not known.
         """
         return ()
 
@@ -167,8 +160,7 @@ class Reconciler:
     async def _everything(self) -> bool:
         """Queue every custom resource, and delete objects without an owner reference whose custom resource is gone.
 
-        Raises:
-            SourceError: some cannot be listed. The others are queued all the same.
+        Raises SourceError: some cannot be listed. The others are queued all the same.
         """
         there: set[Key] = set()
         failed: SourceError | None = None

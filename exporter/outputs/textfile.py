@@ -37,8 +37,7 @@ def without_timestamps(page: bytes) -> bytes:
 def write(path: Path, body: bytes) -> None:
     """Replace the file: written beside it, synced, renamed. Readers see the old one or the new one, never a half.
 
-    Raises:
-        OSError: nothing was replaced, the old file is whole.
+    Raises OSError: nothing was replaced, the old file is whole.
     """
     # not *.prom: node-exporter must not read it. A name that nobody can foresee, in a file that was not there: others
     # may write to the folder, and would have a link to a file of root's wait here.

@@ -104,8 +104,7 @@ class DeviceRules:
 def read_rules(content: object) -> DeviceRules:
     """The rules that a parsed YAML or JSON file describes.
 
-    Raises:
-        ValueError: the file has another form; one line that says what is wrong, and where.
+    Raises ValueError: the file has another form; one line that says what is wrong, and where.
     """
     if not isinstance(content, Mapping) or not content.keys() <= {"devices", "samples", "families"} or not content:
         raise ValueError("it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), or several")

@@ -68,8 +68,7 @@ class CutPlace(NamedTuple):
 def read_spec(content: object, most: int = MOST_DEVICES) -> tuple[CdiDevice, ...]:
     """The devices of a spec, at most so many; of those that are named by a UUID only those with nodes of NVIDIA's.
 
-    Raises:
-        ValueError: it has another form than a spec, or too many devices.
+    Raises ValueError: it has another form than a spec, or too many devices.
     """
     kind, devices = text(mapping(content), "kind"), mapping(content).get("devices")
     if not isinstance(devices, list):
@@ -364,8 +363,7 @@ _FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
 def read_inventory(content: object) -> Inventory:
     """The `Inventory` that a parsed YAML or JSON file describes.
 
-    Raises:
-        Invalid: the file has another form, or names a UUID twice.
+    Raises Invalid: the file has another form, or names a UUID twice.
     """
     inventory: Inventory = _FILE(content, "")
     uuids = Counter(uuid for gpu in inventory.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig)))

@@ -58,11 +58,7 @@ def resource_of(profile: str) -> str:
 
 
 def instance_ids(cut: Sequence[str]) -> list[int]:
-    """The GPU_I_ID of each instance of a cut.
-
-    Raises:
-        ValueError: no GPU can be cut like this.
-    """
+    """The GPU_I_ID of each instance of a cut. Raises ValueError: no GPU can be cut like this."""
     profiles = [PROFILES[name] for name in cut if name in PROFILES]
     card = profiles[0].card if profiles else H100
     if (

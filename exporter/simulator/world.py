@@ -128,11 +128,7 @@ class Maker:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
 
     def instances(self, cut: Sequence[str]) -> tuple[Instance, ...]:
-        """New MIG instances.
-
-        Raises:
-            ValueError: no GPU can be cut like this.
-        """
+        """New MIG instances. Raises ValueError: no GPU can be cut like this."""
         return tuple(
             Instance(device_id=f"MIG-{self.uuid()}", instance_id=number, profile=profile)
             for number, profile in zip(instance_ids(cut), cut, strict=True)

@@ -17,7 +17,7 @@ from exporter.errors import Unavailable
 from exporter.model.devices import Inventory, InventoryGpu
 from exporter.model.snapshot import Health
 from exporter.sources.polled import Polled
-from exporter.sources.source import NO_BOUNDS, OnHealth, absent
+from exporter.sources.source import OnHealth, absent
 
 NAME = "driver"
 FOLDER = "/proc/driver/nvidia/gpus"
@@ -58,8 +58,6 @@ def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
 
 class DriverInventory(Polled):
     """The inventory as the driver knows it, read again every minute. It is absent without a driver."""
-
-    bounds = NO_BOUNDS
 
     def __init__(self, *, folder: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_ABSENT, clock=clock)

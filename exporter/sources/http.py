@@ -200,13 +200,10 @@ class Client:
     ) -> bytes:
         """The body of a whole answer with status 200, at a `path` below the URL or at the URL itself.
 
-        What is `posted` is a form, for questions that are too long for a URL, or a body as it is.
-        `on_headers` and `on_more` see what came so far, and may raise a SourceError.
-
-        Raises:
-            HttpRefusal: another status. Unavailable: nobody answers, or a file of TLS or a secret cannot be used.
-            TimedOut: not in time; SlowAnswer where there was a connection.
-            Malformed: cut off, larger than `max_bytes`, in an unknown encoding, or not HTTP.
+        What is `posted` is a form, for questions that are too long for a URL, or a body as it is. `on_headers` and
+        `on_more` see what came so far, and may raise a SourceError. Raises HttpRefusal: another status. Unavailable:
+        nobody answers, or a file of TLS or a secret cannot be used. TimedOut: not in time; SlowAnswer where there was a
+        connection. Malformed: cut off, larger than `max_bytes`, in an unknown encoding, or not HTTP.
         """
         if self.connector is not None:
             self.connector.connecting = False  # of the request before
@@ -240,8 +237,7 @@ class Client:
     ) -> "aiohttp.client._RequestContextManager":
         """A request: await it, or enter it. Without `timeout` the caller ends it.
 
-        Raises:
-            ConfigError: a file of TLS, or a secret, cannot be used.
+        Raises ConfigError: a file of TLS, or a secret, cannot be used.
         """
         if self._session is None:
             self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)

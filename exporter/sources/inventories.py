@@ -100,11 +100,7 @@ class InventoryFile(AskedSource):
     bounds = NO_BOUNDS
 
     def __init__(self, *, path: str, on_health: OnHealth) -> None:
-        """Read it.
-
-        Raises:
-            ConfigError: it cannot be used: one line.
-        """
+        """Read it. Raises ConfigError: it cannot be used: one line."""
         super().__init__(f"file:{path}", on_health)
         self._path = path
         self._read_as = identity_of(self._path)

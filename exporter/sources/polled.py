@@ -4,26 +4,26 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from exporter.errors import Malformed, SourceError, Trouble
 from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.pulse import end_tasks
 from exporter.sources.pause import Pause
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Attempts, OnHealth
+from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, Bound, OnHealth
 
 # What a look at the source returns: what is odd about it, if anything, or that the source is absent.
 Outcome = Trouble | Health | None
 
 
-class Polled(ABC):
+class Polled(AskedSource, ABC):
     """A source that looks again when its last look is too old, one at a time.
 
     A look that fails changes nothing but its health: whatever the source read last stays.
     """
 
-    patience_seconds: float | None = PATIENCE_SECONDS
+    bounds: Mapping[str, Bound] = NO_BOUNDS
 
     def __init__(
         self,
@@ -40,9 +40,8 @@ class Polled(ABC):
 
         After the first look one follows when a caller begins it, or with `looks_by_itself` as soon as it is due.
         """
-        self.name = name
+        super().__init__(name, on_health)
         self.task: asyncio.Task[None] | None = None  # the last look, over or not
-        self._attempts = Attempts(name, on_health)
         self._again_seconds = again_seconds
         self._is_awaited = is_awaited
         self._looks_by_itself = looks_by_itself
@@ -115,8 +114,6 @@ _OUR_FAULT = "please report it, with the trace that is in the exporter's log"
 
 class Watch(AskedSource, ABC):
     """A source that sends what changes, unasked. Its connection is opened again and again, after growing pauses."""
-
-    patience_seconds = PATIENCE_SECONDS
 
     def __init__(self, name: str, on_health: OnHealth, *, longest_pause_seconds: float) -> None:
         super().__init__(name, on_health)

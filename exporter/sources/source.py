@@ -116,6 +116,11 @@ class AskedSource:
         """How the last attempt went."""
         return self._attempts.health
 
+    @property
+    def patience_seconds(self) -> float | None:
+        """How long a look waits for a newer answer."""
+        return PATIENCE_SECONDS
+
 
 def missing(message: str, remedy: str) -> Health:
     """The health of a source that is not there, and is required."""

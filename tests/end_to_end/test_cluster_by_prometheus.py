@@ -202,7 +202,7 @@ def test_containers_are_the_same_field_by_field(nodes: Nodes, matchers: str) -> 
         text = nodes.wait(role, "/container/metrics", is_good)
         _, direct = nodes.get(nodes.directly, "/container/metrics")
         found[:], expected[:] = rows(text), [row for row in rows(direct) if row["pod"] or is_sampled(row)]
-        return found == expected
+        return found == expected and any(row["idle_since"] for row in found)
 
     with suppress(AssertionError):  # those below say more
         wait_until(is_the_same)  # the exporters may have learned something since they were scraped
@@ -212,6 +212,7 @@ def test_containers_are_the_same_field_by_field(nodes: Nodes, matchers: str) -> 
     ]
     assert found == expected
     assert {row["node_name"] for row in found} == {*NODES}
+    assert any(row["idle_since"] for row in found)  # whoever is idle is so from the second look on
     assert {row.get("workload_name") for row in found if row["pod"]} >= {"trainer", "render"}
     assert any(row["gpu_shared"] for row in found)
     assert {row["entity"] for row in found} == {"gpu", "mig", "mig-parent"}

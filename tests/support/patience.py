@@ -19,4 +19,4 @@ def wait_for_sources(seconds: float) -> None:
     for module in (assignments, nvml):
         vars(module)["PATIENCE_SECONDS"] = seconds
     for source in (CdiInventory, Workloads, nvml.Nvml, Polled, Watch):
-        source.patience_seconds = seconds
+        source.patience_seconds = seconds  # type: ignore[method-assign]

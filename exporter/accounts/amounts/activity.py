@@ -87,7 +87,8 @@ class Activity:
                     is_idle = active * WHOLE < least * of_all
                     amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
                     amounts[IDLE] = amounts.get(IDLE, 0) + (ns if is_idle else 0)
-                    _note(entry, begin_ns if is_idle else None)
+                    if is_idle is (entry.idle_since_at_ns is None):
+                        _note(entry, begin_ns if is_idle else None)
             for device in held.devices if measured else ():
                 if device.key.instance in activities and device.key.instance in measured:
                     _count_measured(gpu, stretch, device, activities[device.key.instance], (begin_ns, least))

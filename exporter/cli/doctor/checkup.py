@@ -61,8 +61,7 @@ class Checkup:
     def with_evidence(self, path: Path) -> "Checkup":
         """Write the evidence for Kubernetes' AI conformance; a copy of this checkup with what came of it.
 
-        Raises:
-            ExporterError: the file cannot be written, or the exporter is of a version whose answers cannot be read.
+        Raises ExporterError: the file cannot be written, or the exporter is of a version whose answers cannot be read.
         """
         where, moment = self.where or "doctor, in its place", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
@@ -80,8 +79,7 @@ class Checkup:
 async def examine(config: Config) -> Checkup:
     """Ask every source once, each with its own timeout. Watches and inventories have FIRST_WORD_SECONDS at first.
 
-    Raises:
-        ConfigError: a file that the configuration names cannot be used.
+    Raises ConfigError: a file that the configuration names cannot be used.
     """
     node = make_node(config, read_node_files(config))
     try:

@@ -89,8 +89,7 @@ class JudgedRequirement:
 def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ...]:
     """Judge an exporter by the bodies of its pages, which have the names of the files in doctor's bundle.
 
-    Raises:
-        KeyError, TypeError, ValueError: the mapping is another version's.
+    Raises KeyError, TypeError, ValueError: the mapping is another version's.
     """
     mapping = json.loads(pages["mapping.json"])
     return (

@@ -20,8 +20,7 @@ _MOST_ARCHITECTURES = 30
 def listing(path: str, width: int | None) -> str:
     """What GPU code a file has. With a `width`, names are cut to lines so long; else they are whole, for c++filt.
 
-    Raises:
-        ExporterError: one line: it cannot be read, or has no GPU code.
+    Raises ExporterError: one line: it cannot be read, or has no GPU code.
     """
     try:
         with open_regular(path) as file:

@@ -48,9 +48,7 @@ class ShownReader:
     def read(self, view: View) -> Shown:
         """The exporter's present state.
 
-        Raises:
-            Gone: it tells nothing.
-            ConfigError: a file of --http-config cannot be used.
+        Raises Gone: it tells nothing. ConfigError: a file of --http-config cannot be used.
         """
         about = self._about()
         rows, trouble = self._rows()

@@ -137,10 +137,8 @@ async def _hand_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> No
 def check_fits(tls: ServerTls) -> None:
     """Refuse protection that gRPC cannot give: a user must not believe that it is there.
 
-    A client certificate that is optional is not asked for: clients without one are allowed anyway.
-
-    Raises:
-        ConfigError: with the key.
+    A client certificate that is optional is not asked for: clients without one are allowed anyway. Raises ConfigError:
+    with the key.
     """
     for key in ("min_version", "max_version"):
         if getattr(tls, key) != getattr(_PLAIN, key):

@@ -65,8 +65,7 @@ class Events:
     async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
         """Write an event of this name, which happened at `at_seconds` since 1970; one that is there stays as it is.
 
-        Raises:
-            SourceError: it is not written.
+        Raises SourceError: it is not written.
         """
         try:
             await self._writer.create(self._object(about, event, at_seconds, name), tries=2)

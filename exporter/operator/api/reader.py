@@ -57,8 +57,7 @@ class Reader:
     async def get(self, key: Key) -> AnyObject | None:
         """An object; None where there is none, or one of the whole cluster that may not be read: it is not ours.
 
-        Raises:
-            SourceError: it is not known.
+        Raises SourceError: it is not known.
         """
         kind = kinds.BY_NAME[key.kind]
         try:
@@ -71,11 +70,7 @@ class Reader:
             raise
 
     async def all_of(self, keys: Iterable[Key]) -> dict[Key, AnyObject]:
-        """Those of the objects that there are.
-
-        Raises:
-            SourceError: it is not known.
-        """
+        """Those of the objects that there are. Raises SourceError: it is not known."""
         wanted = tuple(keys)
         objects = await asyncio.gather(*(self.get(key) for key in wanted))
         return {key: item for key, item in zip(wanted, objects, strict=True) if item is not None}
@@ -85,16 +80,14 @@ class Reader:
     ) -> Sequence[AnyObject]:
         """What `use` makes of the objects of a kind with these labels, in a namespace or everywhere.
 
-        Raises:
-            SourceError: it is not known.
+        Raises SourceError: it is not known.
         """
         return await self._list(kind, namespace, "labelSelector", labels, use)
 
     async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
         """What the objects of a kind are called; of each namespace not more than are looked after.
 
-        Raises:
-            SourceError: it is not known.
+        Raises SourceError: it is not known.
         """
         keys, counts = set[Key](), Counter[str]()
 
@@ -110,10 +103,8 @@ class Reader:
     async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
         """What `use` makes of all objects of a kind, in a namespace or everywhere.
 
-        They are as they were when the key was named, or later. Callers that share a list get the same sequence.
-
-        Raises:
-            SourceError: it is not known, or they are too many.
+        They are as they were when the key was named, or later. Callers that share a list get the same sequence. Raises
+        SourceError: it is not known, or they are too many.
         """
         now, listed = asyncio.get_running_loop().time(), self._listed.pop((kind, namespace), None)
         if listed is None or not self._is_new_enough(listed, now):
@@ -142,17 +133,12 @@ class Reader:
     ) -> Sequence[AnyObject]:
         """What `use` makes of the objects of a kind with these values in fields by which it can be selected.
 
-        Raises:
-            SourceError: it is not known, or they are more than `most`.
+        Raises SourceError: it is not known, or they are more than `most`.
         """
         return await self._list(kind, namespace, "fieldSelector", fields, use, most)
 
     async def document(self, path: str) -> AnyObject | None:
-        """What stands at a path; None where there is nothing.
-
-        Raises:
-            SourceError: it is not known.
-        """
+        """What stands at a path; None where there is nothing. Raises SourceError: it is not known."""
         try:
             return await self._api.get(path)
         except Unsupported:
@@ -191,9 +177,7 @@ async def served(api: KubernetesApi, wanted: Iterable[Kind] = kinds.COME_AND_GO)
     """Those of the kinds that the API serves, as its discovery says, which everybody may read.
 
     A CustomResourceDefinition that says Established may not be served yet (recorded on 1.36: 404 for 0.1 s, then 429).
-
-    Raises:
-        SourceError: it is not known.
+    Raises SourceError: it is not known.
     """
     by_root: dict[str, list[Kind]] = {}
     for kind in wanted:

@@ -121,11 +121,8 @@ class Writer(KubernetesApi):
         """Make an object what `item` says of it, and leave alone what `item` does not name; the object afterwards.
 
         `there` is the object that is to be changed, which is ours: what others wrote into our fields is written over.
-        None: there is to be none of that name yet.
-
-        Raises:
-            Refused: by the schema, by admission, or since another object is there now.
-            SourceError: the API server did not answer well within a few tries.
+        None: there is to be none of that name yet. Raises Refused: by the schema, by admission, or since another object
+        is there now. SourceError: the API server did not answer well within a few tries.
         """
         body = item
         parameters = dict(_MANAGER)
@@ -138,8 +135,7 @@ class Writer(KubernetesApi):
     async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:
         """Make a custom resource's status what is given; the object afterwards.
 
-        Raises:
-            Refused, SourceError: see `apply`.
+        Raises Refused, SourceError: see `apply`.
         """
         about = metadata(owner)
         named = {name: about[name] for name in ("name", "namespace", "uid") if name in about}
@@ -151,8 +147,7 @@ class Writer(KubernetesApi):
     async def delete(self, item: AnyObject) -> None:
         """Delete this very object, and what it owns after it. One that is gone, or is another by now, is no error.
 
-        Raises:
-            SourceError: see `apply`.
+        Raises SourceError: see `apply`.
         """
         about = metadata(item)
         options = {
@@ -171,9 +166,8 @@ class Writer(KubernetesApi):
     async def create(self, item: Object, *, tries: int = TRIES) -> Object:
         """An object that is not there yet.
 
-        Raises:
-            Refused: one is there, or it is not allowed. Also where an answer was lost: the object may be this one.
-            SourceError: see `apply`.
+        Raises Refused: one is there, or it is not allowed. Also where an answer was lost: the object may be this one.
+        SourceError: see `apply`.
         """
         about = item["metadata"]
         path = kind_of(item).path(about.get("namespace"))
@@ -182,17 +176,14 @@ class Writer(KubernetesApi):
     async def replace(self, item: Object) -> Object:
         """An object as it was read and changed: once, and only if nobody else has changed it since.
 
-        Raises:
-            Refused: with 409, somebody else has.
-            SourceError: see `apply`.
+        Raises Refused: with 409, somebody else has. SourceError: see `apply`.
         """
         return await self._tried("PUT", path_of(item), "update", item, parameters=_MANAGER, tries=1)
 
     async def merge(self, item: Object) -> Object:
         """Change the fields of an object that are given, whoever they belong to.
 
-        Raises:
-            Refused, SourceError: see `apply`.
+        Raises Refused, SourceError: see `apply`.
         """
         fields = {name: value for name, value in item.items() if name not in ("apiVersion", "kind", "metadata")}
         return await self._tried(

@@ -93,10 +93,8 @@ def scaled_object(
 def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:
     """A HorizontalPodAutoscaler, which never goes below one pod.
 
-    To go to none, it needs the cluster's feature gate HPAScaleToZero, and a metric of something else than pods.
-
-    Raises:
-        KeyError: prometheus-adapter has no such metric.
+    To go to none, it needs the cluster's feature gate HPAScaleToZero, and a metric of something else than pods. Raises
+    KeyError: prometheus-adapter has no such metric.
     """
     adapted = ADAPTED[spec.metric]
     target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * adapted.times)}
@@ -112,11 +110,7 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
 
 
 def tolerance_of(rules: ScalingRules) -> Decimal | None:
-    """The tolerance as a share of the target.
-
-    Raises:
-        ValueError: it is no quantity.
-    """
+    """The tolerance as a share of the target. Raises ValueError: it is no quantity."""
     return None if rules.tolerance is None else read(rules.tolerance)
 
 

@@ -142,11 +142,7 @@ BY_NAME = {kind.name: kind for kind in (*CUSTOM, *MADE, POD, NODE, LEASE, EVENT)
 
 
 def kind_of(item: AnyObject) -> Kind:
-    """The kind of an object that is to be written.
-
-    Raises:
-        KeyError: the operator has nothing to do with it.
-    """
+    """The kind of an object that is to be written. Raises KeyError: the operator has nothing to do with it."""
     return BY_NAME[item["kind"]]
 
 

@@ -31,11 +31,7 @@ def written(amount: Decimal) -> str:
 
 
 def read(quantity: str | int) -> Decimal:
-    """The amount of a quantity.
-
-    Raises:
-        ValueError: it is none, or has more digits than anybody means.
-    """
+    """The amount of a quantity. Raises ValueError: it is none, or has more digits than anybody means."""
     text = str(quantity)
     match = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None
     if not match:

@@ -205,8 +205,7 @@ class GPUAutoscalerSpec:
 def read_exporter(item: object) -> GPUExporterSpec:
     """The spec of a GPUExporter, from the whole object as the API gave it.
 
-    Raises:
-        Invalid: a field cannot be used, or fields contradict each other.
+    Raises Invalid: a field cannot be used, or fields contradict each other.
     """
     given = a_mapping(item, "the object").get("spec")
     spec = read(GPUExporterSpec, {} if given is None else given, "spec")
@@ -224,8 +223,7 @@ def read_exporter(item: object) -> GPUExporterSpec:
 def read_autoscaler(item: object) -> GPUAutoscalerSpec:
     """The spec of a GPUAutoscaler, from the whole object as the API gave it.
 
-    Raises:
-        Invalid: a field cannot be used, or fields contradict each other.
+    Raises Invalid: a field cannot be used, or fields contradict each other.
     """
     spec = read(GPUAutoscalerSpec, a_mapping(item, "the object").get("spec"), "spec")
     if spec.max_replicas < spec.min_replicas:

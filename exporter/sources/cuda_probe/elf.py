@@ -60,14 +60,6 @@ class BadElf(ExporterError):
         self.reason: ElfReason = reason
 
 
-class _Segment(NamedTuple):
-    """A part of the file with code."""
-
-    offset: int
-    address: int
-    file_bytes: int
-
-
 class _Search(NamedTuple):
     """How to find names in a table of strings. The group of `pattern` is a name; no match is longer than `longest`.
 
@@ -79,13 +71,8 @@ class _Search(NamedTuple):
     longest: int
 
 
-class _SymbolTable(NamedTuple):
-    """A table of symbols and its strings, in bytes of the file."""
-
-    offset: int
-    size: int
-    strings_offset: int
-    strings_size: int
+# Offset and size of a table of symbols, and those of its strings, in bytes of the file.
+_SymbolTable = tuple[int, int, int, int]
 
 
 def function_offsets(file: int, wanted: Collection[str], machine: str | None = None) -> Mapping[str, tuple[int, ...]]:
@@ -144,8 +131,9 @@ class _Elf:
             raise BadElf("damaged")
         if segment_count > MOST_SEGMENTS:
             raise BadElf("too_large")
-        self._segments = [
-            _Segment(offset, address, file_bytes)
+        # parts of the file with code
+        self._segments: list[tuple[int, int, int]] = [
+            (offset, address, file_bytes)
             for kind, flags, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(
                 self._read(segments, segment_count * _SEGMENT.size)
             )
@@ -158,29 +146,29 @@ class _Elf:
 
     def symbols(self, wanted: frozenset[str], kinds: frozenset[int]) -> Iterator[tuple[str, int]]:
         """Name and address of each symbol that is wanted, of these kinds and defined here."""
-        for table in self._tables:
-            names = self._places_of_names(table, wanted)
+        for offset, size, strings_offset, strings_size in self._tables:
+            names = self._places_of_names(strings_offset, strings_size, wanted)
             if not names:
                 continue
-            for symbols in self._pieces(table.offset, table.size - table.size % _SYMBOL.size, 0):
+            for symbols in self._pieces(offset, size - size % _SYMBOL.size, 0):
                 for name, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
                     if name in names and info in kinds and section != _UNDEFINED:
                         yield names[name], address
 
     def offset_of(self, address: int) -> int | None:
         """The place in the file of an address with code; None where there is no code."""
-        for segment in self._segments:
-            if 0 <= address - segment.address < segment.file_bytes:
-                offset = segment.offset + address - segment.address
+        for begin, begin_address, file_bytes in self._segments:
+            if 0 <= address - begin_address < file_bytes:
+                offset = begin + address - begin_address
                 return offset if offset < self._size else None
         return None
 
     def address_of(self, offset: int) -> int:
         """The address of a place in the file at which an executable mapping begins."""
-        for segment in self._segments:
+        for begin, begin_address, file_bytes in self._segments:
             # a mapping begins at a page, so up to a page before its segment
-            if segment.offset - _PAGE_BYTES < offset < segment.offset + segment.file_bytes:
-                return segment.address + offset - segment.offset
+            if begin - _PAGE_BYTES < offset < begin + file_bytes:
+                return begin_address + offset - begin
         raise BadElf("damaged")
 
     def _find_tables(self, sections: bytes) -> list[_SymbolTable]:
@@ -195,14 +183,14 @@ class _Elf:
             strings_offset, strings_size = headers[link][4:6]
             if size + strings_size > self._most_table_bytes:
                 raise BadElf("too_large")
-            tables[kind] = _SymbolTable(offset, size, strings_offset, strings_size)
+            tables[kind] = offset, size, strings_offset, strings_size
         return list(tables.values())
 
-    def _places_of_names(self, table: _SymbolTable, wanted: frozenset[str]) -> dict[int, str]:
+    def _places_of_names(self, offset: int, size: int, wanted: frozenset[str]) -> dict[int, str]:
         """The wanted names by where they stand in the table's strings."""
         search = _search_for(wanted)
         places: dict[int, str] = {}
-        for number, strings in enumerate(self._pieces(table.strings_offset, table.strings_size, search.longest)):
+        for number, strings in enumerate(self._pieces(offset, size, search.longest)):
             for match in search.pattern.finditer(strings):
                 end = number * _PIECE_BYTES + match.end(1)
                 places.update((end - len(name), name) for name in search.ends[match[1]])

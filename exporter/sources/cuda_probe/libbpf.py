@@ -258,10 +258,7 @@ class Object:
     def attach_uprobes(
         self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool = False
     ) -> list[Link]:
-        """Run a program when a process comes to one of `places` (offset, cookie) of a file, or returns from there.
-
-        Raises BpfError: the kernel refuses it; then the program is at none of them.
-        """
+        """Run a program at `places` (offset, cookie) of a file, or at returns. Raises BpfError: then it is at none."""
         if self.at_once:
             return [self._attach_at_once(program, path, places, at_return=at_return)]
         links: list[Link] = []

@@ -130,11 +130,7 @@ class Elf:
 
 
 def read_elf(reader: ProbeReader) -> Elf:
-    """The header of an ELF file and those of its sections.
-
-    Raises Malformed: it is no ELF file of 64 bits, or its tables are not where it says, or too large. OSError: see
-    `ProbeReader`.
-    """
+    """A file's header and those of its sections. Raises Malformed: no ELF of 64 bits, or a bad table; OSError."""
     if reader.size < len(ELF_MAGIC) or reader.read(0, len(ELF_MAGIC)) != ELF_MAGIC:
         raise BadBinary("garbage", "it is not an ELF file")
     head = _HEADER.unpack(reader.read(0, _HEADER.size))

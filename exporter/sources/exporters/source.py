@@ -21,7 +21,7 @@ from exporter.sources.exporters.events import PATH as EVENTS_PATH
 from exporter.sources.exporters.events import read_events
 from exporter.sources.exporters.known import KnownExporter, KnownExporters
 from exporter.sources.slices import in_slices
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 
 NAME = "exporters"
 # So many are begun at a time: more would only share the same processor. One that has not answered after the moment
@@ -35,8 +35,6 @@ MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 class Exporters(AskedSource):
     """The node exporters of a cluster (a ClusterSource): up where one answered; the trouble says how many did not."""
-
-    patience_seconds = PATIENCE_SECONDS
 
     def __init__(
         self,

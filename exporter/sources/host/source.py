@@ -18,7 +18,7 @@ from exporter.model.driver import DeviceFile, Host
 from exporter.model.snapshot import Health
 from exporter.sources.polled import Polled
 from exporter.sources.single_flight import Worker
-from exporter.sources.source import NO_BOUNDS, OnHealth, absent
+from exporter.sources.source import OnHealth, absent
 
 NAME = "host"
 VERSION = "proc/driver/nvidia/version"
@@ -53,8 +53,6 @@ class HostSource(Polled):
 
     `host` is None before the first read, and the same object as long as nothing changed.
     """
-
-    bounds = NO_BOUNDS
 
     def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_SAYS_NOTHING, clock=clock)

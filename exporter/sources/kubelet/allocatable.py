@@ -29,10 +29,8 @@ _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "no
 def parse(body: bytes, resources: Sequence[str]) -> Allocatable:
     """A serialised AllocatableResourcesResponse as the device ids of `resources`; ids that name no device are left out.
 
-    A resource may have an entry for each NUMA node, or for each device; they add up.
-
-    Raises:
-        Malformed: the bytes are no such message, or name too many devices.
+    A resource may have an entry for each NUMA node, or for each device; they add up. Raises Malformed: the bytes are no
+    such message, or name too many devices.
     """
     wrong = "the kubelet's answer is no AllocatableResourcesResponse"
     response = parsed(v1.AllocatableResourcesResponse(), body, wrong, POD_RESOURCES)

@@ -64,10 +64,8 @@ class ListReader:
         """The assignments of an answer.
 
         A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
-        Ids are counted before anything is made of them: an answer may hold millions.
-
-        Raises:
-            Malformed: the bytes are no such message, or name too many devices.
+        Ids are counted before anything is made of them: an answer may hold millions. Raises Malformed: the bytes are no
+        such message, or name too many devices.
         """
         wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)

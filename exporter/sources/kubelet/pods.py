@@ -29,11 +29,7 @@ CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def parse_pod(body: bytes) -> PodInfo:
-    """A serialised core/v1 Pod, as far as this program reads it.
-
-    Raises:
-        Malformed: the bytes are no such message.
-    """
+    """A serialised core/v1 Pod, as far as this program reads it. Raises Malformed: the bytes are no such message."""
     pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
     return PodInfo(
         namespace=pod.metadata.namespace,

@@ -53,11 +53,7 @@ def open_channel(socket: str) -> grpc.aio.Channel:
 
 
 def parsed(message: M, body: bytes, what: str, of: Interface) -> M:
-    """The message, filled from its serialised form.
-
-    Raises:
-        Malformed: the bytes are no such message; `what` says so.
-    """
+    """The message, filled from its serialised form. Raises Malformed: the bytes are no such message; `what` says so."""
     try:
         message.ParseFromString(body)
     except DecodeError as error:
@@ -76,8 +72,7 @@ class PodResourcesClient:
     async def call(self, method: str, *, versions: str) -> bytes:
         """The answer to a question without parameters. `versions` are what an error says was asked for.
 
-        Raises:
-            SourceError: there is none.
+        Raises SourceError: there is none.
         """
         if self._channel is None:
             self._channel = open_channel(self._socket)

@@ -200,10 +200,7 @@ class ApiSlices(ListWatch):
         return self._devices.devices
 
     def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """By driver, pool and device: those of the slices, and those of slices that are gone as long as they are kept.
-
-        `assignments` are the ones in force. The answer is the same object as long as nothing changed.
-        """
+        """Those of slices, and kept ones of slices that are gone; the same object while nothing changed."""
         self._devices = named(self._devices, assignments, now=self._clock())
         return self._devices.devices
 

@@ -14,7 +14,7 @@ from exporter.lenient import mapping
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.kubernetes.api import Forgotten, KubernetesApi, Object
 from exporter.sources.kubernetes.workloads import ExpiringCache
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 
 NAME = "scaled_objects"
 MANIFEST = "deploy/keda/rbac.yaml"
@@ -37,8 +37,6 @@ class ScaledObjectTarget(NamedTuple):
 
 class ScaledObjects(AskedSource):
     """The targets of ScaledObjects. The API is asked only when `target` is: no such ScaledObject is an answer."""
-
-    patience_seconds = PATIENCE_SECONDS
 
     def __init__(self, *, api: KubernetesApi, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(NAME, on_health)

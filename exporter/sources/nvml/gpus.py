@@ -118,10 +118,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
 
 
 def together(uuid: str, entries: Iterable[ListedProcess], ratios: Mapping[int, float] | None) -> list[GpuProcess]:
-    """One process for each pid and MIG instance; one that several lists name has its memory once.
-
-    Of several compute instances in a GPU instance memories add up; where one is not known, the sum is not.
-    """
+    """One for each pid and MIG instance, its memory once; of several compute instances it adds up, if all is known."""
     memories: defaultdict[tuple[int, int], dict[int, int | None]] = defaultdict(dict)
     kinds: defaultdict[tuple[int, int], set[Kind]] = defaultdict(set)
     for entry in entries:

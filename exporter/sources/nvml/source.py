@@ -62,8 +62,6 @@ class Nvml(AskedSource):
     is asked for: b"" before the first. `failure` is what the last reading failed by.
     """
 
-    patience_seconds = PATIENCE_SECONDS
-
     def __init__(
         self, *, is_missed: bool, on_health: OnHealth, page_host: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:

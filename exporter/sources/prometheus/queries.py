@@ -48,10 +48,7 @@ KNOWN: Mapping[str, Field] = {name: field for name, field in FIELDS.items() if f
 
 
 def targets(matchers: str) -> str:
-    """Every page of every node exporter: whether the last scrape of it went well, and when that was.
-
-    A row has the labels of its target, and ABOUT: UP and SCRAPED; LATELY is a node that was there until lately.
-    """
+    """Every page of every exporter: ABOUT says UP, SCRAPED (when), or LATELY: a node that was there until lately."""
     pages = _selector("up", f'metrics_path=~"{"|".join(PAGES)}"', matchers)
     samples = _selector("up", f'metrics_path="{SAMPLES_PAGE}"', matchers)
     return (

@@ -22,7 +22,7 @@ from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import MOST_NODES, read_targets
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.sources.unpack import Body
 
 NAME = "prometheus"
@@ -63,8 +63,6 @@ _NO_NODE = Trouble(
 
 class Prometheus(AskedSource):
     """All nodes, by one server (a ClusterSource)."""
-
-    patience_seconds = PATIENCE_SECONDS
 
     def __init__(
         self,
