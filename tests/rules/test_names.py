@@ -61,7 +61,7 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
             known |= OWN.get(name.removesuffix("_bucket"), set())
             known |= of_pods if name.startswith("pod_gpu_") or name in records() else set()
             known |= of_dcgm if name.startswith("DCGM_") else set()
-            known |= {"namespace", "pod", "job", "model_name"} if name in OF_MODEL_SERVERS else set()
+            known |= {"namespace", "pod", "instance", "engine", "model_name"} if name in OF_MODEL_SERVERS else set()
             known |= labels_of(records()[name]) if name in records() else set()
         # label_replace makes one
         known |= set(re.findall(r'"(\w+)", "\$1"', rule["expr"])) | (
