@@ -86,6 +86,7 @@ def _takes(
 @_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
 @click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
 @_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
+@click.option("--per-token", is_flag=True, help="Energy and cost for 1,000 tokens, of workloads that count them alone.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
 @_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
@@ -105,6 +106,7 @@ def report(
     time_zone: str,
     compare: bool,
     by: str,
+    per_token: bool,
     top: int | None,
     form: str,
     price_per_gpu_hour: Sequence[str],
@@ -135,17 +137,24 @@ def report(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     _check_currency(form, currency, prices)
+    if per_token and form == "focus":
+        raise ConfigError("--per-token: rows of --format focus have no place for tokens; it takes another --format")
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
         api = PrometheusApi(url=url, timeout_seconds=seconds, http=http, on_wait=progress.say)
-        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label)
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label, per_token=per_token)
         try:
             *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
+    if per_token and not collected.facts.tokens:
+        raise ExporterError(
+            "--per-token: this server has no counter of tokens of that span; let it scrape the model servers,"
+            " as docs/per-token.md says"
+        )
     _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form, currency or "")
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from exporter.errors import Trouble
@@ -67,6 +68,10 @@ class Line:
         """GPU-hours held and not used; 0 where owners of a shared GPU use more than they hold."""
         return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
 
+    def per_1000_tokens(self, amount: Fraction | float | None) -> float | None:
+        """Of energy or cost, that of idle times included; None without tokens, or where the amount is unknown."""
+        return None if amount is None or not self.amounts.tokens else float(amount) / self.amounts.tokens * 1000
+
     @property
     def used_ratio(self) -> float | None:
         """Used, of what was held while its use was known; None for nothing. On a shared GPU it may be above 1."""
@@ -91,6 +96,7 @@ class Report:
     notes: Sequence[Trouble]
     charges: Sequence[Charge]
     span_before: Span | None = None
+    is_per_token: bool = False
 
     @property
     def held_of_capacity(self) -> float | None:
@@ -110,10 +116,17 @@ class _Row(NamedTuple):
 def make_report(
     collected: ReportInput, by: GroupBy, prices: Prices, *, top: int | None = None, before: ReportInput | None = None
 ) -> Report:
-    """Group what was collected. Only the `top` groups have lines of their own; `before` is the span to compare with."""
+    """Group what was collected. Only the `top` groups have lines of their own; `before` is the span to compare with.
+
+    Where tokens were read, it is about the workloads that counted some alone.
+    """
     facts = collected.facts
     rows, rows_before = list(_rows(collected)), list(_rows(before)) if before else []
     names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
+    held = sum(row.amounts.held for row in rows)
+    if facts.tokens is not None:
+        rows = _of_servers(rows, facts.tokens, names)
+        rows_before = _of_servers(rows_before, (before.facts.tokens if before else None) or {}, names)
 
     def group_of(row: _Row) -> str | None:
         return by.name_of(row.key, row.labels, row.model, names)
@@ -124,7 +137,7 @@ def make_report(
     wasteful = sorted(
         (line for line in of_workloads if line.name and line.unused_hours), key=lambda line: -line.unused_hours
     )
-    capacity = sum(facts.capacity.values())
+    capacity = 0.0 if facts.tokens is not None else sum(facts.capacity.values())
     return Report(
         span=collected.span,
         by=by,
@@ -144,10 +157,31 @@ def make_report(
             unrecorded=_unrecorded(rows),
             unmeasured=sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows),
             before=(before.facts, before.span) if before else None,
+            uncounted=(
+                (held - sum(row.amounts.held for row in rows)) / SECONDS_OF_HOUR,
+                frozenset(row.key.holder for row in rows),
+            ),
         ),
         charges=charges,
         span_before=before.span if before else None,
+        is_per_token=facts.tokens is not None,
     )
+
+
+def _of_servers(
+    rows: Sequence[_Row], tokens: Mapping[tuple[str, str, str], Mapping[str, float]], names: GroupNames
+) -> list[_Row]:
+    """The rows of workloads of which a pod counted tokens. A pod's are divided by what each of its rows held."""
+    held = defaultdict[tuple[str, str, str], float](float)
+    for row in rows:
+        held[row.key.holder] += row.amounts.held
+    generated = {pod: sum(models.values()) / held[pod] for pod, models in tokens.items() if held[pod]}
+    workloads = {names.name_of(row.key, row.labels) for row in rows if row.key.holder in generated}
+    return [
+        row._replace(amounts=row.amounts._replace(tokens=generated.get(row.key.holder, 0.0) * row.amounts.held))
+        for row in rows
+        if row.key.pod and names.name_of(row.key, row.labels) in workloads
+    ]
 
 
 def _overheld(rows: Iterable[_Row], facts: SpanFacts) -> Sequence[str]:

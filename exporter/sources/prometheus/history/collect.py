@@ -36,6 +36,11 @@ LEAST_MS = 60_000
 # How far back Prometheus itself looks for the value of a moment.
 LOOKBACK_MS = 5 * 60_000
 CAPACITY = "node_gpu_capacity"
+# as vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI count what they generate: docs/per-token.md
+TOKENS = (
+    "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
+    "generation_tokens_total", "nv_llm_output_token_len_sum", "tgi_request_generated_tokens_sum",
+)  # fmt: skip
 
 
 class RangeServer(Protocol):
@@ -202,6 +207,18 @@ class FactsReader:
         for series in await self._ask(gaps, piece):
             reason = series.labels.get("reason", "")
             facts.gaps[reason] = facts.gaps.get(reason, 0.0) + series.points[-1][1]
+        if facts.tokens is not None:
+            await self._read_tokens(facts.tokens, piece)
+
+    async def _read_tokens(self, tokens: dict[tuple[str, str, str], dict[str, float]], piece: Span) -> None:
+        """Two jobs and two Prometheus servers may scrape one model server, which has ports and engines of its own."""
+        grown = " or ".join(f"increase({self._rows(name)}[{piece.ms}ms])" for name in TOKENS)
+        named = f'label_replace({grown}, "model_name", "$1", "model", "(.+)")'
+        by = f"{self._cluster_label}, namespace, pod, model_name"
+        for series in await self._ask(f"max by ({by}) (sum without (instance, engine) ({named}))", piece):
+            cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
+            of_pod = tokens.setdefault((cluster, namespace, pod), {})
+            of_pod[model] = of_pod.get(model, 0.0) + series.points[-1][1]
 
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""
@@ -239,6 +256,7 @@ async def collect(
     wanted: frozenset[str],
     on_progress: OnProgress,
     cluster_label: str = CLUSTER_LABEL,
+    per_token: bool = False,
 ) -> ReportInput:
     """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
 
@@ -246,6 +264,7 @@ async def collect(
     """
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
     others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
+    others.facts.tokens = {} if per_token else None
     moments = []
     pieces = span.pieces()
     on_progress(0, len(pieces))
