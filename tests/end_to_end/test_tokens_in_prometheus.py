@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -200,14 +201,13 @@ def watch(server: Prometheus, node: SimulatedNode, servers: ModelServers, gpus: 
     )
 
 
-def reported(server: Prometheus, began: float, ended: float) -> dict[str, list[dict[str, object]]]:
+def reported(server: Prometheus, began: float, ended: float) -> Any:
     command = [sys.executable, "-m", "exporter", "report", f"--prometheus={server.base}", "--per-token"]
     flags = [f"--from={began:.3f}", f"--to={ended:.3f}", "--by=workload", "--format=json"]
     price = f"--price-per-gpu-hour={PRICE}"
     ended_command = subprocess.run([*command, *flags, price], capture_output=True, text=True, check=False, timeout=60)
     assert ended_command.returncode == 0, ended_command.stderr
-    found: dict[str, list[dict[str, object]]] = json.loads(ended_command.stdout)
-    return found
+    return json.loads(ended_command.stdout)
 
 
 def said(watched: Span) -> dict[str, tuple[float, float, float]]:
