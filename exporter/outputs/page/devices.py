@@ -243,7 +243,8 @@ def _whole(value: float) -> int:
 class Figures:
     """GPUs and MIG instances; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state.
 
-    `held`, `free`, `failing`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does anything.
+    `held`, `free`, `failing`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does
+    anything.
     """
 
     gpus: int = 0
