@@ -158,8 +158,8 @@ def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Map
     ],
 )
 def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(health: str, holder: Object, state: str) -> None:
-    row = object_of(**holder, health=health)
-    row["state"] = str(state_of(row))
+    bare = object_of(**holder, health=health)
+    row = {**bare, "state": str(state_of(bare))}
     figures = Figures.of([row])
     assert (row["state"], figures.free, figures.failing) == (state, int(state == "free"), int(state == "failing"))
     assert ('<span class="none">failing</span>' in table([row])) == (state == "failing")
