@@ -121,6 +121,14 @@ def used_by(row: Object) -> str:
     return f"used by {' and '.join(some)}, which {does} not hold it" if some else ""
 
 
+def last_xid(row: Object) -> tuple[int | None, bool]:
+    """The last XID of the device, None where none is known, and whether it is a reason of `health`."""
+    xid, reasons = row.get("last_xid"), row.get("health_reasons")
+    if not isinstance(xid, int):
+        return None, False
+    return xid, isinstance(reasons, list) and any(f"{each}".startswith(f"Xid {xid} ") for each in reasons)
+
+
 def stated(row: Object) -> DeviceState:
     """The object's own state, or the one that follows from it where an older exporter gives none."""
     try:

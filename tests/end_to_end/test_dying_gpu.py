@@ -250,7 +250,9 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying, tmp_path:
     wait_until(lambda: healths(base, uuid) == {(pod, "gone")}, why=lambda: healths(base, uuid))
     assert f'pod="{pod}"' in verdict(base, uuid)
     shown = top(base, uuid)
-    assert ([owner["pod"] for owner in shown["owners"]], shown["health"]) == ([pod], "gone")
+    assert ([owner["pod"] for owner in shown["owners"]], shown["health"], shown["xid"]) == ([pod], "gone", LOST)
+    assert {row["last_xid"] for row in rows_of(base) if row["device_uuid"] == uuid} == {LOST}
+    assert f"<summary><bdi>gone: XID {LOST}</bdi></summary>" in get(f"{base}/")
     wait_until(lambda: team.told() == [(pod, f"Xid {RECOVERY}"), (pod, f"Xid {LOST}")], why=team.told)
     dying.live(ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))

@@ -145,6 +145,28 @@ def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Map
     assert stated(object_of(gpu_utilization=0, used_by=[user(**amounts)])) == state
 
 
+# issue 30, line 14
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"health": "gone", "health_reasons": ["Xid 79 (a) -> b"], "last_xid": 79}, "gone: XID 79 Xid 79 (a) -> b"),
+        ({"health": "degraded", "health_reasons": ["hot -> b"], "last_xid": 7}, "degraded hot -> b last XID 7"),
+        (
+            {"health": "failing", "health_reasons": ["Xid 790 (a) -> b"], "last_xid": 79},
+            "failing Xid 790 (a) -> b last XID 79",
+        ),
+        ({"health": "ok", "last_xid": 31}, "last XID 31"),
+        ({"health": "ok", "last_xid": None}, ""),
+        ({"health": "ok"}, ""),
+        ({"health": "ok", "last_xid": "<b>"}, ""),
+        ({"health": "gone", "health_reasons": "odd", "last_xid": 79}, "gone last XID 79"),
+    ],
+)
+def test_the_last_xid_stands_beside_the_health(row: Object, words: str) -> None:
+    name = table([object_of(**row)]).partition('<span class="name">')[2].partition('<small class="model">')[0]
+    assert " ".join(unescape(re.sub("<[^>]+>", " ", name)).split()) == f"GPU 0 {words}".strip()
+
+
 @pytest.mark.parametrize(
     ("health", "holder", "state"),
     [

@@ -63,6 +63,7 @@ class ShownDevice:
     memory_activity_percent: float | None = None
     tensor_percent: float | None = None
     xid: int | None = None
+    is_xid_why: bool = False  # of `health`
     health: str = ""  # the verdict, "" where nobody gives one
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()

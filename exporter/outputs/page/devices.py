@@ -18,6 +18,7 @@ from exporter.model.states import (
     DeviceState,
     idle_seconds,
     is_before,
+    last_xid,
     rounded,
     state_of_device,
     stated,
@@ -160,10 +161,12 @@ def _name(row: Object, owners: int) -> str:
 
 
 def _health(row: Object) -> str:
-    """What is wrong with the device, and what to do; "" where nothing is."""
-    health, reasons = row.get("health", "ok"), row.get("health_reasons")
+    """What is wrong with the device, and what to do, and its last XID; "" where there is none."""
+    health, reasons, (xid, is_why) = row.get("health", "ok"), row.get("health_reasons"), last_xid(row)
     why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
-    return "" if health == "ok" else f' <details class="health"><summary>{text(health)}</summary>{text(why)}</details>'
+    summary = text(f"{health}: XID {xid}" if is_why else health)
+    words = "" if health == "ok" else f' <details class="health"><summary>{summary}</summary>{text(why)}</details>'
+    return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
 
 
 def _whole_device(row: Object) -> str:

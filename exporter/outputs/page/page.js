@@ -252,12 +252,15 @@ function nameOf(row, owners) {
   ];
 }
 
-// What is wrong with the device, and what to do.
+// What is wrong with the device, and what to do, and its last XID.
 function healthOf(row) {
   const health = row.health === undefined ? "ok" : row.health;
-  if (health === "ok") return [];
-  const why = Array.isArray(row.health_reasons) ? row.health_reasons.join("; ") : "";
-  return [" ", make("details", "health", make("summary", "", said(health)), said(why))];
+  const why = Array.isArray(row.health_reasons) ? row.health_reasons : [];
+  const xid = Number.isInteger(row.last_xid) ? row.last_xid : 0;
+  const isWhy = xid && why.some((reason) => String(reason).startsWith(`Xid ${xid} `));
+  const summary = said(isWhy ? `${health}: XID ${xid}` : health);
+  const words = health === "ok" ? [] : [" ", make("details", "health", make("summary", "", summary), said(why.join("; ")))];
+  return isWhy || !xid ? words : [...words, " ", make("small", "xid", `last XID ${xid}`)];
 }
 
 // Who uses the device and does not hold it (states.py); on the first row of the device.
@@ -346,6 +349,7 @@ function signatureOf(rows, scales) {
     rows.map((row, number) => [
       usersOf(row, number), row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
       row.namespace, row.pod, row.container, row.workload_name, row.workload_kind,
+      row.health, row.health_reasons, row.last_xid,
       row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row), Boolean(wholeOf(row)),
       (metricsOf(row, scales) || []).map((metric) => [metric.value === null, Boolean(metric.full)]),
     ]),

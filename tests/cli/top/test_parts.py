@@ -322,11 +322,13 @@ def test_what_is_not_known_counts_for_nothing() -> None:
 
 # issue 30, line 15
 def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
-    def screen(health: str) -> str:
-        rows = [{**row, "health": health} for row in ROWS]
+    def screen(health: str, **more: Any) -> str:
+        rows = [{**row, "health": health, **more} for row in ROWS]
         shown = shown_of_node("http://x", MAPPING, rows, "")
         return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
 
     assert "HEALTH" not in screen("ok")
     assert "HEALTH" in screen("gone")
     assert " gone " in screen("gone")
+    assert " gone: XID 79 " in screen("gone", health_reasons=["Xid 79 (fallen off the bus) -> restart it"], last_xid=79)
+    assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)
