@@ -204,7 +204,6 @@ def report_by_pod(billed: Billed) -> Report:
     return make_report(asyncio.run(ask()), read_by("pod"), Prices(of_any=PRICE))
 
 
-# issue 31, "Must show" 2
 def test_each_pod_costs_in_opencost_what_the_report_says(billed: Billed) -> None:
     """Within a scrape at the two ends of the span; and in OpenCost its part of a GPU, exactly."""
     by_opencost = bill_of_opencost(billed).of_pods
@@ -217,7 +216,6 @@ def test_each_pod_costs_in_opencost_what_the_report_says(billed: Billed) -> None
         assert cost == pytest.approx(float(reported), abs=float(part * Fraction(PRICE)) * 2 * billed.scrape_hours)
 
 
-# issue 31, "Must show" 2
 @pytest.mark.parametrize("pods", ["quarter", "slice", "claimant"])
 def test_the_parts_of_a_gpu_are_one_gpu_hour_an_hour(billed: Billed, pods: str) -> None:
     cost = sum(cost for (_, pod), cost in bill_of_opencost(billed).of_pods.items() if pod.startswith(pods))

@@ -8,6 +8,7 @@ from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
 from tests.rules.opencost import OF_OPENCOST
 from tests.rules.shipped import metrics, records, rules
+from tests.rules.test_tokens import PROMPTS, SERVERS
 from tests.support.exporter import Start
 from tests.support.names import names_on, simulated_names
 
@@ -18,8 +19,10 @@ OWN: dict[str, set[str]] = {
 LABELS_OF_RULES = {"cluster"}  # an external label
 RENAMED = {f"opencost_{name}" for name in OF_OPENCOST}  # by scrape-config-opencost.yaml
 BY_PROMETHEUS = {"up", "ALERTS"}
+# as their documentation and sources name them: docs/per-token.md
+OF_MODEL_SERVERS = {*SERVERS, *PROMPTS}
 RECORD = re.compile(
-    r"[a-z]+(?:_[a-z]+)*:[a-z_]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders)"
+    r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders)"
 )
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
@@ -36,7 +39,8 @@ async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: 
     # families without a sample on this node, and the program's own (process_…), which prometheus_client names
     own = OWN.keys() | names_on(page)
     for rule in rules():
-        for name in metrics(rule["expr"]) - records().keys() - BY_PROMETHEUS - RENAMED:
+        others = BY_PROMETHEUS | OF_MODEL_SERVERS | RENAMED
+        for name in metrics(rule["expr"]) - records().keys() - others:
             assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
 
 
@@ -60,6 +64,7 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
             known |= OWN.get(name.removesuffix("_bucket"), set())
             known |= of_pods if name.startswith("pod_gpu_") or name in records() else set()
             known |= of_dcgm if name.startswith("DCGM_") else set()
+            known |= {"namespace", "pod", "instance", "engine", "model_name"} if name in OF_MODEL_SERVERS else set()
             known |= labels_of(records()[name]) if name in records() else set()
             known |= OWN["pod_gpu_allocated_ratio"] if name in RENAMED else set()
         # label_replace makes one

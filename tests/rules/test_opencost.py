@@ -39,7 +39,6 @@ def check_rules(promtool: Path, folder: Path, series: dict[str, str], *answers: 
     check(promtool, folder, series, *answers, file="opencost.yaml")
 
 
-# issue 31, "Must show" 2
 def test_four_quarters_are_one_gpu_and_an_instance_is_a_seventh(promtool: Path, tmp_path: Path) -> None:
     """Each of the four requests one, of a MIG instance and of a claim OpenCost sees nothing."""
     series = {GPUS.format("n"): "4x240", held("whole", "W"): "1x240", asked_for("whole"): "1x240"}
