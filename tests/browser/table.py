@@ -8,7 +8,13 @@ from exporter.model.states import is_before, used_by
 from tests.support.chromium import Tab
 
 # what stands in the pod's place where nobody holds the device
-WITHOUT_POD = {"free": "free", "cut": "cut into instances", "outside": "used around Kubernetes", "unknown": "not known"}
+WITHOUT_POD = {
+    "free": "free",
+    "failing": "failing",
+    "cut": "cut into instances",
+    "outside": "used around Kubernetes",
+    "unknown": "not known",
+}
 UPDATED = "document.getElementById('updated').textContent"
 # All rows as {title of the column: text}. Rows that share a name (rowspan) all have it; what is hidden is not text.
 _READ = """

@@ -254,8 +254,13 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying, tmp_path:
     wait_until(lambda: team.told() == [(pod, f"Xid {RECOVERY}"), (pod, f"Xid {LOST}")], why=team.told)
     dying.live(ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
+    assert [row["state"] for row in rows_of(base) if row["device_uuid"] == uuid] == ["failing"]
+    shown = top(base, uuid)
+    assert (shown["state"], shown["held"], shown["health"]) == ("failing", "failing", "gone")
+    assert '<dd id="figure-failing">1</dd>' in get(f"{base}/")
     dying.live(REPAIRED_STEP - ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "ok")}, why=lambda: healths(base, uuid))
+    assert '<dd id="figure-failing">0</dd>' in get(f"{base}/")
     dying.live(RETAKEN_STEP - REPAIRED_STEP)
     wait_until(lambda: holders(base, uuid).isdisjoint({"", pod}), why=lambda: holders(base, uuid))
     ((after, health),) = healths(base, uuid)

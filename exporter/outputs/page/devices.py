@@ -45,6 +45,7 @@ BEFORE: Final = ' <span class="badge before">before</span>'
 # What stands in the place of the pod where none is named.
 _WITHOUT_POD: Final[Mapping[DeviceState, str]] = {
     DeviceState.FREE: '<span class="none">free</span>',
+    DeviceState.FAILING: '<span class="none">failing</span>',
     DeviceState.CUT: '<span class="none">cut into instances</span>',
     DeviceState.OUTSIDE: '<span class="badge idle">used around Kubernetes</span>',
     **dict.fromkeys(IN_HAND, '<span class="none">several owners, which --sharing device does not name</span>'),
@@ -242,7 +243,8 @@ def _whole(value: float) -> int:
 class Figures:
     """GPUs and MIG instances; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state.
 
-    `held`, `free`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does anything.
+    `held`, `free`, `failing`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does
+    anything.
     """
 
     gpus: int = 0
@@ -250,6 +252,7 @@ class Figures:
     held: int = 0
     idle: int = 0
     free: int = 0
+    failing: int = 0
     outside: int = 0
     unknown: int = 0
 
@@ -278,6 +281,7 @@ class Figures:
             held=sum(devices[state] for state in IN_HAND),
             idle=devices[DeviceState.IDLE],
             free=devices[DeviceState.FREE],
+            failing=devices[DeviceState.FAILING],
             outside=devices[DeviceState.OUTSIDE],
             unknown=devices[DeviceState.UNKNOWN],
         )
@@ -295,6 +299,7 @@ TITLES = {
     "held": "held",
     "idle": "held but idle",
     "free": "free",
+    "failing": "failing, not held",
     "outside": "used around Kubernetes",
     "unknown": "unknown",
 }

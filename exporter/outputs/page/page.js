@@ -23,10 +23,10 @@ const SHARED =
   " --sharing has it: the whole GPU's, unless it divides.";
 const OWNERS_UNKNOWN = "X-Owners-Unknown";
 // The states of a device; of its objects' the first of these is the device's (states.py).
-const STATES = ["used", "held", "idle", "outside", "unknown", "free", "cut"];
+const STATES = ["used", "held", "idle", "outside", "unknown", "failing", "free", "cut"];
 const IN_HAND = ["used", "held", "idle"];
 const SEVERAL = "several owners, which --sharing device does not name";
-const WITHOUT_POD = { free: "free", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
+const WITHOUT_POD = { free: "free", failing: "failing", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_USERS = 3; // that are named
 const MOST_CHARS = 60; // of a command
@@ -389,7 +389,7 @@ function matches(rows) {
   const show = byId("show").value;
   if (show === "held" && !IN_HAND.includes(stateOfDevice(rows))) return false;
   if (show === "idle" && !rows.some((row) => stateOf(row) === "idle")) return false;
-  if (["free", "outside", "unknown"].includes(show) && stateOfDevice(rows) !== show) return false;
+  if (["free", "failing", "outside", "unknown"].includes(show) && stateOfDevice(rows) !== show) return false;
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   let text = haystacks.get(rows);
@@ -451,7 +451,7 @@ function showDevices() {
 
 function figuresOf(rows) {
   const gpus = new Set();
-  const figures = { gpus: 0, instances: 0, held: 0, idle: 0, free: 0, outside: 0, unknown: 0 };
+  const figures = { gpus: 0, instances: 0, held: 0, idle: 0, free: 0, failing: 0, outside: 0, unknown: 0 };
   for (const ofDevice of groupsOf(rows)) {
     const row = ofDevice[0];
     const state = stateOfDevice(ofDevice);

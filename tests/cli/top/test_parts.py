@@ -199,6 +199,7 @@ def test_a_shared_gpu_is_whole_in_each_mode(
     ("said", "owners", "held", "why"),
     [
         ({"state": "free"}, [], "free", ""),
+        ({"state": "failing", "health": "gone"}, [], "failing", ""),
         ({"state": "unknown", "state_reason": "units"}, [], "unknown", "units"),
         ({"state": "of a newer exporter"}, [], "free", ""),
         ({"gpu_shared": True}, [], "held", "shared by several"),
@@ -221,7 +222,16 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     nodes = {"nodes": [{"name": "n", "missing": False}]}
     shown = shown_of_cluster("u", nodes, rows, "")
     assert [(each.state, each.why) for each in shown.devices] == [("cut", ""), ("unknown", "odd ids")]
-    assert shown.counts == {"gpus": 1, "instances": 1, "held": 0, "idle": 0, "free": 0, "outside": 0, "unknown": 1}
+    assert shown.counts == {
+        "gpus": 1,
+        "instances": 1,
+        "held": 0,
+        "idle": 0,
+        "free": 0,
+        "failing": 0,
+        "outside": 0,
+        "unknown": 1,
+    }
 
 
 # issue 15, line 25
@@ -297,7 +307,16 @@ def test_the_filter_is_typed_and_given_up() -> None:
 
 def test_what_is_not_known_counts_for_nothing() -> None:
     shown = Shown(role="cluster", url="u", devices=DEVICES)
-    assert shown.counts == {"gpus": 3, "instances": 0, "held": 1, "idle": 1, "free": 2, "outside": 0, "unknown": 0}
+    assert shown.counts == {
+        "gpus": 3,
+        "instances": 0,
+        "held": 1,
+        "idle": 1,
+        "free": 2,
+        "failing": 0,
+        "outside": 0,
+        "unknown": 0,
+    }
     assert shown.power_watts == 770
 
 
