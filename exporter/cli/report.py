@@ -136,9 +136,7 @@ def report(
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    _check_currency(form, currency, prices)
-    if per_token and form == "focus":
-        raise ConfigError("--per-token: rows of --format focus have no place for tokens; it takes another --format")
+    _check_form(form, currency, prices, per_token=per_token)
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
@@ -167,7 +165,9 @@ async def _collect(
         await api.close()
 
 
-def _check_currency(form: str, currency: str | None, prices: Prices) -> None:
+def _check_form(form: str, currency: str | None, prices: Prices, *, per_token: bool) -> None:
+    if per_token and form == "focus":
+        raise ConfigError("--per-token: rows of --format focus have no place for tokens; it takes another --format")
     if currency and not _CURRENCY.fullmatch(currency):
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):
