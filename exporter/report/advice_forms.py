@@ -1,27 +1,15 @@
-"""Advice as a table, JSON and CSV, each with the queries that it rests on."""
+"""Advice as text, JSON and CSV, each with the queries that it rests on."""
 
 import json
 from collections.abc import Iterator, Sequence
 
 from exporter.report.advice import Advice
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR
-from exporter.report.formatting import clean, number, percent
+from exporter.report.formatting import clean, number
 from exporter.report.forms import MOST_CHARS_OF_NOTE, rows_as_csv
 from exporter.report.span import Span, written
 
 ADVICE_FORMS = ("table", "json", "csv")
-_HEADINGS = (
-    "workload",
-    "held",
-    "sufficient",
-    "if slower at times",
-    "GiB",
-    "p95",
-    "peak",
-    "GPU-hours",
-    "beyond",
-    "cost",
-)
 _EVIDENCE = ("memory peak", "activity p95", "activity peak")
 _KEEP = "what it holds"
 
@@ -43,23 +31,15 @@ def render_advice(advices: Sequence[Advice], span: Span, form: str) -> str:
 
 def _lines(advices: Sequence[Advice], span: Span) -> Iterator[str]:
     yield f"What would have sufficed from {' to '.join(span.shown())}, with a margin of 20 %\n"
-    rows = [_HEADINGS, *(_cells(one) for one in advices if not one.refused)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
-    yield "\nThe evidence, each by a query at a moment, or why there is no advice:\n"
     for one in advices:
-        yield f"- {clean(one.name)} ({clean(one.held)} of {clean(one.model)}){': ' * bool(one.refused)}{one.refused}"
+        size, slower = (of.name if of else _KEEP for of in (one.size, one.slower))
+        hours, beyond = (number(seconds / SECONDS_OF_HOUR) for seconds in (one.amounts.held, one.beyond))
+        yield f"{clean(one.name)}: {hours} GPU-hours of {clean(one.held)} of {clean(one.model)}"
+        cost = f"beyond: {beyond} GPU-hours, cost {number(one.cost)}"
+        advice = f"sufficient: {size}; {slower} if it may be slower at times; {cost}"
+        yield f"  no advice: {clean(one.refused, MOST_CHARS_OF_NOTE)}" if one.refused else f"  {advice}"
         for what, (_, (value, query, at_ms)) in zip(_EVIDENCE, one.peaks, strict=False):
             yield f"  {what}: {value:g} at {at_ms / 1000:.3f}: {clean(query, MOST_CHARS_OF_NOTE)}"
-
-
-def _cells(one: Advice) -> tuple[str, ...]:
-    sizes = (size.name if size else _KEEP for size in (one.size, one.slower))
-    amounts = (number(one.amounts.held / SECONDS_OF_HOUR), number(one.beyond / SECONDS_OF_HOUR), number(one.cost))
-    memory, p95, peak = (value for value, _ in one.peaks)
-    use = (number(memory / 2**30), percent(p95), percent(peak))
-    return (clean(one.name), f"{clean(one.held)} of {clean(one.model)}", *sizes, *use, *amounts)
 
 
 def _record(one: Advice) -> dict[str, object]:

@@ -6,7 +6,7 @@ the most. `nvidia-smi mig -lgip` shows both.
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _LEAST_OF_SLICES, _MOST_OF_SLICES, _LEAST_OF_NAME = 0.84, 1.07, 0.95
 _80GB = "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb"
@@ -23,15 +23,13 @@ _MODELS = (
     ("H200", 141, 7, "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb"),
     ("B200", 180, 7, "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb"),
     ("RTX PRO 6000", 96, 4, "1g.24gb 2g.48gb"),
-    *((name, size, 1, "") for name, size in (("T4", 16), ("A10", 24), ("A10G", 24), ("L4", 24), ("A40", 48))),
-    *((name, 48, 1, "") for name in ("L40", "L40S")),
+    *((name, size, 1, "") for name, size in (("T4", 16), ("A10", 24), ("A10G", 24), ("L4", 24), ("L40S", 48))),
 )
 _SHARES = (10, 8, 6, 5, 4, 3, 2)
 _PROFILE = re.compile(r"(\d)g\.(\d+)gb")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSize:
+class GpuSize(NamedTuple):
     """A part of a GPU: its share of the GPU's price (0 to 1), the least of its SMs (0 to 1) and of its bytes."""
 
     name: str
