@@ -335,5 +335,5 @@ def test_an_exporter_that_does_not_push_loads_nothing_for_it() -> None:
         for given in ([], ["otlp_endpoint=http://127.0.0.1:9"])
     ]
     without, with_it = (set(ended.stdout.split()) for ended in loaded)
-    assert without == {"exporter.config.otlp", "exporter.outputs.families.otlp"}
+    assert without == {"exporter.config.otlp"}
     assert "opentelemetry.proto.metrics.v1.metrics_pb2" in with_it

@@ -86,15 +86,15 @@ def test_every_reason_and_event_is_explained() -> None:
     told = set(re.findall(r"`([A-Z][A-Za-z]+)`", text))
     said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "fields.py"]
     status = "".join(path.read_text() for path in said_in)
-    verdicts = re.findall(r'Verdict\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
+    conditions = re.findall(r'Condition\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
     troubles = (CODE / "exporters" / "status.py").read_text()
     obstacles = re.findall(r'Trouble\(\s*"([A-Z]\w+)"', troubles)
     others = re.findall(r'"(Forbidden|Refused|ApiUnavailable|TooMany)"', status)
     events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "event_texts.py").read_text())
     of_autoscalers = {"Ready", "Scaled"}
-    assert len(verdicts) > 8
+    assert len(conditions) > 8
     assert len(obstacles) > 2
-    assert set(verdicts) | set(obstacles) | set(others) | set(events) - of_autoscalers <= told
+    assert set(conditions) | set(obstacles) | set(others) | set(events) - of_autoscalers <= told
 
 
 def test_the_kinds_are_those_of_the_page() -> None:

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from exporter.operator import event_texts
+from exporter.operator import event_texts, pod_events
 from exporter.operator import exporter_health as health
 from exporter.operator.exporters import nodes, status
 from exporter.operator.exporters.desired import METRICS_PORT
@@ -11,16 +11,16 @@ from exporter.operator.objects import fields
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "operator-status.md").read_text()
-# in the code: the reason of a Verdict, of a Trouble, of an Event, of what the API server refuses
+# in the code: the reason of a Condition, of a Trouble, of an Event, of what the API server refuses
 GIVEN = re.compile(
-    r"(?:Verdict\(\s*\"(?:True|False|Unknown)\",\s*|Trouble\(\s*|reason = |Event\(\s*\"(?:Normal|Warning)\",\s*"
+    r"(?:Condition\(\s*\"(?:True|False|Unknown)\",\s*|Trouble\(\s*|(?i:reason) = |Event\(\s*\"(?:Normal|Warning)\",\s*"
     r"|\"(?:permission|unauthorized|oversize)\": )"
     r"\"([A-Z][a-z]\w+)\""
 )
 
 
 def given() -> set[str]:
-    texts = [inspect.getsource(module) for module in (event_texts, status, fields)]
+    texts = [inspect.getsource(module) for module in (event_texts, pod_events, status, fields)]
     found = {reason for text in texts for reason in GIVEN.findall(text)}
     return found | set(re.findall(r'"((?:Switched|Api|Refused)\w*)"', "".join(texts)))
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, whole
 from exporter.operator.autoscalers.choice import Via, is_a, name_of, uid_of
-from exporter.operator.objects.fields import is_going, one_line, written
+from exporter.operator.objects.fields import Condition, is_going, one_line, written
 from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, is_controlled_by, metadata
 
 MOST_CHARS = 1024
@@ -207,14 +207,6 @@ _REMEDIES = {
 _USUAL_REMEDY = "see the events of {what}"
 
 
-class Condition(NamedTuple):
-    """A condition of somebody's status."""
-
-    status: str
-    reason: str
-    message: str
-
-
 _NO_CONDITION = Condition("", "", "")
 
 
@@ -252,13 +244,13 @@ def decision(
     hpa = own if via == "hpa" else _made_for(own, scalers)
     usable = [event for event in events if isinstance(event, Mapping)]
     status = mapping(hpa, "status")
-    conditions = conditions_of(status)
+    conditions = read_conditions(status)
     trouble = _of_keda(scaled, address, usable) if scaled is not None else None
     if trouble is None and hpa is not None:
         trouble = _of_hpa(hpa, conditions, via, address, scaler_failure(usable, scaled))
     active, limited = (conditions.get(kind, _NO_CONDITION) for kind in ("ScalingActive", "ScalingLimited"))
     return Decision(
-        has_spoken=bool(conditions_of(mapping(own, "status"))),
+        has_spoken=bool(read_conditions(mapping(own, "status"))),
         # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
         replicas=whole(status.get("currentReplicas", 0)) if conditions else None,
         wanted=whole(status.get("desiredReplicas", 0)) if conditions else None,
@@ -269,7 +261,7 @@ def decision(
     )
 
 
-def conditions_of(status: AnyObject) -> Mapping[str, Condition]:
+def read_conditions(status: AnyObject) -> Mapping[str, Condition]:
     """The conditions of a status by their type; of one that stands there twice the first."""
     conditions: dict[str, Condition] = {}
     for item in mappings(status, "conditions", MOST_CONDITIONS):
@@ -280,7 +272,7 @@ def conditions_of(status: AnyObject) -> Mapping[str, Condition]:
 
 def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
     """Why KEDA does not scale as the ScaledObject says."""
-    conditions = conditions_of(mapping(scaled, "status"))
+    conditions = read_conditions(mapping(scaled, "status"))
     what = f"ScaledObject {name_of(scaled)}"
     paused, ready, fallback = (conditions.get(kind, _NO_CONDITION) for kind in ("Paused", "Ready", "Fallback"))
     if paused.status == "True":

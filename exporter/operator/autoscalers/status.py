@@ -8,7 +8,7 @@ from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, number
 from exporter.operator.autoscalers.choice import Via, Wanted
 from exporter.operator.autoscalers.scaling import Decision
-from exporter.operator.objects.fields import Verdict, conditions_of
+from exporter.operator.objects.fields import Condition, conditions_of
 from exporter.operator.objects.resources import Object
 
 # The fields that tell of the object that scales.
@@ -50,20 +50,20 @@ def autoscaler_status(owner: AnyObject, scaled: ScaledNow, now: datetime) -> Obj
     return status
 
 
-def _ready(scaled: ScaledNow) -> Verdict:
+def _ready(scaled: ScaledNow) -> Condition:
     decision, wanted = scaled.decision, scaled.wanted or Wanted()
     for trouble in (*scaled.obstacles, wanted.trouble):
         if trouble is not None:
-            return Verdict("False", trouble.reason, str(trouble))
+            return Condition("False", trouble.reason, str(trouble))
     if wanted.waits_for:
-        return Verdict("False", "Waiting", f"it waits for {wanted.waits_for}")
+        return Condition("False", "Waiting", f"it waits for {wanted.waits_for}")
     if decision is None or scaled.via is None or not decision.has_spoken:
-        return Verdict("Unknown", "Starting", "the autoscaler has just been made, and has not looked at its metric yet")
+        return Condition("Unknown", "Starting", "the autoscaler has just been made, and has not read its metric yet")
     if decision.trouble is not None:
-        return Verdict("False", decision.trouble.reason, str(decision.trouble))
+        return Condition("False", decision.trouble.reason, str(decision.trouble))
     if wanted.misgiving is not None:
-        return Verdict("True", wanted.misgiving.reason, str(wanted.misgiving))
+        return Condition("True", wanted.misgiving.reason, str(wanted.misgiving))
     if decision.is_idle:
-        return Verdict("True", "Idle", "nothing has used the workload's GPUs for idleSeconds: it has no pods")
+        return Condition("True", "Idle", "nothing has used the workload's GPUs for idleSeconds: it has no pods")
     limited = f", within its bounds: {decision.limited}" if decision.limited else ""
-    return Verdict("True", "Limited" if limited else "Scaling", f"{_WHAT[scaled.via]}{limited}")
+    return Condition("True", "Limited" if limited else "Scaling", f"{_WHAT[scaled.via]}{limited}")

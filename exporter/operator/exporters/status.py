@@ -22,7 +22,7 @@ from exporter.operator.exporters.nodes import (
     on_node,
     pod_troubles,
 )
-from exporter.operator.objects.fields import Verdict, and_more, condition, conditions_of, is_going, one_line, word
+from exporter.operator.objects.fields import Condition, and_more, condition, conditions_of, is_going, one_line, word
 from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key
 from exporter.reading import Invalid
 
@@ -120,7 +120,7 @@ class Rollout:
         return self.is_current and self.wanted == self.updated == self.ready == self.available
 
 
-def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
+def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
     """Whether what is wanted now runs and is ready on every node that is to have it."""
     too_many = (
         f"; {rollout.misplaced} more {_nodes(rollout.misplaced)} still run one, and are not selected or not tolerated"
@@ -128,9 +128,9 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
         else ""
     )
     if not rollout.is_known:
-        return Verdict("False", "Starting", "the DaemonSet has just been made: its nodes are not counted yet")
+        return Condition("False", "Starting", "the DaemonSet has just been made: its nodes are not counted yet")
     if rollout.is_done and not rollout.wanted:
-        return Verdict(
+        return Condition(
             "True",
             "NoNodes",
             "no node is to have an exporter now -> if some should, look at their labels and taints, and at"
@@ -138,13 +138,13 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
         )
     if rollout.is_done:
         count = "the exporter of the node is ready" if rollout.wanted == 1 else f"all {rollout.wanted} nodes are ready"
-        return Verdict("True", "AllNodesReady", f"{count}{too_many}")
+        return Condition("True", "AllNodesReady", f"{count}{too_many}")
     if rollout.is_current and rollout.updated == rollout.wanted:
         waits = f", in trouble: {and_more(sorted(in_trouble), _MOST_NAMED)}" if in_trouble else ""
-        return Verdict(
+        return Condition(
             "False", "NodesNotReady", f"{rollout.ready} of {rollout.wanted} nodes are ready{waits}{too_many}"
         )
-    return Verdict(
+    return Condition(
         "False",
         "RollingOut",
         f"{rollout.updated if rollout.is_current else 0} of {rollout.wanted} nodes have what is wanted now, and"
@@ -152,21 +152,21 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
     )
 
 
-def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Verdict:
+def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
     """Whether anything is under way that will end by itself."""
     if rollout.is_done:
-        return Verdict("False", "RolledOut", _ROLLED_OUT)
+        return Condition("False", "RolledOut", _ROLLED_OUT)
     if not rollout.is_known or not rollout.is_current:
-        return Verdict("True", "Starting", "Kubernetes has not looked at the changed DaemonSet yet")
+        return Condition("True", "Starting", "Kubernetes has not looked at the changed DaemonSet yet")
     waiting = rollout.wanted - min(rollout.updated, rollout.available)
     if in_trouble and len(in_trouble) >= waiting:
-        return Verdict(
+        return Condition(
             "False",
             "WaitsForNodes",
             f"{waiting} {_nodes(waiting)} cannot go on by themselves: {and_more(sorted(in_trouble), _MOST_NAMED)} ->"
             " mend what the condition Degraded names",
         )
-    return Verdict("True", "RollingOut", f"{waiting} of {rollout.wanted} nodes are still being brought there")
+    return Condition("True", "RollingOut", f"{waiting} of {rollout.wanted} nodes are still being brought there")
 
 
 def _nodes(count: int) -> str:
@@ -237,12 +237,12 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     rollout = Rollout.of(seen.daemon_set)
     troubles = _troubles(seen, now)
     nodes = {each.node for each in troubles}
-    blocked = Verdict("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
+    blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
     generation = number(mapping(exporter, "metadata"), "generation") or 0
     status: Object = {"observedGeneration": generation}
     if rollout.is_known:
         status["nodesWanted"], status["nodesReady"] = rollout.wanted, rollout.ready
-    verdicts = {
+    conditions = {
         "Ready": blocked or readiness_of(rollout, nodes),
         "Progressing": blocked or progress_of(rollout, nodes),
         "Degraded": _degraded(seen, troubles, rollout),
@@ -250,12 +250,12 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     known_before = _said_before(old) if seen.troubles is None and not blocked else None
     if known_before:
         # this process has asked no exporter yet: the status keeps what the last process knew
-        verdicts["Degraded"] = known_before
+        conditions["Degraded"] = known_before
         status |= _troubles_before(old)
     elif troubles or seen.troubles is not None:
         status["nodesInTrouble"] = len(nodes)
         status["troubles"] = [each._asdict() for each in listed(troubles, MOST_TROUBLES)]
-    status["conditions"] = conditions_of(verdicts, old, generation, now)
+    status["conditions"] = conditions_of(conditions, old, generation, now)
     return status
 
 
@@ -263,15 +263,15 @@ def _all_of(obstacles: Sequence[Trouble]) -> str:
     return one_line("; ".join(dict.fromkeys(map(str, obstacles))), 4096)
 
 
-def _said_before(old: AnyObject) -> Verdict | None:
+def _said_before(old: AnyObject) -> Condition | None:
     """The condition Degraded as the last process left it; None where that did not know it either."""
     degraded = condition(old, "Degraded")
     reason, message = word(text(degraded, "reason")), text(degraded, "message")
     match degraded.get("status"):
         case "True":
-            return Verdict("True", reason or "NodesInTrouble", message)
+            return Condition("True", reason or "NodesInTrouble", message)
         case "False":
-            return Verdict("False", reason or "NoTrouble", message)
+            return Condition("False", reason or "NoTrouble", message)
     return None
 
 
@@ -304,13 +304,13 @@ def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
     return sorted(troubles)
 
 
-def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Verdict:
+def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Condition:
     if seen.obstacles:
         others = [each for each in troubles if each.reason != seen.obstacles[0].reason]
         more = f"; besides: {summary(others, rollout.wanted)}" if others else ""
-        return Verdict("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
+        return Condition("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
     if troubles:
-        return Verdict("True", "NodesInTrouble", summary(troubles, rollout.wanted))
+        return Condition("True", "NodesInTrouble", summary(troubles, rollout.wanted))
     if seen.troubles is None:
-        return Verdict("Unknown", "NotAskedYet", "the exporters are being asked how their sources are")
-    return Verdict("False", "NoTrouble", "no node says that anything fails")
+        return Condition("Unknown", "NotAskedYet", "the exporters are being asked how their sources are")
+    return Condition("False", "NoTrouble", "no node says that anything fails")

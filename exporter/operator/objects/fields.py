@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, mappings, text
@@ -63,37 +63,37 @@ def and_more(names: Sequence[str], most: int) -> str:
 MOST_CHARS = 4096
 
 
-class Verdict(NamedTuple):
-    """What a condition says: whether it is so, why in one CamelCase word, and why in a sentence for people."""
+class Condition(NamedTuple):
+    """Whether something is so (True, False or Unknown), why in one CamelCase word, and why in a sentence for people."""
 
-    status: Literal["True", "False", "Unknown"]
+    status: str
     reason: str
     message: str
 
 
 def conditions_of(
-    verdicts: Mapping[str, Verdict], old: AnyObject, generation: int, now: datetime
+    conditions: Mapping[str, Condition], old: AnyObject, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
     """The conditions by their types, in order. `old` is the status that there is; `generation` is the object's."""
-    conditions = []
-    for kind, verdict in verdicts.items():
-        before, message, since = condition(old, kind), one_line(verdict.message, MOST_CHARS), written(now)
-        if before.get("status") == verdict.status:
-            if before.get("reason") == verdict.reason:
+    rows = []
+    for kind, new in conditions.items():
+        before, message, since = condition(old, kind), one_line(new.message, MOST_CHARS), written(now)
+        if before.get("status") == new.status:
+            if before.get("reason") == new.reason:
                 message = steady(text(before, "message"), message)
             if moment(before, "lastTransitionTime"):
                 since = text(before, "lastTransitionTime")
-        conditions.append(
+        rows.append(
             {
                 "type": kind,
-                "status": verdict.status,
-                "reason": verdict.reason,
+                "status": new.status,
+                "reason": new.reason,
                 "message": message,
                 "lastTransitionTime": since,
                 "observedGeneration": generation,
             }
         )
-    return conditions
+    return rows
 
 
 def written(now: datetime) -> str:
