@@ -142,7 +142,7 @@ def report(
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    _check_form(form, currency, prices, is_advice=wants_advice, compare=compare, per_token=per_token)
+    _check_form(form, currency, prices, is_advice=wants_advice, compare=compare)
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
@@ -155,7 +155,10 @@ def report(
             *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
-    _check_there(collected, matched=bool(matchers))
+    if not collected.grown:
+        raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
+    if collected.facts.tokens == {}:
+        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/per-token.md")
     advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
     made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
     _write(made, form, currency or "", advice)
@@ -170,22 +173,9 @@ async def _collect(
         await api.close()
 
 
-def _check_there(collected: ReportInput, *, matched: bool) -> None:
-    if not collected.grown:
-        raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=matched)}")
-    if collected.facts.tokens == {}:
-        remedy = "let it scrape the model servers, as docs/per-token.md says"
-        raise ExporterError(f"--per-token: this server has no counter of tokens of that span -> {remedy}")
-
-
-def _check_form(
-    form: str, currency: str | None, prices: Prices, *, is_advice: bool, compare: bool, per_token: bool
-) -> None:
-    if is_advice and (compare or per_token or form not in ADVICE_FORMS):
-        forms = ", ".join(ADVICE_FORMS)
-        raise ConfigError(f"--advise: it is of one span, as {forms}; leave --compare and --per-token out")
-    if per_token and form == "focus":
-        raise ConfigError("--per-token: rows of --format focus have no place for tokens; it takes another --format")
+def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, compare: bool) -> None:
+    if is_advice and (compare or form not in ADVICE_FORMS):
+        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}; leave --compare out")
     if currency and not _CURRENCY.fullmatch(currency):
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):

@@ -36,11 +36,6 @@ def number(value: float | None) -> str:
     return "<0.01" if 0 < value < _LEAST else f"{value:.2f}"
 
 
-def small(value: float | None) -> str:
-    """With four significant digits; "-" for unknown."""
-    return "-" if value is None else f"{value:.4g}"
-
-
 def money(value: Decimal | None) -> str:
     """To the cent, however large; "-" for unknown."""
     return "-" if value is None else f"{value:,.2f}"

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from exporter.report.costs import Cost, apportioned
-from exporter.report.formatting import change, clean, fit, money, name_of, number, percent, small, width
+from exporter.report.formatting import change, clean, fit, money, name_of, number, percent, width
 from exporter.report.groups import OF_GPUS
 from exporter.report.report import Line, Report
 from exporter.report.span import long_written, written
@@ -79,10 +79,8 @@ _IDLE_COST = _money("idle cost", "of the idle hours, which is a part of the cost
 _FREE_COST = _money("free cost", "of what nobody held, which is no part of the cost", lambda line: line.costs.free)
 _UNUSED = _each("not used", "GPU-hours held and not used", lambda line: number(line.unused_hours))
 _TOKENS = _each("tokens", "that model servers generated", lambda line: number(line.amounts.tokens))
-_ENERGY_PER = _each(
-    "J/1k tokens", "joules for 1,000 tokens", lambda line: number(line.per_1000_tokens(line.amounts.joules))
-)
-_COST_PER = _each("cost/1k tokens", "cost for 1,000 tokens", lambda line: small(line.per_1000_tokens(line.costs.held)))
+_ENERGY_PER = _each("J/1k tokens", "joules for them", lambda line: number(line.per_1000_tokens(line.amounts.joules)))
+_COST_PER = _each("cost/1k tokens", "cost for them", lambda line: _small(line.per_1000_tokens(line.costs.held)))
 # idle and not used, told apart
 WORDS = (
     "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
@@ -99,8 +97,7 @@ def columns_of_groups(report: Report) -> Sequence[Column]:
     columns += [None if is_compared else _KWH, _COST if has_costs else None]
     columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
     columns += [_FREE_COST if has_free and has_idle_costs else None]
-    if report.is_per_token:
-        columns += [_TOKENS, _ENERGY_PER, _COST_PER if has_costs else None]
+    columns += [_TOKENS, _ENERGY_PER, _COST_PER if has_costs else None] if report.total.amounts.tokens else []
     return [column for column in columns if column]
 
 
@@ -223,7 +220,7 @@ def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
     if report.span_before:
         columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)
         columns["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
-    if report.is_per_token:
+    if report.total.amounts.tokens:
         columns["tokens"] = (line.amounts.tokens for line in lines)
         columns["joules_per_1000_tokens"] = (line.per_1000_tokens(line.amounts.joules) for line in lines)
         columns["cost_per_1000_tokens"] = (line.per_1000_tokens(line.costs.held) for line in lines)
@@ -236,6 +233,10 @@ def _named(report: Report, lines: Sequence[Line]) -> Sequence[Mapping[str, objec
 
 def _round(value: float | Decimal | None) -> float | None:
     return None if value is None else round(float(value), _DIGITS)
+
+
+def _small(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _plain(value: float | None) -> str:

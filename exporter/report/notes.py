@@ -16,7 +16,6 @@ _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
 _LATE_MS = 120_000  # a scrape of whatever interval is less late
 _LATE_OF_SPAN = 0.05
-_LEAST_HOURS = 0.005
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
     "page": "dcgm-exporter's page was missing: no use and no energy was counted",
@@ -49,14 +48,12 @@ def notes_of(
     unrecorded: tuple[float, float],
     unmeasured: bool,
     before: tuple[SpanFacts, Span] | None,
-    uncounted: tuple[float, frozenset[tuple[str, str, str]]],
 ) -> Sequence[Trouble]:
     """What could not be known.
 
     `overheld` are nodes of which more GPUs were held than they have. `unpriced` are models that were there and have no
     price; "" is an unknown model. `unrecorded` are the GPU-hours of pods whose workload only their names tell, and of
-    those whose names do not tell it either. `before` is of the span that this one is compared with. `uncounted` are the
-    GPU-hours of workloads that count no tokens, and the pods of the others.
+    those whose names do not tell it either. `before` is of the span that this one is compared with.
     """
     earlier = (*_of_time(*before), *_of_nodes(*before, ())) if before else ()
     return (
@@ -67,7 +64,6 @@ def notes_of(
         *_of_verdicts(facts),
         *_of_groups(by, ungrouped=ungrouped, unrecorded=unrecorded),
         *_of_prices(unpriced),
-        *_of_tokens(facts, *uncounted),
         *_of_measuring(facts, unmeasured=unmeasured),
     )
 
@@ -175,36 +171,10 @@ def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
         )
 
 
-def _of_tokens(facts: SpanFacts, hours: float, pods: frozenset[tuple[str, str, str]]) -> Iterable[Trouble]:
-    if facts.tokens is None:
-        return
-    if hours > _LEAST_HOURS:
-        yield _note(
-            f"{number(hours)} GPU-hours were held by workloads that count no tokens: they are left out",
-            "if a model server is among them, let Prometheus scrape it, with the labels namespace and pod",
-        )
-    for pods_of_note, message, remedy in (
-        (
-            {pod for pod, models in facts.tokens.items() if len(models) > 1},
-            "what a pod's GPUs did cannot be divided by its models, whose tokens are added up",
-            "let each model have a pod of its own to tell them apart",
-        ),
-        (
-            pods - facts.tokens.keys(),
-            "of workloads that count tokens, these pods count none, and are in the sums of the workload",
-            "by pod, node or model, what belongs to one server stands in several rows",
-        ),
-        (
-            facts.tokens.keys() - pods,
-            "these pods count tokens, and held no GPU by the accounts: they are left out",
-            "do their series and the accounts have the same labels namespace, pod and cluster?",
-        ),
-    ):
-        if pods_of_note:
-            yield _note(f"{message}: {_list('/'.join(filter(None, pod)) for pod in sorted(pods_of_note))}", remedy)
-
-
 def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
+    if several := ["/".join(pod[1:]) for pod, models in sorted((facts.tokens or {}).items()) if len(models) > 1]:
+        message = "what a pod's GPUs did cannot be divided by its models, whose tokens are added up"
+        yield _note(f"{message}: {_list(several)}", "let each model have a pod of its own")
     if unmeasured:
         yield _note(
             "no energy was counted",

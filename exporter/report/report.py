@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from operator import attrgetter
 from typing import NamedTuple
 
 from exporter.errors import Trouble
-from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Costs, Prices
+from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Costs, Prices
 from exporter.report.groups import GroupBy, GroupNames, workload_of_name
 from exporter.report.notes import notes_of
 from exporter.report.rows import Amounts, RowKey, SpanFacts
@@ -15,6 +15,8 @@ from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
 _NO_COSTS = Costs()
+_Pod = tuple[str, str, str]
+_pod = attrgetter("key.cluster", "key.namespace", "key.pod")
 _MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 
 
@@ -68,8 +70,8 @@ class Line:
         """GPU-hours held and not used; 0 where owners of a shared GPU use more than they hold."""
         return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
 
-    def per_1000_tokens(self, amount: Fraction | float | None) -> float | None:
-        """Of energy or cost, that of idle times included; None without tokens, or where the amount is unknown."""
+    def per_1000_tokens(self, amount: Cost | float) -> float | None:
+        """Of energy or cost; None without tokens, or where the amount is unknown."""
         return None if amount is None or not self.amounts.tokens else float(amount) / self.amounts.tokens * 1000
 
     @property
@@ -96,7 +98,6 @@ class Report:
     notes: Sequence[Trouble]
     charges: Sequence[Charge]
     span_before: Span | None = None
-    is_per_token: bool = False
 
     @property
     def held_of_capacity(self) -> float | None:
@@ -116,14 +117,10 @@ class _Row(NamedTuple):
 def make_report(
     collected: ReportInput, by: GroupBy, prices: Prices, *, top: int | None = None, before: ReportInput | None = None
 ) -> Report:
-    """Group what was collected. Only the `top` groups have lines of their own; `before` is the span to compare with.
-
-    Where tokens were read, it is about the workloads that counted some alone.
-    """
+    """Group what was collected. Only the `top` groups have lines of their own; `before` is the span to compare with."""
     facts = collected.facts
     rows, rows_before = list(_rows(collected)), list(_rows(before)) if before else []
     names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
-    held = sum(row.amounts.held for row in rows)
     if facts.tokens is not None:
         rows = _of_servers(rows, facts.tokens, names)
         rows_before = _of_servers(rows_before, (before.facts.tokens if before else None) or {}, names)
@@ -157,30 +154,23 @@ def make_report(
             unrecorded=_unrecorded(rows),
             unmeasured=sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows),
             before=(before.facts, before.span) if before else None,
-            uncounted=(
-                (held - sum(row.amounts.held for row in rows)) / SECONDS_OF_HOUR,
-                frozenset(row.key.holder for row in rows),
-            ),
         ),
         charges=charges,
         span_before=before.span if before else None,
-        is_per_token=facts.tokens is not None,
     )
 
 
-def _of_servers(
-    rows: Sequence[_Row], tokens: Mapping[tuple[str, str, str], Mapping[str, float]], names: GroupNames
-) -> list[_Row]:
-    """The rows of workloads of which a pod counted tokens. A pod's are divided by what each of its rows held."""
-    held = defaultdict[tuple[str, str, str], float](float)
+def _of_servers(rows: Sequence[_Row], tokens: Mapping[_Pod, Mapping[str, float]], names: GroupNames) -> list[_Row]:
+    """Rows of workloads of which a pod counted tokens; a pod's are divided by what each of its rows held."""
+    held = defaultdict[_Pod, float](float)
     for row in rows:
-        held[row.key.holder] += row.amounts.held
-    generated = {pod: sum(models.values()) / held[pod] for pod, models in tokens.items() if held[pod]}
-    workloads = {names.name_of(row.key, row.labels) for row in rows if row.key.holder in generated}
+        held[_pod(row)] += row.amounts.held
+    rates = {pod: sum(models.values()) / held[pod] for pod, models in tokens.items() if held[pod]}
+    workloads = {names.name_of(row.key, row.labels) for row in rows if _pod(row) in rates} - {None}
     return [
-        row._replace(amounts=row.amounts._replace(tokens=generated.get(row.key.holder, 0.0) * row.amounts.held))
+        row._replace(amounts=row.amounts._replace(tokens=rates.get(_pod(row), 0.0) * row.amounts.held))
         for row in rows
-        if row.key.pod and names.name_of(row.key, row.labels) in workloads
+        if names.name_of(row.key, row.labels) in workloads
     ]
 
 

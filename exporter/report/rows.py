@@ -32,11 +32,6 @@ class RowKey(NamedTuple):
     cluster: str = ""
 
     @property
-    def holder(self) -> tuple[str, str, str]:
-        """The pod: its cluster, its namespace and its name."""
-        return self.cluster, self.namespace, self.pod
-
-    @property
     def place(self) -> str:
         """The node, with its cluster where that is known: nodes of two clusters may have one name."""
         return place_of(self.cluster, self.node)
@@ -48,10 +43,7 @@ def place_of(cluster: str, node: str) -> str:
 
 
 class Amounts(NamedTuple):
-    """Seconds of physical GPUs, joules, and tokens that model servers generated, if those are asked for.
-
-    `observed` are the seconds held whose use is known, `free` those nobody held.
-    """
+    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known, `free` those nobody held."""
 
     held: float = 0.0
     used: float = 0.0
@@ -59,7 +51,7 @@ class Amounts(NamedTuple):
     joules: float = 0.0
     observed: float = 0.0
     free: float = 0.0
-    tokens: float = 0.0
+    tokens: float = 0.0  # that model servers generated
 
     def plus(self, other: Self) -> "Amounts":
         """The sum of each."""
@@ -127,8 +119,7 @@ class SpanFacts:
     did not see, in seconds by reason. Containers held devices that were failing or gone for `failing_seconds` in all.
     `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the server keeps samples, "" if it does
     not say. `unanswered` are the questions that it refused, by kind of error; `odd` counts values that were no numbers.
-    `has_renamed`: Prometheus put its own labels in the place of the rows'. `tokens` that were generated are by cluster,
-    namespace and pod, and by the model's name; None where nobody asked for them.
+    `has_renamed`: Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)
@@ -144,5 +135,5 @@ class SpanFacts:
     odd: int = 0
     began_ms: int | None = None
     has_renamed: bool = False
-    tokens: dict[tuple[str, str, str], dict[str, float]] | None = None
+    tokens: dict[tuple[str, str, str], dict[str, float]] | None = None  # by cluster, namespace, pod; by model
     restarts: Mapping[str, int] = field(default_factory=dict)

@@ -242,4 +242,3 @@ def test_the_report_has_the_cost_of_the_tokens_and_leaves_out_who_counts_none(sp
         assert group["cost_per_1000_tokens"] == pytest.approx(
             group["cost"] / group["tokens"] * 1000, rel=1e-2, abs=1e-6
         )
-    assert any("by workloads that count no tokens" in note["says"] for note in span.notes)

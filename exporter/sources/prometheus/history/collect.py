@@ -36,7 +36,7 @@ LEAST_MS = 60_000
 # How far back Prometheus itself looks for the value of a moment.
 LOOKBACK_MS = 5 * 60_000
 CAPACITY = "node_gpu_capacity"
-# as vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI count what they generate: docs/per-token.md
+# what vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI generate: docs/per-token.md
 TOKENS = (
     "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
     "generation_tokens_total", "nv_llm_output_token_len_sum", "tgi_request_generated_tokens_sum",
@@ -207,18 +207,15 @@ class FactsReader:
         for series in await self._ask(gaps, piece):
             reason = series.labels.get("reason", "")
             facts.gaps[reason] = facts.gaps.get(reason, 0.0) + series.points[-1][1]
-        if facts.tokens is not None:
-            await self._read_tokens(facts.tokens, piece)
-
-    async def _read_tokens(self, tokens: dict[tuple[str, str, str], dict[str, float]], piece: Span) -> None:
-        """Two jobs and two Prometheus servers may scrape one model server, which has ports and engines of its own."""
+        if facts.tokens is None:
+            return
         grown = " or ".join(f"increase({self._rows(name)}[{piece.ms}ms])" for name in TOKENS)
-        named = f'label_replace({grown}, "model_name", "$1", "model", "(.+)")'
+        each = f'sum without (instance, engine) (label_replace({grown}, "model_name", "$1", "model", "(.+)"))'
         by = f"{self._cluster_label}, namespace, pod, model_name"
-        for series in await self._ask(f"max by ({by}) (sum without (instance, engine) ({named}))", piece):
+        for series in await self._ask(f"max by ({by}) ({each})", piece):
             cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
-            of_pod = tokens.setdefault((cluster, namespace, pod), {})
-            of_pod[model] = of_pod.get(model, 0.0) + series.points[-1][1]
+            models = facts.tokens.setdefault((cluster, namespace, pod), {})
+            models[model] = models.get(model, 0.0) + series.points[-1][1]
 
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""
