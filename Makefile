@@ -65,7 +65,7 @@ ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_textfile.py
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
-		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm' $(ARGS) \
+		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm and not secure_accelerator' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code

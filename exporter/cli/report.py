@@ -17,6 +17,8 @@ import click
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
+from exporter.report.advice import advise
+from exporter.report.advice_forms import ADVICE_FORMS, render_advice
 from exporter.report.costs import Prices, read_prices
 from exporter.report.focus import render_focus
 from exporter.report.formatting import clean, fit
@@ -28,12 +30,14 @@ from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
 from exporter.sources.prometheus.history.api import FLAG, PrometheusApi
 from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgress, collect, read_match
+from exporter.sources.prometheus.history.peaks import PeaksReader
 
 _BAR = 24
 _MOST_CHARS_OF_NOTE = 2000
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _BY = f"{', '.join(KINDS)} or label:NAME"
 _FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
+_ADVISE = "Say what would have sufficed for each workload, in place of the bill."
 FORMATS = ("table", "csv", "json", "html", "focus")
 T = TypeVar("T")
 
@@ -85,6 +89,7 @@ def _takes(
 @_takes("--month", "YYYY-MM", "The span: a calendar month, such as 2026-10, by --time-zone.")
 @_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
 @click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
+@click.option("--advise", "wants_advice", is_flag=True, help=_ADVISE)
 @_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
@@ -104,6 +109,7 @@ def report(
     month: str | None,
     time_zone: str,
     compare: bool,
+    wants_advice: bool,
     by: str,
     top: int | None,
     form: str,
@@ -134,19 +140,23 @@ def report(
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    _check_currency(form, currency, prices)
+    _check_form(form, currency, prices, is_advice=wants_advice, compare=compare)
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
         api = PrometheusApi(url=url, timeout_seconds=seconds, http=http, on_wait=progress.say)
-        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label)
+        peaks = PeaksReader(api, matchers, label)
+        also = (peaks.read,) if wants_advice else ()
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label, also=also)
         try:
             *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
-    _write(make_report(collected, grouped, prices, top=top, before=before[0] if before else None), form, currency or "")
+    advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
+    made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
+    _write(made, form, currency or "", advice)
 
 
 async def _collect(
@@ -158,7 +168,9 @@ async def _collect(
         await api.close()
 
 
-def _check_currency(form: str, currency: str | None, prices: Prices) -> None:
+def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, compare: bool) -> None:
+    if is_advice and (compare or form not in ADVICE_FORMS):
+        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}; leave --compare out")
     if currency and not _CURRENCY.fullmatch(currency):
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):
@@ -178,14 +190,14 @@ def _label_name(text: str) -> str:
     return text
 
 
-def _write(made: Report, form: str, currency: str) -> None:
+def _write(made: Report, form: str, currency: str, advice: str) -> None:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
     forms: Mapping[str, Callable[[Report], str]]
     forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
-    for note in made.notes if form in ("csv", "focus") else ():  # there is no place for them in a file of rows
+    for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for them
         print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
-    text = forms[form](made)
+    text = advice or forms[form](made)
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()

@@ -25,11 +25,15 @@ class HealthReason(NamedTuple):
 
 
 class DeviceVerdict(NamedTuple):
-    """The worst of its reasons, which stand the worst first. `gpu` is the GPU's number, "" where nobody said it."""
+    """The worst of its reasons, which stand the worst first. `gpu` is the GPU's number, "" where nobody said it.
+
+    `last_xid` is the last XID that the kernel's log or a change of the page has shown; None where none has.
+    """
 
     verdict: Verdict = "ok"
     reasons: tuple[HealthReason, ...] = ()
     gpu: str = ""
+    last_xid: int | None = None
 
     @property
     def code(self) -> str:

@@ -21,6 +21,7 @@ class DeviceState(StrEnum):
     IDLE = "idle"  # a container holds it, and its activity is below --accounting.idle-below
     OUTSIDE = "outside"  # no container holds it, and it is active, or in use: somebody uses it around Kubernetes
     UNKNOWN = "unknown"  # who holds it is not known; `state_reason` says why
+    FAILING = "failing"  # no container holds it, and none should: its verdict (`health`) is failing or gone
     FREE = "free"  # no container holds it
     CUT = "cut"  # it is cut into MIG instances, which are devices of their own
 
@@ -31,6 +32,7 @@ AT_WORK_BYTES: Final = 2**30
 _MOST_USERS = 3
 _MOST_CHARS = 60  # of a command
 IN_HAND: Final = frozenset({DeviceState.USED, DeviceState.HELD, DeviceState.IDLE})
+BROKEN: Final = frozenset({"failing", "gone"})  # verdicts of a device that is of no use to anybody
 _RANK = {state: rank for rank, state in enumerate(DeviceState)}
 
 
@@ -85,7 +87,9 @@ def state_of(row: Object, *, idle_below: float = IDLE_BELOW, why_unknown: str = 
     if why_unknown:
         return DeviceState.UNKNOWN
     is_used = any(is_at_work(each, idle_below) for each in users(row))
-    return DeviceState.OUTSIDE if is_used or (busy or 0) >= idle_below else DeviceState.FREE
+    if is_used or (busy or 0) >= idle_below:
+        return DeviceState.OUTSIDE
+    return DeviceState.FAILING if row.get("health") in BROKEN else DeviceState.FREE
 
 
 def users(row: Object) -> Sequence[Object]:
@@ -115,6 +119,14 @@ def used_by(row: Object) -> str:
     some = names[:_MOST_USERS] if len(names) <= _MOST_USERS else [*names[: _MOST_USERS - 1], f"{len(names) - 2} others"]
     does = "does" if len(names) == 1 else "do"
     return f"used by {' and '.join(some)}, which {does} not hold it" if some else ""
+
+
+def last_xid(row: Object) -> tuple[int | None, bool]:
+    """The last XID of the device, None where none is known, and whether it is a reason of `health`."""
+    xid, reasons = row.get("last_xid"), row.get("health_reasons")
+    if not isinstance(xid, int):
+        return None, False
+    return xid, isinstance(reasons, list) and any(f"{each}".startswith(f"Xid {xid} ") for each in reasons)
 
 
 def stated(row: Object) -> DeviceState:

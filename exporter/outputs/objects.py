@@ -98,6 +98,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **_own_use(snapshot, key, owner),
                 **_cuda_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
+                "last_xid": _last_xid(snapshot, key, entry),
                 **({"used_by": others[key]} if key in others else {}),
                 **moments,
                 "holder_since": _holder_since(snapshot, key, owner),
@@ -269,6 +270,13 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
         return message
     reasons = {"health_reasons": [str(each) for each in verdict.reasons]} if verdict.reasons else {}
     return {"health": verdict.verdict, **reasons, **message}
+
+
+def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None:
+    """By the kernel's log, which has those that no page shows; else by the page, where 0 is none."""
+    verdict, of_page = snapshot.verdicts.get(device), entry.metrics.get("xid_errors")
+    by_log = verdict.last_xid if verdict else None
+    return by_log if by_log is not None or not of_page else int(of_page)
 
 
 def rfc3339(seconds: float | None) -> str | None:

@@ -21,7 +21,7 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
-from exporter.ownership.kernel_events import ends_at, reason_of
+from exporter.ownership.kernel_events import RECOVERY_CHANGED, ends_at, reason_of
 
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
 GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
@@ -144,7 +144,8 @@ class Verdicts:
         if reading and reading.lost != self._lost:
             self._lost = reading.lost
         known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
-        said_by = snapshot.healths, snapshot.context.slice_devices, errors, page.words, page.reset_at, self._lost
+        shown = snapshot.events or ()
+        said_by = snapshot.healths, snapshot.context.slice_devices, errors, shown, page.words, page.reset_at, self._lost
         made_from = (*known_by, *said_by)
         if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
@@ -163,10 +164,12 @@ class Verdicts:
             by_device.setdefault(key, set()).add(reason)
         for key in by_device.keys() - read:
             by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
+        xids = _last_xids((*errors, *shown), snapshot.inventory)
         verdicts: dict[DeviceKey, DeviceVerdict] = {}
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
-            verdicts[key] = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
+            verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
+            verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
         if verdicts != self._verdicts:
             self._verdicts = MappingProxyType(verdicts)
         return self._verdicts
@@ -216,6 +219,27 @@ class Verdicts:
                 own = [key for key in keys if key.instance == error.event.instance]
                 # the log alone may know a GPU that the driver could not reach from the start
                 yield from ((key, reason) for key in own or keys or (DeviceKey(uuid=uuid),))
+
+
+def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, tuple[int, Container[str]]]:
+    """The last XIDs of GPUs ("") and of instances, with the GPU's names, the last of all first.
+
+    XID 154 is no error: it says what to do about one.
+    """
+    names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
+    xids: dict[DeviceKey, tuple[int, Container[str]]] = {}
+    for each in sorted(events, key=lambda event: -event.at_seconds):
+        event, uuid = each.event, each.uuid
+        if event.kind == "xid" and event.code and event.code != RECOVERY_CHANGED and uuid:
+            of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
+            xids.setdefault(DeviceKey(uuid=uuid, instance=event.instance), (event.code, of_gpu))
+    return xids
+
+
+def _xid_of(key: DeviceKey, xids: Mapping[DeviceKey, tuple[int, Container[str]]]) -> int | None:
+    """A GPU has the errors of its instances, and an instance those of its GPU."""
+    of_gpu = ((of.instance, code) for of, (code, names) in xids.items() if key.uuid in names)
+    return next((code for instance, code in of_gpu if "" in (instance, key.instance) or instance == key.instance), None)
 
 
 def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:

@@ -4,11 +4,17 @@ import math
 from datetime import datetime
 from typing import Any
 
-from exporter.model.states import is_before, used_by
+from exporter.model.states import is_before, last_xid, used_by
 from tests.support.chromium import Tab
 
 # what stands in the pod's place where nobody holds the device
-WITHOUT_POD = {"free": "free", "cut": "cut into instances", "outside": "used around Kubernetes", "unknown": "not known"}
+WITHOUT_POD = {
+    "free": "free",
+    "failing": "failing",
+    "cut": "cut into instances",
+    "outside": "used around Kubernetes",
+    "unknown": "not known",
+}
 UPDATED = "document.getElementById('updated').textContent"
 # All rows as {title of the column: text}. Rows that share a name (rowspan) all have it; what is hidden is not text.
 _READ = """
@@ -63,9 +69,12 @@ def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
         pod.append(f"held but idle{idle_for(row)}")
     if is_first:
         pod.append(used_by(row))
-    health = "" if row["health"] == "ok" else row["health"]
+    xid, is_why = last_xid(row)
+    words = f"{row['health']}: XID {xid}" if is_why else row["health"]
+    health = "" if row["health"] == "ok" else words
     return {
-        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row), health],
+        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row), health]
+        + ([f"last XID {xid}"] if xid and not is_why else []),
         "Pod": pod,
         "Namespace": [row["namespace"]],
         "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],

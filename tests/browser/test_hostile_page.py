@@ -179,3 +179,30 @@ async def test_a_gpu_that_nobody_holds_is_free_in_one_word(exporter: Exporter) -
     _, html = await exporter.get("/")
     assert '<td role="cell" data-label="Pod"><span class="none">free</span></td>' in html
     assert "names no container" not in html.partition("<table")[2]
+
+
+async def test_a_gpu_that_failed_and_that_nobody_holds_is_not_called_free(tab: Tab, simulated: SimulatedNode) -> None:
+    *_, lost = simulated.world.gpus
+    last = [0]
+    simulated.dcgm.failure = lambda _: web.Response(
+        text="".join(
+            f'DCGM_FI_DEV_XID_ERRORS{{gpu="{gpu.index}",UUID="{gpu.uuid}"}} {last[0] if gpu is lost else 0}\n'
+            for gpu in simulated.world.gpus
+        )
+    )
+    try:
+        async with running(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)) as alone:
+            await opened(tab, f"{alone.base}/")
+            last[0] = 79
+            await tab.until("document.getElementById('figure-failing').textContent === '1'")
+            assert await tab.run("[...document.querySelectorAll('.health summary')].map((each) => each.innerText)") == [
+                "gone: XID 79"
+            ]
+            for show, count in (("failing", 1), ("free", 0)):
+                await tab.run(f"document.getElementById('show').value = '{show}'")
+                await tab.run("document.getElementById('show').dispatchEvent(new Event('change'))")
+                assert [row["Pod"] for row in await read(tab)] == [show] * count
+                assert await tab.run(f"document.getElementById('figure-{show}').textContent") == str(count)
+            assert await axe.violations(tab) == []
+    finally:
+        simulated.dcgm.failure = None

@@ -105,10 +105,10 @@ def test_where_there_is_no_gpu_code_one_line_says_so(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("other", ["--strict", "--bundle=x.tar.gz"])
+@pytest.mark.parametrize("other", ["--strict", "--bundle=x.tar.gz", "--conformance=x.yaml"])
 def test_it_is_about_the_file_alone(capsys: pytest.CaptureFixture[str], other: str) -> None:
     code, out, err = said(capsys, "--cuda-binary", str(CUDA / "size.fatbin"), other)
-    assert (code, out, "leave out --bundle and --strict" in err) == (2, "", True)
+    assert (code, out, "leave out --bundle, --conformance and --strict" in err) == (2, "", True)
 
 
 def test_names_are_whole_for_programs_and_cut_for_people(tmp_path: Path) -> None:

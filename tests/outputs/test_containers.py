@@ -141,6 +141,7 @@ async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ign
         "state": "unknown",
         "state_reason": objects.SILENT,
         "health": "ok",
+        "last_xid": None,
     }
     assert sum(row[name] is not None for name in METRICS) == 2
 

@@ -17,7 +17,7 @@ from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health
-from exporter.model.states import IN_HAND, DeviceState, stated
+from exporter.model.states import IN_HAND, DeviceState, state_of, stated
 from exporter.outputs.output import NO_QUESTION, Look, Output
 from exporter.outputs.page import document
 from exporter.outputs.page.devices import DeviceId, Figures, Object, Scales, device_of, devices_table
@@ -145,6 +145,48 @@ def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Map
     assert stated(object_of(gpu_utilization=0, used_by=[user(**amounts)])) == state
 
 
+# issue 30, line 14
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"health": "gone", "health_reasons": ["Xid 79 (a) -> b"], "last_xid": 79}, "gone: XID 79 Xid 79 (a) -> b"),
+        ({"health": "degraded", "health_reasons": ["hot -> b"], "last_xid": 7}, "degraded hot -> b last XID 7"),
+        (
+            {"health": "failing", "health_reasons": ["Xid 790 (a) -> b"], "last_xid": 79},
+            "failing Xid 790 (a) -> b last XID 79",
+        ),
+        ({"health": "ok", "last_xid": 31}, "last XID 31"),
+        ({"health": "ok", "last_xid": None}, ""),
+        ({"health": "ok"}, ""),
+        ({"health": "ok", "last_xid": "<b>"}, ""),
+        ({"health": "gone", "health_reasons": "odd", "last_xid": 79}, "gone last XID 79"),
+    ],
+)
+def test_the_last_xid_stands_beside_the_health(row: Object, words: str) -> None:
+    name = table([object_of(**row)]).partition('<span class="name">')[2].partition('<small class="model">')[0]
+    assert " ".join(unescape(re.sub("<[^>]+>", " ", name)).split()) == f"GPU 0 {words}".strip()
+
+
+@pytest.mark.parametrize(
+    ("health", "holder", "state"),
+    [
+        ("gone", {}, "failing"),
+        ("failing", {}, "failing"),
+        ("degraded", {}, "free"),
+        ("unknown", {}, "free"),
+        ("gone", HELD, "held"),
+        ("gone", {"gpu_utilization": 90}, "outside"),
+        ("gone", {"entity": "mig-parent"}, "cut"),
+    ],
+)
+def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(health: str, holder: Object, state: str) -> None:
+    bare = object_of(**holder, health=health)
+    row = {**bare, "state": str(state_of(bare))}
+    figures = Figures.of([row])
+    assert (row["state"], figures.free, figures.failing) == (state, int(state == "free"), int(state == "failing"))
+    assert ('<span class="none">failing</span>' in table([row])) == (state == "failing")
+
+
 def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
     assert 'class="free"' in table([object_of()])
     assert 'class="idle"' in table([object_of(gpu_shared=True, gpu_utilization=0)])
@@ -257,7 +299,7 @@ def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[Object]) -> None
         by_device.setdefault(device_of(each), []).append(stated(each))
     figures = Figures.of(rows)
     devices = [states for states in by_device.values() if {*states} != {DeviceState.CUT}]
-    assert figures.held + figures.free + figures.outside + figures.unknown == len(devices)
+    assert figures.held + figures.free + figures.failing + figures.outside + figures.unknown == len(devices)
     assert figures.idle <= figures.held
     assert figures.idle == sum(
         DeviceState.IDLE in states and not {*states} & {DeviceState.USED, DeviceState.HELD} for states in devices

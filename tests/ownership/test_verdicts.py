@@ -183,6 +183,39 @@ def test_a_source_that_is_late_changes_nothing_for_a_while() -> None:
     assert look(verdicts, looked(), (), None, NOW + 2000) == first
 
 
+# issue 30, line 14
+@pytest.mark.parametrize(
+    ("errors", "events", "gpu", "instance"),
+    [
+        ((), (), None, None),
+        ((error(79),), (), 79, 79),
+        ((error(48), error(79, at=NOW + 1)), (), 79, 79),
+        ((error(79),), (error(31, at=NOW + 1),), 31, 31),
+        ((error(79),), (error(31, at=NOW - 1),), 79, 79),
+        ((error(79),), (error(154, at=NOW + 1, text="GPU recovery action changed from 0x0 to 0x1"),), 79, 79),
+        ((), (error(31, instance="3"), error(45, at=NOW - 1)), 31, 31),
+        ((), (error(31, instance="4"), error(45, at=NOW - 1)), 31, 45),
+        ((), (error(31, instance="4"),), 31, None),
+        ((error(None, kind="lost"),), (error(20034, kind="sxid"),), None, None),
+    ],
+)
+def test_a_device_has_its_last_xid(
+    errors: tuple[DeviceEvent, ...], events: tuple[DeviceEvent, ...], gpu: int | None, instance: int | None
+) -> None:
+    gpus = Inventory(gpus=(InventoryGpu(uuid=GPU, mig=(MigInstance(uuid="MIG-3", instance_id="3", profile="1g"),)),))
+    cut = replace(PAGE, subjects={SUBJECT: 9, replace(SUBJECT, instance="3"): 9})
+    verdicts = look(Verdicts(), replace(looked(cut, inventory=gpus), events=events), errors)
+    assert (verdicts[KEY].last_xid, verdicts[INSTANCE].last_xid) == (gpu, instance)
+
+
+def test_a_new_event_changes_the_last_xid_alone() -> None:
+    verdicts = Verdicts()
+    first = look(verdicts, looked())
+    after = look(verdicts, replace(looked(), events=(error(31),)), at=NOW + 1)
+    assert {key: each._replace(last_xid=None) for key, each in after.items()} == first
+    assert after[KEY].last_xid == 31
+
+
 def test_a_gpu_that_the_page_lacks_is_missing_for_a_day() -> None:
     verdicts = Verdicts()
     look(verdicts, looked(), (), None, NOW)

@@ -14,7 +14,9 @@ HELD = "pod_gpu_allocated_seconds"
 NODE = ',node="n"'
 
 
-def check(promtool: Path, folder: Path, series: dict[str, str], *answers: dict[str, Any]) -> None:
+def check(
+    promtool: Path, folder: Path, series: dict[str, str], *answers: dict[str, Any], file: str = "recording.yaml"
+) -> None:
     """Each of the answers is an expression, when it is asked, and the samples that it should have."""
     case = folder / "test.yaml"
     block = {
@@ -22,7 +24,7 @@ def check(promtool: Path, folder: Path, series: dict[str, str], *answers: dict[s
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": list(answers),
     }
-    settings = {"rule_files": [str(PROMETHEUS / "rules" / "recording.yaml")], "evaluation_interval": "1m"}
+    settings = {"rule_files": [str(PROMETHEUS / "rules" / file)], "evaluation_interval": "1m"}
     case.write_text(json.dumps({**settings, "tests": [block]}))
     run(promtool, "test", "rules", case)
 

@@ -310,6 +310,7 @@ async def test_a_handshake_has_its_time(
         await until(lambda: is_closed(one))
         assert time.monotonic() - began > 0.15
     assert secure.service.telemetry._refused["tls"] == 1
+    monkeypatch.undo()  # an honest one may be slow on a busy machine
     assert await asyncio.to_thread(shake, secure.base, files.context(files.client)) == "HTTP/1.1 200 OK"
 
 

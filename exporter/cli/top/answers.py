@@ -18,6 +18,7 @@ from exporter.model.states import (
     DeviceState,
     idle_seconds,
     is_before,
+    last_xid,
     state_of_device,
     stated,
     user_name,
@@ -144,6 +145,7 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     utilization = _utilization(rows)
     divided = _is_divided(rows, rules)
     used = _used(rows, divided=divided)
+    xid, is_xid_why = last_xid(first)
     total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
     return ShownDevice(
         node=text(first, "node_name"),
@@ -167,7 +169,8 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         sm_clock_mhz=finite(first, "sm_clock"),
         memory_activity_percent=_times(100, finite(first, "dram_active")),
         tensor_percent=_times(100, finite(first, "tensor_active")),
-        xid=int(finite(first, "xid_errors") or 0) or None,
+        xid=xid or int(finite(first, "xid_errors") or 0) or None,
+        is_xid_why=is_xid_why,
         health=text(first, "health"),
         holders=tuple(holders),
         strangers=[_stranger(each) for each in users(first)],
@@ -293,4 +296,4 @@ def _with_parents(devices: Iterable[ShownDevice], rules: _Rules) -> Iterator[Sho
             xid=next((device.xid for device in of_gpu if device.xid), None),
         )
         for each in instances:
-            yield replace(each, power_watts=None, xid=None)
+            yield replace(each, power_watts=None, xid=None, is_xid_why=False)

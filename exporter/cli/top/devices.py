@@ -63,6 +63,7 @@ class ShownDevice:
     memory_activity_percent: float | None = None
     tensor_percent: float | None = None
     xid: int | None = None
+    is_xid_why: bool = False  # of `health`
     health: str = ""  # the verdict, "" where nobody gives one
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()
@@ -79,10 +80,12 @@ class ShownDevice:
         return self.state is DeviceState.IDLE
 
     @property
-    def held(self) -> Literal["held", "free", "unknown"]:
+    def held(self) -> Literal["held", "free", "failing", "unknown"]:
         """What is known of who has it: "unknown" where something hides the owner (the kubelet is silent, an odd id)."""
         if self.state in IN_HAND:
             return "held"
+        if self.state is DeviceState.FAILING:
+            return "failing"
         return "unknown" if self.state is DeviceState.UNKNOWN else "free"
 
     @property
@@ -144,6 +147,7 @@ class Shown:
             "held": sum(states[state] for state in IN_HAND),
             "idle": states[DeviceState.IDLE],
             "free": states[DeviceState.FREE],
+            "failing": states[DeviceState.FAILING],
             "outside": states[DeviceState.OUTSIDE],
             "unknown": states[DeviceState.UNKNOWN],
         }

@@ -26,6 +26,7 @@ _HELP = (
     ("", ""),
     ("idle", "a container holds it and does not use it (--accounting.idle-below)"),
     ("free", "no container holds it"),
+    ("failing", "no container holds it, and none can use it: health says failing or gone"),
     ("unknown", "who holds it is not known; the reason stands in the pod's place"),
     ("before", "the values were read before the device changed hands"),
 )
@@ -129,6 +130,7 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
         TextSpan(f"{counts['held']} held"),
         *([TextSpan(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
         TextSpan(f"{counts['free']} free"),
+        *([TextSpan(f"{counts['failing']} failing, not held", "bad")] if counts["failing"] else ()),
         *([TextSpan(f"{counts['outside']} used around Kubernetes", "warn")] if counts["outside"] else ()),
         *([TextSpan(f"{counts['unknown']} unknown", "warn")] if counts["unknown"] else ()),
         *([TextSpan(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004

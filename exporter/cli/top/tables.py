@@ -50,7 +50,7 @@ def device_columns(
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     ails = any(device.health not in ("", "ok") for device in shown.devices)
-    health = [TopColumn(name="health", title="HEALTH", worth=2, cell=cells.health, most=8)]
+    health = [TopColumn(name="health", title="HEALTH", worth=2, cell=cells.health, most=17)]
     node = [TopColumn(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
     return [
         *(node if several_nodes else ()),
@@ -141,7 +141,8 @@ class _Cells:
 
     def health(self, entry: TableEntry) -> TextCell:
         health = "" if entry.is_part else self._harmless(entry.device.health)
-        return TextCell(health, {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn"))
+        words = f"{health}: XID {entry.device.xid}" if entry.device.is_xid_why and not entry.is_part else health
+        return TextCell(words, {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn"))
 
     def owner(self, entry: TableEntry) -> TextCell:
         device, holder = entry.device, entry.holder

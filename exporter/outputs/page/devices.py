@@ -18,6 +18,7 @@ from exporter.model.states import (
     DeviceState,
     idle_seconds,
     is_before,
+    last_xid,
     rounded,
     state_of_device,
     stated,
@@ -45,6 +46,7 @@ BEFORE: Final = ' <span class="badge before">before</span>'
 # What stands in the place of the pod where none is named.
 _WITHOUT_POD: Final[Mapping[DeviceState, str]] = {
     DeviceState.FREE: '<span class="none">free</span>',
+    DeviceState.FAILING: '<span class="none">failing</span>',
     DeviceState.CUT: '<span class="none">cut into instances</span>',
     DeviceState.OUTSIDE: '<span class="badge idle">used around Kubernetes</span>',
     **dict.fromkeys(IN_HAND, '<span class="none">several owners, which --sharing device does not name</span>'),
@@ -159,10 +161,12 @@ def _name(row: Object, owners: int) -> str:
 
 
 def _health(row: Object) -> str:
-    """What is wrong with the device, and what to do; "" where nothing is."""
-    health, reasons = row.get("health", "ok"), row.get("health_reasons")
+    """What is wrong with the device, and what to do, and its last XID; "" where there is none."""
+    health, reasons, (xid, is_why) = row.get("health", "ok"), row.get("health_reasons"), last_xid(row)
     why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
-    return "" if health == "ok" else f' <details class="health"><summary>{text(health)}</summary>{text(why)}</details>'
+    summary = text(f"{health}: XID {xid}" if is_why else health)
+    words = "" if health == "ok" else f' <details class="health"><summary>{summary}</summary>{text(why)}</details>'
+    return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
 
 
 def _whole_device(row: Object) -> str:
@@ -242,7 +246,8 @@ def _whole(value: float) -> int:
 class Figures:
     """GPUs and MIG instances; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state.
 
-    `held`, `free`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does anything.
+    `held`, `free`, `failing`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does
+    anything.
     """
 
     gpus: int = 0
@@ -250,6 +255,7 @@ class Figures:
     held: int = 0
     idle: int = 0
     free: int = 0
+    failing: int = 0
     outside: int = 0
     unknown: int = 0
 
@@ -278,6 +284,7 @@ class Figures:
             held=sum(devices[state] for state in IN_HAND),
             idle=devices[DeviceState.IDLE],
             free=devices[DeviceState.FREE],
+            failing=devices[DeviceState.FAILING],
             outside=devices[DeviceState.OUTSIDE],
             unknown=devices[DeviceState.UNKNOWN],
         )
@@ -295,6 +302,7 @@ TITLES = {
     "held": "held",
     "idle": "held but idle",
     "free": "free",
+    "failing": "failing, not held",
     "outside": "used around Kubernetes",
     "unknown": "unknown",
 }

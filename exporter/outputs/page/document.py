@@ -26,6 +26,7 @@ TOOLS = """<div id="tools" hidden>
  placeholder="pod, namespace, workload, model …"></label>
 <label for="show">Show <select id="show"><option value="all">all</option><option value="held">held</option>
 <option value="idle">held but idle</option><option value="free">free</option>
+<option value="failing">failing, not held</option>
 <option value="outside">used around Kubernetes</option><option value="unknown">unknown</option></select></label>
 <button id="pause" type="button">Pause updates</button>
 <span id="updated"></span>

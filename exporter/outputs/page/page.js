@@ -23,10 +23,10 @@ const SHARED =
   " --sharing has it: the whole GPU's, unless it divides.";
 const OWNERS_UNKNOWN = "X-Owners-Unknown";
 // The states of a device; of its objects' the first of these is the device's (states.py).
-const STATES = ["used", "held", "idle", "outside", "unknown", "free", "cut"];
+const STATES = ["used", "held", "idle", "outside", "unknown", "failing", "free", "cut"];
 const IN_HAND = ["used", "held", "idle"];
 const SEVERAL = "several owners, which --sharing device does not name";
-const WITHOUT_POD = { free: "free", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
+const WITHOUT_POD = { free: "free", failing: "failing", cut: "cut into instances", outside: "used around Kubernetes", used: SEVERAL, held: SEVERAL, idle: SEVERAL };
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_USERS = 3; // that are named
 const MOST_CHARS = 60; // of a command
@@ -252,12 +252,15 @@ function nameOf(row, owners) {
   ];
 }
 
-// What is wrong with the device, and what to do.
+// What is wrong with the device, and what to do, and its last XID.
 function healthOf(row) {
   const health = row.health === undefined ? "ok" : row.health;
-  if (health === "ok") return [];
-  const why = Array.isArray(row.health_reasons) ? row.health_reasons.join("; ") : "";
-  return [" ", make("details", "health", make("summary", "", said(health)), said(why))];
+  const why = Array.isArray(row.health_reasons) ? row.health_reasons : [];
+  const xid = Number.isInteger(row.last_xid) ? row.last_xid : 0;
+  const isWhy = xid && why.some((reason) => String(reason).startsWith(`Xid ${xid} `));
+  const summary = said(isWhy ? `${health}: XID ${xid}` : health);
+  const words = health === "ok" ? [] : [" ", make("details", "health", make("summary", "", summary), said(why.join("; ")))];
+  return isWhy || !xid ? words : [...words, " ", make("small", "xid", `last XID ${xid}`)];
 }
 
 // Who uses the device and does not hold it (states.py); on the first row of the device.
@@ -346,6 +349,7 @@ function signatureOf(rows, scales) {
     rows.map((row, number) => [
       usersOf(row, number), row.device_id, row.device, row.model_name, row.entity, row.mig_profile, row.gpu_shared,
       row.namespace, row.pod, row.container, row.workload_name, row.workload_kind,
+      row.health, row.health_reasons, row.last_xid,
       row.pod ? "" : [stateOf(row), row.state_reason], isBefore(row), Boolean(wholeOf(row)),
       (metricsOf(row, scales) || []).map((metric) => [metric.value === null, Boolean(metric.full)]),
     ]),
@@ -389,7 +393,7 @@ function matches(rows) {
   const show = byId("show").value;
   if (show === "held" && !IN_HAND.includes(stateOfDevice(rows))) return false;
   if (show === "idle" && !rows.some((row) => stateOf(row) === "idle")) return false;
-  if (["free", "outside", "unknown"].includes(show) && stateOfDevice(rows) !== show) return false;
+  if (["free", "failing", "outside", "unknown"].includes(show) && stateOfDevice(rows) !== show) return false;
   const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   let text = haystacks.get(rows);
@@ -451,7 +455,7 @@ function showDevices() {
 
 function figuresOf(rows) {
   const gpus = new Set();
-  const figures = { gpus: 0, instances: 0, held: 0, idle: 0, free: 0, outside: 0, unknown: 0 };
+  const figures = { gpus: 0, instances: 0, held: 0, idle: 0, free: 0, failing: 0, outside: 0, unknown: 0 };
   for (const ofDevice of groupsOf(rows)) {
     const row = ofDevice[0];
     const state = stateOfDevice(ofDevice);

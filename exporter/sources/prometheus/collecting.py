@@ -199,6 +199,7 @@ def _held(
     health, reason = verdict
     text |= {"health": health} if health in VERDICTS else {}
     text |= {"health_reasons": [reason]} if reason else {}
+    text["last_xid"] = entry.metrics.get("xid_errors") or None
     text["state"] = state = state_of(text, why_unknown=why_unknown)
     text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
     return HeldDevice(

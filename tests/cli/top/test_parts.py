@@ -199,6 +199,7 @@ def test_a_shared_gpu_is_whole_in_each_mode(
     ("said", "owners", "held", "why"),
     [
         ({"state": "free"}, [], "free", ""),
+        ({"state": "failing", "health": "gone"}, [], "failing", ""),
         ({"state": "unknown", "state_reason": "units"}, [], "unknown", "units"),
         ({"state": "of a newer exporter"}, [], "free", ""),
         ({"gpu_shared": True}, [], "held", "shared by several"),
@@ -221,7 +222,16 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     nodes = {"nodes": [{"name": "n", "missing": False}]}
     shown = shown_of_cluster("u", nodes, rows, "")
     assert [(each.state, each.why) for each in shown.devices] == [("cut", ""), ("unknown", "odd ids")]
-    assert shown.counts == {"gpus": 1, "instances": 1, "held": 0, "idle": 0, "free": 0, "outside": 0, "unknown": 1}
+    assert shown.counts == {
+        "gpus": 1,
+        "instances": 1,
+        "held": 0,
+        "idle": 0,
+        "free": 0,
+        "failing": 0,
+        "outside": 0,
+        "unknown": 1,
+    }
 
 
 # issue 15, line 25
@@ -297,17 +307,28 @@ def test_the_filter_is_typed_and_given_up() -> None:
 
 def test_what_is_not_known_counts_for_nothing() -> None:
     shown = Shown(role="cluster", url="u", devices=DEVICES)
-    assert shown.counts == {"gpus": 3, "instances": 0, "held": 1, "idle": 1, "free": 2, "outside": 0, "unknown": 0}
+    assert shown.counts == {
+        "gpus": 3,
+        "instances": 0,
+        "held": 1,
+        "idle": 1,
+        "free": 2,
+        "failing": 0,
+        "outside": 0,
+        "unknown": 0,
+    }
     assert shown.power_watts == 770
 
 
 # issue 30, line 15
 def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
-    def screen(health: str) -> str:
-        rows = [{**row, "health": health} for row in ROWS]
+    def screen(health: str, **more: Any) -> str:
+        rows = [{**row, "health": health, **more} for row in ROWS]
         shown = shown_of_node("http://x", MAPPING, rows, "")
         return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
 
     assert "HEALTH" not in screen("ok")
     assert "HEALTH" in screen("gone")
     assert " gone " in screen("gone")
+    assert " gone: XID 79 " in screen("gone", health_reasons=["Xid 79 (fallen off the bus) -> restart it"], last_xid=79)
+    assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)

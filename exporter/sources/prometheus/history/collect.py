@@ -85,7 +85,7 @@ class AccountsReader:
                 await self._all(function, piece, places) for function in ("min_over_time", "last_over_time", "resets")
             ]
         except TooMuch as error:
-            for half in _halves(piece, error):
+            for half in halves(piece, error):
                 await self._read(half, places)
             return
         pieces = [Piece(first=one, last=two, fell=three) for one, two, three in zip(first, last, fell, strict=True)]
@@ -103,7 +103,7 @@ class AccountsReader:
             samples = await self._all("", piece, places)
             scraped = await self._one("", CAPACITY, piece, places)
         except TooMuch as error:
-            for half in _halves(piece, error):
+            for half in halves(piece, error):
                 await self._replay(half, places)
             return
         self.growth.replay(samples, piece.from_ms / 1000, scraped)
@@ -148,7 +148,7 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
         await end_tasks(*tasks)
 
 
-def _halves(piece: Span, error: TooMuch) -> Sequence[Span]:
+def halves(piece: Span, error: TooMuch) -> Sequence[Span]:
     """What to ask in place of a piece that was too much."""
     if piece.ms > LEAST_MS:
         return tuple(piece.cut(-(-piece.ms // 2)))
@@ -239,8 +239,11 @@ async def collect(
     wanted: frozenset[str],
     on_progress: OnProgress,
     cluster_label: str = CLUSTER_LABEL,
+    also: Sequence[Callable[[Span], Coroutine[Any, Any, None]]] = (),
 ) -> ReportInput:
     """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
+
+    `also` reads of each piece what else its caller wants.
 
     Raises SourceError: the server does not answer, or not with what Prometheus answers.
     """
@@ -255,7 +258,7 @@ async def collect(
         remedy = "is it overloaded? Give it more time with --timeout, or ask for less with --match"
         raise Unavailable("http_status", f"the server does not answer a small query: {error}", remedy=remedy) from error
     for number, piece in enumerate(pieces, 1):
-        await _together(accounts.read(piece), others.read(piece))
+        await _together(accounts.read(piece), others.read(piece), *(read(piece) for read in also))
         moments.append(Moment(piece, accounts.growth.take_lately()))
         on_progress(number, len(pieces))
     await others.end(span)
