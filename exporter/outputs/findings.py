@@ -72,6 +72,7 @@ _REFUSALS: dict[Refusal, Trouble] = {
 }
 
 
+_BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
     "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
     " or the driver's device files, see every GPU of the node"
@@ -143,7 +144,7 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
         health = snapshot.health[name]
         if health.up:
             yield fine(name, "answers")
-            if health.trouble:
+            if health.trouble and not _is_of_a_device(snapshot, health):
                 yield _of_health(name, health, Level.WARNING)
         else:
             others_answer = snapshot.joined is not None
@@ -191,13 +192,19 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
             continue
         if health.up:
             yield fine(name, "answers")
-        if not health.up or health.trouble:
+        if not health.up or (health.trouble and not _is_of_a_device(snapshot, health)):
             yield _of_health(name, health, Level.WARNING)
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
         # The user has not asked for it, so this is no warning, but a hint.
         says = f"what pods use of GPUs is not all measured, rows of shared ones are what --sharing says: {why.message}"
         yield fine("measured use", says, why.remedy)
+
+
+def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
+    """Whether NVML's trouble is a GPU that is lost: the finding of the device says that, with what to do."""
+    lost = (key for key, verdict in snapshot.verdicts.items() if _BY_NVML & {each.code for each in verdict.reasons})
+    return health.up is True and any(f"({key.uuid})" in health.message for key in lost)
 
 
 def _of_health(name: str, health: Health, level: Level) -> Finding:

@@ -197,6 +197,18 @@ async def test_doctor_names_the_remedy(
     assert (says in finding.trouble.message, remedy in finding.trouble.remedy) == (True, True), finding
 
 
+@pytest.mark.usefixtures("half_a_second")
+async def test_doctor_says_once_that_a_gpu_is_lost(node: SimulatedNode) -> None:
+    node.nvml.write(node.world.gpus, [f"fail nvmlDeviceGetComputeRunningProcesses_v3 {GPU_IS_LOST} 2"])
+    seen = await checkup.examine(config_of(**settings(node)))
+    findings = [each for each in seen.report.findings if "NVML" in each.trouble.message or each.about == "nvml"]
+    (finding,) = (each for each in findings if each.level != Level.OK)
+    assert any(node.world.gpus[2].uuid in device for device in finding.devices)
+    assert finding.trouble.message == "this device is gone: NVML says that it has fallen off the bus"
+    assert "drain the node" in finding.trouble.remedy
+    assert [each.trouble.message for each in findings if each.about == "nvml"] == ["answers"]
+
+
 async def test_nobody_misses_a_library_that_is_not_asked_for(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

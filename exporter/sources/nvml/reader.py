@@ -329,7 +329,8 @@ class NvmlReader:
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
-            index, lost = min(self._lost.items())
+            # those without a UUID first: no device says of these what is wrong
+            index, lost = min(self._lost.items(), key=lambda each: (each[1].in_inventory is not None, each[0]))
             uuid = f" ({lost.in_inventory.uuid})" if lost.in_inventory else ""
             more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
             return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.says}", REMEDY_OF_GPU)
