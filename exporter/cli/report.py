@@ -155,10 +155,7 @@ def report(
             *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
             raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
-    if not collected.grown:
-        raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=bool(matchers))}")
-    if collected.facts.tokens == {}:
-        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/per-token.md")
+    _check_there(collected, matched=bool(matchers))
     advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
     made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
     _write(made, form, currency or "", advice)
@@ -171,6 +168,13 @@ async def _collect(
         return [await ask(span, on_progress=on_progress) for span in spans]
     finally:
         await api.close()
+
+
+def _check_there(collected: ReportInput, *, matched: bool) -> None:
+    if not collected.grown:
+        raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=matched)}")
+    if collected.facts.tokens == {}:
+        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/per-token.md")
 
 
 def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, compare: bool) -> None:
