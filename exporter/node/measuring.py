@@ -111,7 +111,7 @@ class Measuring:
             "processes": Bound(MOST_PROCESSES, lambda: self._used("processes")),
             "container_logs": Bound(MOST_LINKS, lambda: self._used("container_logs")),
         }
-        nvml.follow(self._follow)
+        nvml.followers.append(self._follow)
 
     @property
     def parts(self) -> tuple[Source, ...]:
@@ -167,7 +167,7 @@ class Measuring:
 
     async def close(self) -> None:
         """Wait for nobody."""
-        self._nvml.unfollow(self._follow)
+        self._nvml.followers.remove(self._follow)
         if self._task is not None:
             self._task.cancel()
         for part in self._sources or ():

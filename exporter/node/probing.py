@@ -99,7 +99,7 @@ class Probing:
         """Hear of each turn from now on. Called once the new node is complete and replaces its predecessor."""
         if not self._follows:
             self._follows = True
-            self.probe.follow(self._follow)
+            self.probe.followers.append(self._follow)
 
     def begin(self) -> Attempt | None:
         """Let the probe begin."""
@@ -109,7 +109,7 @@ class Probing:
         """Wait for nobody."""
         if self._follows:
             self._follows = False
-            self.probe.unfollow(self._follow)
+            self.probe.followers.remove(self._follow)
         await self._logs.close()
 
     def _follow(self, turn: "ProbeAnswer") -> None:

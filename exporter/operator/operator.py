@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from exporter.operator.pod_events import PodEvents
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work_queue import EVERYTHING, MOST_KEYS, WorkQueue
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
+from exporter.pulse import end_tasks
 from exporter.role import RoleKind, about
 from exporter.sources.pause import Pause
 from exporter.telemetry import Telemetry
@@ -107,10 +107,7 @@ class Operator:
     async def close(self) -> None:
         """Stop, and let go of the lease."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end_tasks(self._task)
         await self._parts.writer.close()
 
     def _seen(self) -> OperatorView:
@@ -160,9 +157,7 @@ class Operator:
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
 
     async def _watch(self) -> None:
         """Watch the kinds that are served; begin anew when other ones are."""
@@ -178,7 +173,7 @@ class Operator:
                         task.result()  # it ends by a fault alone
                     kinds = await self._served(kinds)
             finally:
-                await _ended(watching)
+                await end_tasks(watching)
             come, gone = (",".join(sorted(kind.name for kind in each)) for each in (kinds - before, before - kinds))
             log(logging.INFO, "the kinds that the API serves have changed", come=come, gone=gone)
 
@@ -188,14 +183,6 @@ class Operator:
             return await served(self._parts.writer)
         except SourceError:
             return served_before
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    """End a task. The caller can be cancelled while it waits here."""
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()  # asyncio warns of errors that nobody has read
 
 
 def make_role(config: OperatorConfig, before: object = None) -> Operator:

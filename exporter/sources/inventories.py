@@ -39,11 +39,9 @@ class DriverSource(InventorySource, Protocol):
     def reading(self) -> "DriverReading | None":
         """The last one; None before the first. Its processes are None while the source fails."""
 
-    def follow(self, hears: "Callable[[DriverReading], None]") -> None:
-        """Call `hears` with each new reading, in the event loop; not with one that failed."""
-
-    def unfollow(self, hears: "Callable[[DriverReading], None]") -> None:
-        """Do not call `hears` any more."""
+    @property
+    def followers(self) -> "list[Callable[[DriverReading], None]]":
+        """Those that are called with each new reading, in the event loop; not with one that failed."""
 
 
 class NoInventory(NoSource):

@@ -125,9 +125,9 @@ async def test_whoever_measures_by_new_settings_hears_the_same_driver(node: Simu
     def other(_: object) -> None:
         heard.append("other")
 
-    nvml.follow(one)
-    nvml.follow(other)
-    nvml.unfollow(one)
+    nvml.followers.append(one)
+    nvml.followers.append(other)
+    nvml.followers.remove(one)
     nvml.begin()
     await until(lambda: bool(heard))
     assert heard == ["other"]

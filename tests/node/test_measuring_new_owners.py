@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading, GpuProcess
@@ -20,10 +21,9 @@ class Driver(NoInventory):
 
     reading: DriverReading | None = None
 
-    def follow(self, _: object) -> None:
-        """Nothing else will be heard."""
-
-    unfollow = follow
+    def __init__(self) -> None:
+        super().__init__()
+        self.followers: list[Callable[[DriverReading], None]] = []
 
 
 class Kubelet:

@@ -87,14 +87,8 @@ class SaidProbe:
         self.opened = 1
         self.begun = 0
         self.is_closed = False
-        self.hear: list[Callable[[Any], None]] = []
+        self.followers: list[Callable[[Any], None]] = []
         self.made.append(self)
-
-    def follow(self, hears: Callable[[Any], None]) -> None:
-        self.hear.append(hears)
-
-    def unfollow(self, hears: Callable[[Any], None]) -> None:
-        self.hear.remove(hears)
 
     def begin(self) -> Attempt | None:
         self.begun += 1
@@ -105,7 +99,7 @@ class SaidProbe:
 
     def say(self, turn: SaidTurn) -> None:
         self.turn = turn
-        for hears in tuple(self.hear):
+        for hears in tuple(self.followers):
             hears(turn)
 
 
@@ -153,7 +147,7 @@ async def test_a_look_takes_what_the_last_turn_counted(tmp_path: Path) -> None:
         "cuda_container_logs": 0,
     }
     await part.close()
-    assert not probe.hear
+    assert not probe.followers
 
 
 async def test_a_container_that_nobody_knows_is_looked_for_among_the_logs(tmp_path: Path) -> None:
@@ -369,7 +363,7 @@ async def test_a_reload_that_is_refused_leaves_the_totals_to_the_node_that_goes_
         await service.collect(None)
         await service.reload()
         (probe,) = SaidProbe.made
-        assert len(probe.hear) == 1
+        assert len(probe.followers) == 1
         wanted = {expected[pid]: 7}
         probe.say(SaidTurn(1, {pid: 7}, places))
 

@@ -6,13 +6,13 @@ from collections.abc import Set as AbstractSet
 import pytest
 
 from exporter.errors import Unavailable
-from exporter.operator import operator as module
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
 from exporter.operator.operator import Operator, OperatorHandover, OperatorParts
 from exporter.operator.outputs import READY, OperatorLook, OperatorMetrics, OperatorView
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work_queue import EVERYTHING, WorkQueue
+from exporter.pulse import end_tasks
 from tests.operator.made import Object
 from tests.support.answers import answer_of
 from tests.support.virtual_time import run
@@ -132,7 +132,7 @@ def test_who_ends_a_task_can_be_ended_meanwhile() -> None:
 
         slow = asyncio.create_task(slow_to_end())
         await asyncio.sleep(0)
-        ending = asyncio.create_task(module._ended(slow))
+        ending = asyncio.create_task(end_tasks(slow))
         await asyncio.sleep(0)
         ending.cancel()
         freed.set()

@@ -25,6 +25,7 @@ from exporter.config.tls import ServerTls
 from exporter.config.web_file import WebConfig
 from exporter.errors import ConfigError, PortTaken
 from exporter.log import log
+from exporter.pulse import end_tasks
 
 MOST_CONNECTIONS = 128
 _HAND_ON_SECONDS = 1.0
@@ -80,9 +81,7 @@ class Door:
             self._server.close()
         if tasks := tuple(self._peers):
             await asyncio.wait(tasks, timeout=_HAND_ON_SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
     def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername") or ("",)

@@ -32,7 +32,8 @@ PAUSE_SECONDS = 60.0
 class CudaProbe(AskedSource):
     """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
 
-    `opened` is how many times it was loaded into the kernel: each time it counts from 0.
+    `opened` is how many times it was loaded into the kernel: each time it counts from 0. `followers` are called with
+    each turn. A process that has ended is in one turn more.
     """
 
     patience_seconds = 0.0
@@ -54,15 +55,7 @@ class CudaProbe(AskedSource):
         self._closed = False
         self._scanned_at = -float("inf")
         self._turning: asyncio.Task[None] | None = None
-        self._hear: list[Callable[[ProbeAnswer], None]] = []
-
-    def follow(self, hears: "Callable[[ProbeAnswer], None]") -> None:
-        """Call `hears` with each turn. A process that has ended is in one turn more."""
-        self._hear.append(hears)
-
-    def unfollow(self, hears: "Callable[[ProbeAnswer], None]") -> None:
-        """Call it no more."""
-        self._hear.remove(hears)
+        self.followers: list[Callable[[ProbeAnswer], None]] = []
 
     def begin(self) -> Attempt | None:
         """Begin to take turns. Nobody waits for them."""
@@ -120,7 +113,7 @@ class CudaProbe(AskedSource):
 
     def _tell(self, turn: "ProbeAnswer") -> Exception | None:
         try:
-            for hears in tuple(self._hear):
+            for hears in tuple(self.followers):
                 hears(turn)
         except Exception as error:  # noqa: BLE001 - a turn that a follower could not count has failed
             return error

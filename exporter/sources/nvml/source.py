@@ -46,12 +46,7 @@ class NoNvml(NoSource):
     def __init__(self) -> None:
         health = absent("NVML is not asked: --nvml.mode is off", "set it to auto")
         super().__init__(NAME, health, _bounds(lambda: None))
-
-    def follow(self, hears: Callable[[DriverReading], None]) -> None:
-        """No reading will come."""
-
-    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Nobody follows."""
+        self.followers: list[Callable[[DriverReading], None]] = []
 
 
 class Nvml(AskedSource):
@@ -59,7 +54,8 @@ class Nvml(AskedSource):
 
     `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
     its processes are None while NVML fails or does not come back. `page` is the page that was made with it, where one
-    is asked for: b"" before the first. `failure` is what the last reading failed by.
+    is asked for: b"" before the first. `failure` is what the last reading failed by. Of `followers` the next one comes
+    before the last one goes, at a reload.
     """
 
     def __init__(
@@ -86,20 +82,12 @@ class Nvml(AskedSource):
         self._is_late = self._is_closed = False
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
-        self._hear: list[Callable[[DriverReading], None]] = []
+        self.followers: list[Callable[[DriverReading], None]] = []
 
     @property
     def health(self) -> Health:
         """How the last reading went. A library that is missing, and not wanted by the user, makes the source absent."""
         return self._absent or self._attempts.health
-
-    def follow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Call `hears` with each new reading; not with one that a failure leaves without processes."""
-        self._hear.append(hears)
-
-    def unfollow(self, hears: Callable[[DriverReading], None]) -> None:
-        """Call it no more. At a reload the next follower comes before the last one goes."""
-        self._hear.remove(hears)
 
     def begin(self) -> Attempt | None:
         """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
@@ -166,7 +154,7 @@ class Nvml(AskedSource):
             self.reading, self.inventory = result, result.inventory
             self._take_page()
             if self.reading is result:
-                for hears in tuple(self._hear):
+                for hears in tuple(self.followers):
                     hears(result)
         elif isinstance(result, NotThere):
             self._due = now + LONGEST_PAUSE_SECONDS

@@ -78,7 +78,7 @@ async def test_a_program_that_is_started_later_is_found_within_6_seconds(tmp_pat
         proc=str(proc.folder), interval_seconds=5.0, max_programs=64, any_kernel=False, on_health=lambda *_: None
     )
     turns: list[ProbeAnswer] = []
-    source.follow(turns.append)
+    source.followers.append(turns.append)
     source.begin()
     await awaited(lambda: source.turn)
     assert source.turn

@@ -73,10 +73,10 @@ async def turns(running: CudaProbe, number: int) -> list[ProbeAnswer]:
         if len(heard) == number:
             enough.set()
 
-    running.follow(hear)
+    running.followers.append(hear)
     assert running.begin() is None
     await enough.wait()
-    running.unfollow(hear)
+    running.followers.remove(hear)
     return heard
 
 
@@ -135,7 +135,7 @@ async def test_a_fault_of_those_who_follow_detaches_too_and_is_tried_again(
         if is_faulty:
             raise ZeroDivisionError("a fault")
 
-    running.follow(hear)
+    running.followers.append(hear)
     running.begin()
     while not healths:
         await asyncio.sleep(0.01)
