@@ -28,7 +28,11 @@ hardly ever says when one is over. So every word counts, and the worst is the ve
 
 A MIG instance has its own reasons and those of its GPU. `pod_gpu_device_verdict` on `/metrics` has a row for each
 device and holder, also for devices that nobody holds; `/container/metrics` has `health` and `health_reasons`.
-`pod_gpu_device_health` stays the kubelet's own word. The exporter tells; it drains and resets nothing."""
+`pod_gpu_device_health` stays the kubelet's own word. The exporter tells; it drains and resets nothing.
+
+A device that is `failing` or `gone` and that nobody holds is not free: its `state` is `failing`. `last_xid` is its last
+XID by the kernel's log, also one that no page shows; else the page's. Taints count as ResourceSlices have them; those
+of a `DeviceTaintRule` are not read."""
 _TIMES = """\
 ## For how long a word counts
 

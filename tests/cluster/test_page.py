@@ -49,6 +49,7 @@ def test_every_node_has_its_figures() -> None:
         "held": 3,
         "idle": 1,
         "free": 1,
+        "failing": 0,
         "outside": 0,
         "unknown": 0,
     }

@@ -330,8 +330,10 @@ async def test_a_lost_gpu_costs_no_other_and_doctor_says_so(node: SimulatedNode)
     assert lost not in {labels.split('UUID="')[1].split('"')[0] for _, labels in samples(page)}
     assert all(gpu.uuid in page for gpu in node.world.gpus if gpu.uuid != lost)
     seen = await checkup.examine(config_of(**without(node)))
-    (finding,) = (each for each in seen.report.findings if each.about == "nvml" and each.level == Level.WARNING)
-    assert ("GPU 1" in finding.trouble.message, "drain the node" in finding.trouble.remedy) == (True, True)
+    (finding,) = (each for each in seen.report.findings if "this device is gone" in each.trouble.message)
+    assert lost in " ".join((finding.about, *finding.devices))
+    assert "drain the node" in finding.trouble.remedy
+    assert {each.level for each in seen.report.findings if each.about == "nvml"} == {Level.OK}
 
 
 async def test_doctor_is_content_with_nvml_alone(node: SimulatedNode) -> None:
