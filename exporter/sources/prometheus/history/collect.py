@@ -214,8 +214,8 @@ class FactsReader:
         by = f"{self._cluster_label}, namespace, pod, model_name"
         for series in await self._ask(f"max by ({by}) ({each})", piece):
             cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
-            models = facts.tokens.setdefault((cluster, namespace, pod), {})
-            models[model] = models.get(model, 0.0) + series.points[-1][1]
+            of_pod = facts.tokens.setdefault((cluster, namespace, pod), {})
+            of_pod[model] = of_pod.get(model, 0.0) + series.points[-1][1]
 
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""
