@@ -230,7 +230,7 @@ def is_right(watched: Span) -> bool:
     )
 
 
-# issue 31, Must show 3
+# issue 20, Must show 3
 def test_joules_per_token_of_a_whole_gpu_a_third_and_two_pods_of_four(span: Span) -> None:
     assert is_right(span), said(span)
 

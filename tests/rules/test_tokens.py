@@ -142,7 +142,7 @@ def check(promtool: Path, folder: Path, series: dict[str, str], asked: list[Mapp
     run(promtool, "test", "rules", case)
 
 
-# issue 31, Must show 3
+# issue 20, Must show 3
 @pytest.mark.parametrize("name", [*WORLDS, *WORLDS_OF_SERVERS])
 def test_what_a_thousand_tokens_take(promtool: Path, tmp_path: Path, name: str) -> None:
     series, rows = {**WORLDS, **WORLDS_OF_SERVERS}[name]
