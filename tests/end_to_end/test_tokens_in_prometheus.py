@@ -24,8 +24,10 @@ from tests.end_to_end.clusters import quick
 from tests.support.background import Background
 from tests.support.components import real
 from tests.support.exporter import config_of, running
+from tests.support.grafana import ALL, Chosen, dashboard, filled, panels
 from tests.support.nvml import loads, until_nobody_uses_it
-from tests.support.prometheus import Prometheus, prometheus, shipped_jobs
+from tests.support.places import ROOT
+from tests.support.prometheus import Answers, Prometheus, prometheus, shipped_jobs
 from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, SimulatedNode, World
 from tests.support.waiting import wait_until
 
@@ -45,12 +47,13 @@ SERVED = {"whole": 1.0, "third": 1 / 3, "wide": 1.0}  # and which part of what i
 
 @dataclass(frozen=True)
 class Span:
-    """What was so, and what was said of it: joules for 1,000 tokens by server, and the report of it."""
+    """What was so, and what was said of it: joules for 1,000 tokens by server, the report, the panels."""
 
     real: Mapping[str, float]
     recorded: Mapping[str, float]
     report: Mapping[str, Mapping[str, float]]
     notes: list[Mapping[str, str]]
+    panels: Mapping[str, Answers]
 
 
 class ModelServers:
@@ -198,7 +201,18 @@ def watch(server: Prometheus, node: SimulatedNode, servers: ModelServers, gpus: 
         recorded={labels["workload_name"]: value for labels, value in server.query(query)},
         report={group["name"]: group for group in report["groups"]},
         notes=report["notes"],
+        panels=dict(shown(server)),
     )
+
+
+def shown(server: Prometheus) -> Iterator[tuple[str, Answers]]:
+    """What the dashboard's panels about model servers show of one of them, by the panel's title."""
+    model = dashboard(ROOT / "deploy" / "grafana" / "workload.json")
+    chosen: Chosen = {"cluster": ALL, "namespace": "ml", "workload": "whole", "price": f"{PRICE}"}
+    for panel in panels(model):
+        queries = [filled(target["expr"], model, chosen, {}) for target in panel.get("targets", ())]
+        if any("served_model:" in query for query in queries):
+            yield panel["title"], [answer for query in queries for answer in server.query(query)]
 
 
 def reported(server: Prometheus, began: float, ended: float) -> Any:
@@ -242,3 +256,15 @@ def test_the_report_has_the_cost_of_the_tokens_and_leaves_out_who_counts_none(sp
         assert group["cost_per_1000_tokens"] == pytest.approx(
             group["cost"] / group["tokens"] * 1000, rel=1e-2, abs=1e-6
         )
+
+
+def test_the_dashboard_shows_each_figure_of_a_server(span: Span) -> None:
+    values = {title: [value for _, value in answers] for title, answers in span.panels.items()}
+    (joules,) = values["Energy of 1,000 tokens"]
+    held_seconds, used_seconds = values["GPU-seconds of 1,000 tokens"]
+    # a moment, in windows of seconds
+    assert values["Generated tokens a second"] == [pytest.approx(RATES["whole-0"], rel=0.2)]
+    assert joules == pytest.approx(span.real["whole"], rel=0.3)
+    assert held_seconds == pytest.approx(1000 / RATES["whole-0"], rel=0.2)
+    assert 0 < used_seconds <= held_seconds * 1.1
+    assert values["Cost of 1,000 tokens"] == [pytest.approx(held_seconds / 3600 * PRICE)]

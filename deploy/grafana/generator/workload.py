@@ -1,4 +1,7 @@
-"""How well a workload uses its GPUs: a deployment, a job, or whatever --workload.labels names."""
+"""How well a workload uses its GPUs: a deployment, a job, or whatever --workload.labels names.
+
+Of a model server also what 1,000 tokens take: its rows are there where Prometheus scrapes the server, too.
+"""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.panels import (
@@ -7,6 +10,7 @@ from deploy.grafana.generator.panels import (
     HOURS,
     IDLE,
     KWH,
+    MONEY,
     PERCENT,
     USE,
     WATTS,
@@ -21,7 +25,7 @@ from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
 from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
 from deploy.grafana.generator.promql import energy, hours, memory_of_pods, of_pods, seen
 from deploy.grafana.generator.tables import Column, table
-from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, WORKLOAD
+from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, PRICE, WORKLOAD
 
 _IN = f"{{{CHOSEN}}}"
 _POD = "cluster, namespace, pod"
@@ -46,6 +50,15 @@ def _hours(of: str) -> str:
     return hours(of, "workload", CHOSEN, _WORKLOAD)
 
 
+def _per_1000_tokens(of: str) -> str:
+    return f"served_model:pod_gpu_{of}_per_1000_tokens:ratio_rate5m{_IN}"
+
+
+def _served(expression: str, word: str = "") -> Query:
+    """By model; the name of a server that does not say what it serves is its workload's alone."""
+    return Query(expression, f"{word}{{{{workload_name}}}} {{{{model_name}}}}")
+
+
 def _pods(field: str) -> Query:
     return Query(_its(of_pods(field, NAMESPACES)), "{{pod}}")
 
@@ -53,7 +66,7 @@ def _pods(field: str) -> Query:
 DASHBOARD = Dashboard(
     name="workload",
     says="How well the pods of a workload use their GPUs. It needs --workload.labels, and the shipped recording rules.",
-    variables=[DATASOURCE, CLUSTER, NAMESPACE, WORKLOAD],
+    variables=[DATASOURCE, CLUSTER, NAMESPACE, WORKLOAD, PRICE],
     rows=[
         Row(
             panels=[
@@ -94,6 +107,22 @@ DASHBOARD = Dashboard(
                 lines("NVLink", "The mean of the pod's devices.",
                       Query(_its(of_pods("nvlink received", NAMESPACES)), "to {{pod}}"),
                       Query(_its(of_pods("nvlink sent", NAMESPACES)), "from {{pod}}"), unit=FLOW),
+            ],
+        ),
+        Row(
+            title="Model servers",
+            panels=[
+                lines("Generated tokens a second", "What the servers of a model count: vLLM, SGLang, TGI, "
+                      "TensorRT-LLM, NIM, and Triton with one of these.",
+                      _served(f"served_model:generation_tokens:rate5m{_IN}")),
+                lines("Energy of 1,000 tokens", "Joules that the GPUs of the model's pods draw, of shared GPUs their "
+                      "part. There is none while there are no tokens.",
+                      _served(_per_1000_tokens("energy_joules")), unit="joule"),
+                lines("GPU-seconds of 1,000 tokens", "Far more held than used: the server has more GPU than it needs.",
+                      _served(_per_1000_tokens("allocated_seconds"), "held by "),
+                      _served(_per_1000_tokens("active_seconds"), "used by "), unit="s"),
+                lines("Cost of 1,000 tokens", "GPU-seconds held, at the price above; energy is not in it.",
+                      _served(f'{_per_1000_tokens("allocated_seconds")} / 3600 * $price'), unit=MONEY),
             ],
         ),
         Row(
