@@ -142,7 +142,7 @@ def report(
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    _check_form(form, currency, prices, is_advice=wants_advice, compare=compare)
+    _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
     http = read_http_file(http_config, FLAG)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
@@ -177,9 +177,9 @@ def _check_there(collected: ReportInput, *, matched: bool) -> None:
         raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/per-token.md")
 
 
-def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, compare: bool) -> None:
-    if is_advice and (compare or form not in ADVICE_FORMS):
-        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}; leave --compare out")
+def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, is_bill: bool) -> None:
+    if is_advice and (is_bill or form not in ADVICE_FORMS):
+        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}; leave out --compare, --per-token")
     if currency and not _CURRENCY.fullmatch(currency):
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):

@@ -167,7 +167,7 @@ def test_table_and_csv_have_the_same_advice(server: Prometheus, capsys: pytest.C
 
 
 def test_advice_has_no_charts_and_compares_nothing() -> None:
-    for flags in (["--format=html"], ["--compare"]):
+    for flags in (["--format=html"], ["--compare"], ["--per-token"]):
         command = [sys.executable, "-m", "exporter", "report", "--prometheus=http://127.0.0.1:1", "--advise", *flags]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=Path.cwd())
         assert ended.returncode == 2
