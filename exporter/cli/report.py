@@ -179,7 +179,7 @@ def _check_there(collected: ReportInput, *, matched: bool) -> None:
 
 def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, is_bill: bool) -> None:
     if is_advice and (is_bill or form not in ADVICE_FORMS):
-        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}; leave out --compare, --per-token")
+        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}, without --compare, --per-token")
     if currency and not _CURRENCY.fullmatch(currency):
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):
