@@ -1,15 +1,15 @@
-"""Asking an exporter over HTTP: a URL → what is shown, or one line that says why not."""
+"""Asking an exporter, over HTTP or another transport: what is shown of it, or one line that says why not."""
 
 import http.client
 import json
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import quote, urlsplit
 
 from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
@@ -34,15 +34,29 @@ class Gone(ExporterError):
     """The exporter does not answer, or this program does not understand the answer. The text is one line."""
 
 
-class ShownReader:
-    """An exporter of either role. Each request has its own connection: losing one loses only that answer."""
+class Transport(Protocol):
+    """A way to an exporter. `url` names the exporter in messages."""
 
-    def __init__(self, urls: tuple[str, ...], config: HttpConfig, *, verifies: bool = True) -> None:
-        """Of several `urls` the first that speaks HTTP counts. Without `verifies` any certificate will do."""
-        self._urls = urls
-        self._url = urls[0]
-        self._config = config
-        self._verifies = verifies
+    url: str
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of an answer. Raises Gone: there is none."""
+
+
+class Reader(Protocol):
+    """One exporter, or several that are shown as one."""
+
+    def read(self, view: View) -> Shown:
+        """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
+
+
+class ShownReader:
+    """An exporter of either role. Each request is one of its own: losing one loses only that answer."""
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        """Of several transports the first whose protocol the exporter speaks counts."""
+        self._transports = transports
+        self._transport = transports[0]
         self._role: Role | None = None
 
     def read(self, view: View) -> Shown:
@@ -50,10 +64,10 @@ class ShownReader:
 
         Raises Gone: it tells nothing. ConfigError: a file of --http-config cannot be used.
         """
-        about = self._about()
-        rows, trouble = self._rows()
+        about = self.about()
+        rows, trouble = self.rows()
         make = shown_of_node if self._role == "node" else shown_of_cluster
-        shown = make(self._url, about, rows, trouble)
+        shown = make(self._transport.url, about, rows, trouble)
         if view == "devices":
             return shown
         status, answer = self._json("/processes")
@@ -64,14 +78,22 @@ class ShownReader:
             why = "the processes are on the exporter of their node: give its --url"
         return replace(shown, processes_trouble=why or f"/processes answers with HTTP status {status}")
 
-    def _about(self) -> AnyObject:
-        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health."""
-        *others, last = self._urls
-        for self._url in others:
-            with suppress(_OtherProtocol):
+    def about(self) -> AnyObject:
+        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `read`."""
+        *others, last = self._transports
+        for self._transport in others:
+            with suppress(OtherProtocol):
                 return self._tried()
-        self._url = last
+        self._transport = last
         return self._tried()
+
+    def rows(self) -> tuple[object, str]:
+        """/container/metrics, and the reason where there is none. Raises as `read`."""
+        status, answer = self._json("/container/metrics")
+        if status == HTTPStatus.OK:
+            return answer, ""
+        why = text(mapping(answer), "error")
+        return [], why or f"/container/metrics answers with HTTP status {status}"
 
     def _tried(self) -> AnyObject:
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
@@ -80,32 +102,36 @@ class ShownReader:
             # another program that answers at this path has no settings
             if status == HTTPStatus.OK and isinstance(answer, dict) and "settings" in answer:
                 self._role = role
-                # this scheme works: try no other one from now on, even after a broken connection
-                self._urls = (self._url,)
+                # this protocol works: try no other one from now on, even after a broken connection
+                self._transports = (self._transport,)
                 return answer
         self._role = None
+        url = self._transport.url
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise Gone(f"the exporter at {self._url} asks for a password: give it with {FLAG}")
-        raise Gone(f"what answers at {self._url} is not this exporter (HTTP status {status})")
-
-    def _rows(self) -> tuple[object, str]:
-        """/container/metrics, and the reason where there is none."""
-        status, answer = self._json("/container/metrics")
-        if status == HTTPStatus.OK:
-            return answer, ""
-        why = text(mapping(answer), "error")
-        return [], why or f"/container/metrics answers with HTTP status {status}"
+            raise Gone(f"the exporter at {url} asks for a password: give it with {FLAG}")
+        raise Gone(f"what answers at {url} is not this exporter (HTTP status {status})")
 
     def _json(self, path: str) -> tuple[int, Any]:
         """An answer's status, and its body as JSON; None where it is none."""
-        status, body = self._get(path)
+        status, body = self._transport.get(path)
         try:
             return status, json.loads(body)
         except (ValueError, RecursionError):
             return status, None
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        url = self._url
+
+class HttpTransport:
+    """HTTP or HTTPS, as the URL says. Each request has its own connection."""
+
+    def __init__(self, url: str, config: HttpConfig, *, verifies: bool = True) -> None:
+        """Without `verifies` any certificate will do."""
+        self.url = url
+        self._config = config
+        self._verifies = verifies
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """As Transport. Raises ConfigError, too: a file of --http-config cannot be used."""
+        url = self.url
         until = time.monotonic() + TIMEOUT_SECONDS
         connection = self._connection(url)
         try:
@@ -116,7 +142,7 @@ class ShownReader:
             connection.request("GET", below + path, headers=encoded)
             answer = connection.getresponse()
             if answer.status == HTTPStatus.BAD_REQUEST and url.startswith("http:"):
-                raise _OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
+                raise OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
             return answer.status, _body(answer, until, url)
         except TimeoutError as error:
             raise Gone(f"{url} does not answer within {TIMEOUT_SECONDS:g} s") from error
@@ -127,7 +153,7 @@ class ShownReader:
             raise Gone(f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})") from error
         except (OSError, http.client.HTTPException) as error:
             message = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
-            raise _OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
+            raise OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
         finally:
             connection.close()
 
@@ -143,7 +169,7 @@ class ShownReader:
         return _Https(host, parts.port or 443, context, tls.server_name or host)
 
 
-class _OtherProtocol(Gone):
+class OtherProtocol(Gone):
     """The peer does not speak the protocol of the URL."""
 
 

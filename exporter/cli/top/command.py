@@ -5,15 +5,16 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import click
 
 from exporter.cli.options import web_of
 from exporter.cli.running import Running
-from exporter.cli.top.asking import FLAG, ShownReader
+from exporter.cli.top.asking import FLAG, HttpTransport, Reader, ShownReader
 from exporter.cli.top.columns import ASCII, UNICODE, Painter
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
 from exporter.cli.top.layout import draw
@@ -50,10 +51,19 @@ Keys:  u m w t  sort by utilization, memory, watts, temperature
 @click.option("--processes", is_flag=True, help="Show the processes, where the exporter has --processes.expose.")
 @click.option("--no-color", is_flag=True, help="No colours; the environment's NO_COLOR says the same.")
 @click.option("--ascii", "in_ascii", is_flag=True, help="Only ASCII; so it is, too, where the locale is not UTF-8.")
-def top(
+def top(*, url: str | None, http_config: str | None, **given: Any) -> None:  # noqa: ANN401 - as `show` takes it
+    """Show GPUs and MIG instances, how busy they are, and the pods on them.
+
+    A shared GPU has a line for each container, with what is measured of it where NVML measures it. What a container
+    holds and does not use is marked "idle". The width decides which columns there are; where the output is no
+    terminal, the environment's COLUMNS is the width.
+    """
+    show(partial(_asking, url, http_config), **given)
+
+
+def show(
+    make_reader: Callable[[], Reader],
     *,
-    url: str | None,
-    http_config: str | None,
     once: bool,
     as_json: bool,
     interval: str,
@@ -62,13 +72,8 @@ def top(
     processes: bool,
     no_color: bool,
     in_ascii: bool,
-) -> None:
-    """Show GPUs and MIG instances, how busy they are, and the pods on them.
-
-    A shared GPU has a line for each container, with what is measured of it where NVML measures it. What a container
-    holds and does not use is marked "idle". The width decides which columns there are; where the output is no
-    terminal, the environment's COLUMNS is the width.
-    """
+) -> NoReturn:
+    """Show what a reader tells, as the flags of `top` ask for it, and end the program."""
     try:
         seconds = positive_duration(interval)
     except ValueError:
@@ -76,7 +81,7 @@ def top(
     if seconds > _LONGEST_SECONDS:
         raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
     state = State(sort=sort, filter=words, view="processes" if processes else "devices")
-    asking = _asking(url, http_config)
+    asking = make_reader()
     if as_json:
         shown = asking.read(state.view)
         _print(json.dumps(document(shown, state), indent=2) + "\n")
@@ -95,7 +100,7 @@ def top(
     sys.exit(run(asking, state, seconds, painter, glyphs))
 
 
-def _end(shown: Shown) -> None:
+def _end(shown: Shown) -> NoReturn:
     sys.exit(1 if shown.trouble else 0)
 
 
@@ -105,10 +110,10 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
     if url is None:
         address = web_of({}).listen_addresses[0]
         # on this machine the name in the certificate does not matter
-        here = tuple(str(Running(address, tls)) for tls in (False, True))
-        return ShownReader(here, config, verifies=False)
+        here = (str(Running(address, tls)) for tls in (False, True))
+        return ShownReader([HttpTransport(each, config, verifies=False) for each in here])
     try:
-        return ShownReader((base_url(url),), config)
+        return ShownReader([HttpTransport(base_url(url), config)])
     except ValueError:
         raise ConfigError(
             f"--url: {url!r} is not allowed; it takes http://HOST:PORT or https://HOST:PORT, without a path of its own,"

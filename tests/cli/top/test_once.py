@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from exporter.cli.main import run
-from exporter.cli.top.asking import Gone, ShownReader
+from exporter.cli.top.asking import Gone, HttpTransport, ShownReader
 from exporter.config.http_file import HttpConfig, Secret
 from tests.support.components import free_port
 from tests.support.fixed_exporter import fixed_exporter
@@ -131,7 +131,8 @@ def test_without_a_url_it_asks_the_exporter_of_this_machine() -> None:
 def test_what_breaks_before_the_first_answer_is_asked_again_in_the_same_way() -> None:
     """Such as `kubectl port-forward`, which takes a connection and drops it while the pod is not there."""
     with fixed_exporter("node") as exporter:
-        asking = ShownReader((exporter.url, exporter.url.replace("http:", "https:")), HttpConfig(), verifies=False)
+        urls = (exporter.url, exporter.url.replace("http:", "https:"))
+        asking = ShownReader([HttpTransport(url, HttpConfig(), verifies=False) for url in urls])
         exporter.drops = True
         with pytest.raises(Gone):
             asking.read("devices")
@@ -143,7 +144,7 @@ def test_a_token_and_a_path_may_be_in_any_script() -> None:
     config = HttpConfig(scheme="Bearer", credentials=Secret(value="t€ken"))
     with fixed_exporter("node") as exporter:
         exporter.answers = {f"/%C3%BC{path}": answer for path, answer in exporter.answers.items()}
-        assert ShownReader((f"{exporter.url}/ü",), config).read("devices").role == "node"
+        assert ShownReader([HttpTransport(f"{exporter.url}/ü", config)]).read("devices").role == "node"
         assert exporter.asked[0]["Authorization"].encode("latin-1").decode() == "Bearer t€ken"
 
 
