@@ -14,6 +14,7 @@ PLAIN = st.recursive(
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text("ab0:-", max_size=3), inside, max_size=3),
     max_leaves=12,
 )
+NESTED = "nested more than|maximum nesting depth"  # ours, or the parser's of PyYAML 6.0.4, which looks ahead
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
 )
@@ -56,9 +57,9 @@ def test_what_is_plain(text: str, content: object) -> None:
         ("", "it is empty"),
         ("# nothing\n", "it is empty"),
         ("a: b: c", "mapping values are not allowed"),
-        ("[" * 100_000, "nested more than"),
-        ("{a: " * 100_000, "nested more than"),
-        ("- " * 10_000, "nested more than"),
+        ("[" * 100_000, NESTED),
+        ("{a: " * 100_000, NESTED),
+        ("- " * 10_000, NESTED),
         ("\x00", "special characters are not allowed|control characters are not allowed"),
         ("a: [1, 2", "expected"),
     ],
