@@ -4,8 +4,10 @@ Foreign exceptions (grpc, aiohttp) are translated into these once, in the source
 where it is met, and every output shows that text.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 UnavailableReason = Literal[
     "refused",
@@ -94,6 +96,17 @@ class TimedOut(SourceError):
 
     def __init__(self, reason: Literal["deadline"], message: str, *, remedy: str) -> None:
         super().__init__(reason, message, remedy=remedy)
+
+
+class SlowAnswer(TimedOut):
+    """There was a connection, and no whole answer came in time."""
+
+
+class HttpRefusal(Unavailable):
+    """A status other than 200. `content` is what the peer says in JSON, as far as it does; {} where it does not."""
+
+    status = 0
+    content: Mapping[str, Any] = MappingProxyType({})
 
 
 class Malformed(SourceError):

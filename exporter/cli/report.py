@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
 from types import TracebackType
-from typing import Self, TextIO, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -28,7 +28,7 @@ from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
 from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
-from exporter.sources.prometheus.history.api import FLAG, PrometheusApi
+from exporter.sources.prometheus.history.api import FLAG, Connection, PrometheusApi
 from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgress, collect, read_match
 from exporter.sources.prometheus.history.peaks import PeaksReader
 
@@ -100,10 +100,31 @@ def _takes(
 @_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
 @_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
 @_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
-def report(
+def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  # noqa: ANN401 - as `make` takes it
+    """Say who held and used GPUs over a span: GPU-hours, energy and cost.
+
+    It asks a Prometheus server that scrapes the exporter's /metrics, two small queries at a time. What it could not
+    know, such as times in which nothing was scraped, it says at the end.
+
+    \b
+      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --since 30d --by label:team
+      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --price-per-gpu-hour 2.50 --format html > gpus.html
+    """  # noqa: D301, E501 - \b is click's word for "leave these lines as they are"
+
+    def connect(seconds: float) -> Connection:
+        from exporter.sources.prometheus.history.over_http import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
+
+        url = _parsed(
+            "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"
+        )
+        return over_http(url=url, timeout_seconds=seconds, http=read_http_file(http_config, FLAG))
+
+    make(connect, **given)
+
+
+def make(
+    connect: Callable[[float], Connection],
     *,
-    prometheus: str,
-    http_config: str | None,
     since: str | None,
     start: str | None,
     end: str | None,
@@ -122,18 +143,9 @@ def report(
     cluster_label: str,
     timeout: str,
 ) -> None:
-    """Say who held and used GPUs over a span: GPU-hours, energy and cost.
-
-    It asks a Prometheus server that scrapes the exporter's /metrics, two small queries at a time. What it could not
-    know, such as times in which nothing was scraped, it says at the end.
-
-    \b
-      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --since 30d --by label:team
-      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --price-per-gpu-hour 2.50 --format html > gpus.html
-    """  # noqa: D301, E501 - \b is click's word for "leave these lines as they are"
+    """Write the report of a server. `connect` is given the seconds that a query may take."""
     grouped = _parsed("--by", by, read_by, _BY)
     matchers = [_parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
-    url = _parsed("--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it")
     label = _parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
     seconds = _parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
     zone = _parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
@@ -143,10 +155,10 @@ def report(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
-    http = read_http_file(http_config, FLAG)
+    connection = connect(seconds)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with Progress(sys.stderr) as progress:
-        api = PrometheusApi(url=url, timeout_seconds=seconds, http=http, on_wait=progress.say)
+        api = PrometheusApi(connection, on_wait=progress.say)
         peaks = PeaksReader(api, matchers, label)
         also = (peaks.read,) if wants_advice else ()
         ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label, also=also)

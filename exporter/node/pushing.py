@@ -11,13 +11,13 @@ from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 
 from exporter.config.http_file import HttpConfig
-from exporter.errors import SourceError, Trouble
+from exporter.errors import HttpRefusal, SourceError, Trouble
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.otlp.messages import MOST_POINTS_KEPT, Messages, PartialSuccess, partial_success, refusal
 from exporter.outputs.otlp.metrics import Metrics
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.pulse import Pulse
-from exporter.sources.http import Client, HttpRefusal, Peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.pause import Pause
 from exporter.sources.slices import in_slices
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth

@@ -26,7 +26,16 @@ from exporter.config.files import identity_of
 from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import without_secrets
 from exporter.config.tls import client_context
-from exporter.errors import ConfigError, Malformed, SourceError, TimedOut, Unavailable, UnavailableReason
+from exporter.errors import (
+    ConfigError,
+    HttpRefusal,
+    Malformed,
+    SlowAnswer,
+    SourceError,
+    TimedOut,
+    Unavailable,
+    UnavailableReason,
+)
 from exporter.sources.unpack import Body
 
 # A peer that vanished (a node without power, a firewall that forgot the connection) is noticed after 30 s: the kernel
@@ -135,17 +144,6 @@ class Peer:
     explain: Callable[[bytes], object] = json.loads
     names_path: bool = False
     has_lines: bool = False
-
-
-class SlowAnswer(TimedOut):
-    """There was a connection, and no whole answer came in time."""
-
-
-class HttpRefusal(Unavailable):
-    """A status other than 200. `content` is what the peer says in JSON, as far as it does; {} where it does not."""
-
-    status = 0
-    content: Mapping[str, Any] = MappingProxyType({})
 
 
 class Client:

@@ -17,6 +17,7 @@ from exporter.report.span import Span
 from exporter.simulator.parts import GPU_RESOURCE, Container
 from exporter.sources.prometheus.history.api import PrometheusApi
 from exporter.sources.prometheus.history.collect import AccountsReader
+from exporter.sources.prometheus.history.over_http import over_http
 from tests.support.components import free_port, newer
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import Prometheus, prometheus, shipped_jobs
@@ -70,7 +71,7 @@ async def lab(target: str, servers: Mapping[str, Prometheus]) -> None:
 
 async def reported(server: Prometheus) -> float:
     """What `report` counts of the jobs in the last ten minutes."""
-    api = PrometheusApi(url=server.base, timeout_seconds=60, http=HttpConfig())
+    api = PrometheusApi(over_http(url=server.base, timeout_seconds=60, http=HttpConfig()))
     reader = AccountsReader(api=api, matchers=('pod!=""',), wanted=frozenset())
     now_ms = time.time_ns() // 1_000_000
     span = Span(now_ms - 600_000, now_ms)

@@ -24,6 +24,7 @@ from exporter.report.span import Span
 from exporter.simulator.parts import REPLICAS
 from exporter.sources.prometheus.history.api import PrometheusApi
 from exporter.sources.prometheus.history.collect import collect
+from exporter.sources.prometheus.history.over_http import over_http
 from tests.end_to_end.clusters import NODE, SETTLED, Target, jobs, quick
 from tests.rules.opencost import ALLOCATED, COUNTS, PODS, PRICES, Costs, costs
 from tests.rules.shipped import PROMETHEUS
@@ -194,7 +195,7 @@ def bill_of_opencost(billed: Billed) -> Costs:
 
 def report_by_pod(billed: Billed) -> Report:
     async def ask() -> ReportInput:
-        api = PrometheusApi(url=billed.server.base, timeout_seconds=60, http=HttpConfig())
+        api = PrometheusApi(over_http(url=billed.server.base, timeout_seconds=60, http=HttpConfig()))
         try:
             wanted = read_by("pod").wanted
             return await collect(api, billed.span, matchers=(), wanted=wanted, on_progress=lambda *_: None)

@@ -24,6 +24,7 @@ from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
 from exporter.sources.prometheus.history.api import PrometheusApi
 from exporter.sources.prometheus.history.collect import collect
+from exporter.sources.prometheus.history.over_http import over_http
 from tests.end_to_end.billed_month import (
     BERLIN,
     CLUSTERS,
@@ -86,7 +87,7 @@ def spans(zone: str) -> tuple[Span, Span]:
 
 def asked(url: str, span: Span) -> ReportInput:
     async def ask() -> ReportInput:
-        api = PrometheusApi(url=url, timeout_seconds=60, http=HttpConfig())
+        api = PrometheusApi(over_http(url=url, timeout_seconds=60, http=HttpConfig()))
         try:
             wanted = read_by("workload").wanted
             return await collect(api, span, matchers=(), wanted=wanted, on_progress=lambda *_: None)

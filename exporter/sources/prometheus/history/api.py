@@ -1,4 +1,4 @@
-"""The HTTP client of a Prometheus server: an expression and a moment → series, or a SourceError that says why not.
+"""The client of a Prometheus server: an expression and a moment → series, or a SourceError that says why not.
 
 It asks for little at a time, two queries at once, and waits for a busy server; after `TooMuch` its caller asks less.
 https://prometheus.io/docs/prometheus/latest/querying/api/ says how it answers; any program may, so it is read strictly.
@@ -10,25 +10,16 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from exporter.config.http_file import HttpConfig
-from exporter.errors import Malformed, SourceError
-from exporter.sources.http import HttpRefusal, Peer, SlowAnswer
+from exporter.errors import HttpRefusal, Malformed, SlowAnswer, SourceError
 from exporter.sources.pause import Pause
-from exporter.sources.prometheus.client import PrometheusClient
 
 FLAG = "--prometheus.http-config"
 QUERIES_AT_ONCE = 2
 TRIES = 3
 PAUSE = Pause(1.0, 30.0, factor=5.0)
-MAX_BYTES = 128 * 1024 * 1024
-CONNECT_SECONDS = 10.0
-_GRACE_SECONDS = 5.0
-_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE})
 _WORDS_OF_TOO_MUCH = ("too many samples", "timed out", "exceeds the limit", "limit exceeded", "too many")
-
-_REACH = "can this machine reach that address? From outside a cluster: kubectl port-forward"
 
 Sleep = Callable[[float], Awaitable[None]]
 MOST_SERIES = 500_000
@@ -143,36 +134,37 @@ class TooMuch(Exception):
     """The server cannot answer this query as it is; one about less time it may. The text says what it said."""
 
 
+class Connection(Protocol):
+    """A way to one server's API. Both raise SourceError: nobody answers, or not with status 200."""
+
+    async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
+        """What an instant query about a moment since 1970 answers."""
+
+    async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        """What the server answers at a path."""
+
+    async def close(self) -> None:
+        """End it."""
+
+
 class PrometheusApi:
-    """One server, by the URL that `/api/v1` stands below."""
+    """One server, that may be asked for much."""
 
     def __init__(
         self,
+        connection: Connection,
         *,
-        url: str,
-        timeout_seconds: float,
-        http: HttpConfig,
         on_wait: Callable[[str], None] = lambda _: None,
         pause: Sleep = asyncio.sleep,
-        max_bytes: int = MAX_BYTES,
     ) -> None:
-        """A query takes at most `timeout_seconds`. `on_wait` is called with the reason why one is asked again."""
+        """`on_wait` is called with the reason why the server is asked again."""
         self.queries = 0
         self._on_wait = on_wait
         self._pause = pause
         self._has_answered = False
         self._places = asyncio.Semaphore(QUERIES_AT_ONCE)
-        self._client = PrometheusClient(
-            _peer(url.rstrip("/")),
-            url=url,
-            http=http,
-            query_seconds=timeout_seconds,
-            timeout_seconds=timeout_seconds + _GRACE_SECONDS,
-            connect_seconds=CONNECT_SECONDS,
-            max_bytes=max_bytes,
-            most_connections=QUERIES_AT_ONCE,
-        )
-        self.close = self._client.close
+        self._client = connection
+        self.close = connection.close
 
     async def query(self, expression: str, at_ms: int) -> RangeAnswer:
         """What an instant query about a moment answers.
@@ -220,21 +212,3 @@ def _asks_too_much(error: SourceError) -> bool:
         return False
     text = str(error.content.get("error", ""))
     return error.content.get("errorType") == "timeout" or any(words in text for words in _WORDS_OF_TOO_MUCH)
-
-
-def _peer(url: str) -> Peer:
-    return Peer(
-        flag=FLAG,
-        where=f"{url}: ",
-        refused="is Prometheus running, and on this port (usually 9090)? From outside a cluster: kubectl port-forward",
-        unreachable=_REACH,
-        silent=_REACH,
-        tls=f"name the server's authority (ca_file), its name (server_name) and a certificate in {FLAG}, under"
-        " tls_config; or does it speak plain HTTP?",
-        look_there="look at the server's log, and at what the address answers to curl",
-        no_right=f"give it a password, a token or a client certificate that it accepts, with {FLAG}",
-        no_path="does the server have a path of its own, such as /prometheus? Put it after the address",
-        elsewhere="give the address that answers itself (https in place of http? a login in between?)",
-        busy=_BUSY,
-        names_path=True,
-    )

@@ -13,6 +13,7 @@ from aiohttp import web
 from exporter.config.http_file import HttpConfig, Secret
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
 from exporter.sources.prometheus.history.api import PrometheusApi, TooMuch
+from exporter.sources.prometheus.history.over_http import over_http
 from tests.support.components import free_port
 
 GOOD: dict[str, object] = {
@@ -52,7 +53,7 @@ async def server(handler: Handler, **options: object) -> AsyncIterator[Asked]:
         waits.append(seconds)
 
     settings = {"url": f"http://127.0.0.1:{port}/prom/", "timeout_seconds": 5.0, "http": HttpConfig(), **options}
-    api = PrometheusApi(on_wait=said.append, pause=pause, **settings)  # type: ignore[arg-type]
+    api = PrometheusApi(over_http(**settings), on_wait=said.append, pause=pause)  # type: ignore[arg-type]
     try:
         yield Asked(api, waits, said, asked)
     finally:
@@ -182,7 +183,7 @@ async def test_a_bomb_is_not_unpacked() -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.sources.prometheus.history.api._GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.sources.prometheus.history.over_http._GRACE_SECONDS", 0.0)
 
     async def silent(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
