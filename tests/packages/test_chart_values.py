@@ -76,6 +76,9 @@ def test_every_value_does_something(path: str) -> None:
         ({"tlsServerConfig": {"enabled": True}}, "existingSecret"),
         ({"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}, "service.enabled"),
         ({"cluster": {"enabled": True}, "service": {"enabled": False}}, "service.enabled"),
+        ({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}, "set podMonitor.enabled to false"),
+        ({"image": {"digest": "0f" * 32}}, "digest"),
+        ({"image": {"digest": f"sha256:{'0f' * 32}", "tag": "1.0"}}, 'set image.digest to ""'),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(values: Object, says: str) -> None:

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -35,6 +36,7 @@ Status: install ok installed
 Architecture: amd64
 Version: 1:3.5.1-1+deb13u1
 """
+HOME = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Homepage"]
 DEBIAN = {"ID": "debian", "VERSION_ID": "13"}
 
 
@@ -101,6 +103,14 @@ def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
     with zipfile.ZipFile(next((tmp_path / "once").glob("*.whl"))) as wheel:
         assert set(tracked.stdout.split()) <= set(wheel.namelist())  # data beside the code, too
+        metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
+    # PyPI shows the README alone: a relative link or picture would lead nowhere there
+    links = re.findall(r'\]\(([^)\s]+)|(?:src|srcset|href)="([^"\s]+)', metadata)
+    urls = [*re.findall(r"^Project-URL: \w+, (\S+)$", metadata, re.MULTILINE), *("".join(link) for link in links)]
+    ours = [url.partition("#")[0].removeprefix(HOME) for url in urls if url.startswith(HOME)]
+    assert len(ours) > 10
+    assert all((ROOT / path.lstrip("/")).exists() for path in ours), ours
+    assert [url for url in urls if not re.match("https?://|#", url)] == []
 
 
 def notes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -43,6 +43,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "mode": ("custom", {}),
     "image.repository": ("registry.example/exporter", {}),
     "image.tag": ("9.9.9", {}),
+    "image.digest": ("sha256:" + "0f" * 32, {}),
     "image.pullPolicy": ("Always", {}),
     "imagePullSecrets": ([{"name": "registry"}], {}),
     "nameOverride": ("gpu-owners", {}),
@@ -146,8 +147,9 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "operator.affinity": (AFFINITY, WITH_OPERATOR),
     "operator.priorityClassName": ("", WITH_OPERATOR),
 }
-# these would take away what others add
+# these would take away what others add, or do not go with them
 _APART = {
+    "image.digest",
     "mode",
     "namespaceOverride",
     "nameOverride",
@@ -170,6 +172,6 @@ EVERYTHING = merged(
     *(
         merged(context, at(path, value))
         for path, (value, context) in EXAMPLES.items()
-        if path not in _APART and not path.startswith(("gpuOperator.", "webConfig."))
+        if path not in _APART and not path.startswith(("gpuOperator.", "webConfig.", "podMonitor."))
     )
 )

@@ -33,8 +33,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "exporter.ownLabels" . }}
 {{- end -}}
 
+{{/* By digest, these bytes and no others; a tag may come to name another image. */}}
 {{- define "exporter.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- with .Values.image -}}
+{{- if and .digest .tag -}}
+{{- fail "image.tag has no effect beside image.digest: for another image set image.digest to \"\"" -}}
+{{- end -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end -}}
 {{- end -}}
 
 {{/* The name of the service account, or nothing: the namespace's own, without a token. */}}
