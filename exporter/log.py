@@ -1,9 +1,13 @@
-"""The log: one event a line, a fixed message and what varies as fields, as logfmt or JSON."""
+"""The log: one event a line, a fixed message and what varies as fields, as logfmt or JSON.
+
+`log.warning("source failed", source=name)` writes one, as do `log.info`, `log.error` and `log.debug`.
+"""
 
 import json
 import logging
 import sys
 import time
+from functools import partial
 
 LOG = logging.getLogger("pod_gpu_exporter")
 
@@ -11,6 +15,11 @@ LOG = logging.getLogger("pod_gpu_exporter")
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
     """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
     LOG.log(level, message, exc_info=error, extra={"fields": fields})
+
+
+info = partial(log, logging.INFO)
+warning = partial(log, logging.WARNING)
+error = partial(log, logging.ERROR)
 
 
 def debugging() -> bool:

@@ -5,12 +5,11 @@ another one still runs follows it at once, and of several only one does.
 """
 
 import asyncio
-import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from exporter.log import log
+from exporter import log
 
 
 async def end_tasks(*tasks: "asyncio.Future[Any] | None") -> None:
@@ -80,6 +79,6 @@ class Pulse:
                 raise  # close() cancelled this task
             if type(error) is not self._failed:
                 self._failed = type(error)
-                log(logging.ERROR, "a look of its own failed by a fault of the exporter", error)
+                log.error("a look of its own failed by a fault of the exporter", error)
         else:
             self._failed = None

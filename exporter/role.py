@@ -1,16 +1,14 @@
 """A role: what the process does by one configuration. service.py runs any, and exchanges it for another."""
 
-import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from exporter import __version__
+from exporter import __version__, log
 from exporter.config.common import LogSettings, WebSettings
 from exporter.config.web_file import WebConfig
 from exporter.errors import Trouble
-from exporter.log import debug, log
 from exporter.outputs.output import AnyLook, Need, Output
 from exporter.telemetry import Telemetry
 
@@ -80,9 +78,9 @@ class Role(Protocol):
 def log_settings(config: AnyConfig) -> None:
     """Log every doubt about the settings, and at debug every setting."""
     for doubt in config.doubts:
-        log(logging.WARNING, doubt.message, remedy=doubt.remedy)
+        log.warning(doubt.message, remedy=doubt.remedy)
     for name, shown in config.shown().items():
-        debug("setting", name=name, value=shown["value"], given_by=shown["from"])
+        log.debug("setting", name=name, value=shown["value"], given_by=shown["from"])
 
 
 def about(config: AnyConfig, _: object) -> Mapping[str, Any]:

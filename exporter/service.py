@@ -7,7 +7,6 @@ notices a good one.
 
 import asyncio
 import gc
-import logging
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -15,12 +14,11 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Generic
 
-from exporter import __version__
+from exporter import __version__, log
 from exporter.config.files import Identity, identity_of
 from exporter.config.named_files import Web, read_web
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
-from exporter.log import log, start_logging
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.pulse import Pulse
 from exporter.role import AnyConfig, ConfigT, RoleKind, SecondServer, log_settings
@@ -109,7 +107,7 @@ class Service(Generic[ConfigT]):
                 try:
                     await self.reload()
                 except Exception as error:  # noqa: BLE001 - the next change must find somebody who watches
-                    log(logging.ERROR, "a reload ended halfway, by a fault of the exporter", error)
+                    log.error("a reload ended halfway, by a fault of the exporter", error)
                     self.telemetry.note_reload(error)
 
     async def reload(self) -> None:
@@ -130,11 +128,11 @@ class Service(Generic[ConfigT]):
             self.telemetry.note_reload(error)
             return
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not end what runs
-            log(logging.ERROR, "reload failed by a fault of the exporter", error)
+            log.error("reload failed by a fault of the exporter", error)
             self.telemetry.note_reload(error)
             return
         if (config.log.level, config.log.format) != (self._config.log.level, self._config.log.format):
-            start_logging(config.log.level, config.log.format)
+            log.start_logging(config.log.level, config.log.format)
         before, self._role, self._config = self._role, role, config
         self._protect(web)
         # the new configuration may name other files; for the others keep what was seen before they were read
@@ -174,7 +172,7 @@ class Service(Generic[ConfigT]):
 def say_why_it_ended(task: "asyncio.Task[None]") -> None:
     """For tasks that nobody awaits: log the error that ended one."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log(logging.ERROR, "a task in the background ended by a fault of the exporter", error)
+        log.error("a task in the background ended by a fault of the exporter", error)
 
 
 def _check_stays(new: AnyConfig, old: AnyConfig) -> None:
@@ -203,13 +201,13 @@ async def serve(
         addresses = await service.listen()
         collect_seldom()
         for address in addresses:
-            log(logging.INFO, "listening", address=str(address), version=__version__, **kind.names(config))
+            log.info("listening", address=str(address), version=__version__, **kind.names(config))
         kind.say(config)
         log_settings(config)
         if on_listening:
             on_listening(addresses)
         await stop.wait()
-        log(logging.INFO, "stopping", ran_seconds=round(time.monotonic() - started))
+        log.info("stopping", ran_seconds=round(time.monotonic() - started))
     finally:
         watch.cancel()
         await service.close()
@@ -218,7 +216,7 @@ async def serve(
 def run(kind: RoleKind[ConfigT], read: Callable[[], ConfigT]) -> None:
     """Log, and `serve`, as the configuration says that `read` makes of the command line, now and at every reload."""
     config = read()
-    start_logging(config.log.level, config.log.format)
+    log.start_logging(config.log.level, config.log.format)
     asyncio.run(serve(config, kind, reread=read))
 
 

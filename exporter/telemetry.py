@@ -1,7 +1,6 @@
 """What the program counts about itself, and what it logs once. The families of it are in outputs/families/."""
 
 import asyncio
-import logging
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -10,8 +9,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal, get_args
 
+from exporter import log
 from exporter.exposition.families import Family, Filled, render
-from exporter.log import debug, debugging, log
 from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
@@ -82,17 +81,17 @@ class Telemetry:
         if not rejected:
             return
         for reason in rejected.keys() - self.rejected.keys():
-            log(logging.WARNING, "upstream lines rejected, from now on only counted", reason=reason)
+            log.warning("upstream lines rejected, from now on only counted", reason=reason)
         self.rejected.update(rejected)
 
     def note_reload(self, error: Exception | None) -> None:
         """Count and log a reload of the configuration; `error` says why it was refused."""
         self.reload_success = error is None
         if error is None:
-            log(logging.INFO, "configuration reloaded")
+            log.info("configuration reloaded")
         else:
             self.reload_failures += 1
-            log(logging.ERROR, "configuration refused, the old one stays", error=str(error))
+            log.error("configuration refused, the old one stays", error=str(error))
 
     def count_refused(self, reason: str) -> None:
         """A request or a connection was refused, for one of REFUSALS."""
@@ -121,16 +120,16 @@ class Telemetry:
         if bool(devices) is not self._other_node:
             self._other_node = bool(devices)
             if devices:
-                log(logging.ERROR, "the page comes from another node than the kubelet's word", devices=devices)
+                log.error("the page comes from another node than the kubelet's word", devices=devices)
             else:
-                log(logging.INFO, "the page comes from this node")
+                log.info("the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
         """Log once that a source's trouble begins, changes or ends; at debug, every read."""
         state = (health.up, health.reason)
-        if debugging():
+        if log.debugging():
             seconds = None if health.duration_seconds is None else round(health.duration_seconds, 6)
-            debug("read", source=source, up=health.up, reason=health.reason, seconds=seconds)
+            log.debug("read", source=source, up=health.up, reason=health.reason, seconds=seconds)
         before = self._logged.get(source)
         self._logged[source] = state
         if state == before:
@@ -138,14 +137,14 @@ class Telemetry:
         trouble = health.trouble
         if trouble and health.up:
             fields = {"reason": trouble.reason, "says": trouble.message, "remedy": trouble.remedy}
-            log(logging.WARNING, "source answers, but", source=source, **fields)
+            log.warning("source answers, but", source=source, **fields)
         elif trouble:
             fields = {"reason": trouble.reason, "error": trouble.message, "remedy": trouble.remedy}
-            log(logging.WARNING, "source failed", source=source, **fields)
+            log.warning("source failed", source=source, **fields)
         elif before is not None:
-            log(logging.INFO, "source is back", source=source)
+            log.info("source is back", source=source)
         else:
-            log(logging.INFO, "source answers", source=source)
+            log.info("source answers", source=source)
 
     def render_process(self, *, is_open: bool = False) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them.

@@ -1,7 +1,6 @@
 """`textfile`: the .prom drop for node-exporter's textfile collector."""
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,11 +11,11 @@ from typing import Any
 
 import click
 
+from exporter import log
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError
-from exporter.log import log, start_logging
 from exporter.node.role import NODE, make_role, say_what_is_read
 from exporter.outputs import textfile as drop
 from exporter.role import log_settings
@@ -48,7 +47,7 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
         return read_config(given, web_listen_address=":0")
 
     config = read()
-    start_logging(config.log.level, config.log.format)
+    log.start_logging(config.log.level, config.log.format)
     try:
         has_samples = asyncio.run(write_drops(config, path, interval_seconds=seconds, once=once, reread=read))
     except OSError as error:
@@ -81,7 +80,7 @@ async def write_drops(
             except OSError as error:
                 if once:
                     raise
-                log(logging.ERROR, "textfile not written, the old one stays", path=str(output), error=str(error))
+                log.error("textfile not written, the old one stays", path=str(output), error=str(error))
             if once:
                 return snapshot.joined is not None
             with suppress(TimeoutError):

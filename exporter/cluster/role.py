@@ -1,10 +1,10 @@
 """The cluster role as the service runs it: made of a configuration and of the role until now."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from exporter import log
 from exporter.cluster.cluster import Cluster, ClusterHandover
 from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings, read_cluster_http
 from exporter.config.common import KubernetesSettings
@@ -13,7 +13,6 @@ from exporter.config.parsers import LABEL_SETS, Address
 from exporter.config.tls import ClientTls, ServerTls
 from exporter.config.web_file import WebConfig
 from exporter.errors import ConfigError
-from exporter.log import log
 from exporter.role import Role, RoleKind, about
 from exporter.sources.cluster import ClusterSource, Places
 from exporter.sources.exporters.asking import GivenPlaces
@@ -155,7 +154,7 @@ class KedaPort:
         real = await server.start(address)
         for of, (most, used) in scaler.bounds.items():
             current().telemetry.bound(of, most, used)
-        log(logging.INFO, "listening for KEDA", address=str(real), tls=web.tls is not None)
+        log.info("listening for KEDA", address=str(real), tls=web.tls is not None)
         return cls(address, real, web.tls, server)
 
     def check_stays(self, config: ClusterConfig, web: WebConfig) -> None:
@@ -197,8 +196,7 @@ def make_role(config: ClusterConfig, before: object = None) -> Cluster:
 def say_what_is_asked(config: ClusterConfig) -> None:
     """One line that says who will be asked."""
     cluster = config.cluster
-    log(
-        logging.INFO,
+    log.info(
         "asking",
         nodes=len(cluster.nodes) or f"those of {'Prometheus' if cluster.prometheus_url else 'the Kubernetes API'}",
         every_seconds=cluster.interval_seconds,

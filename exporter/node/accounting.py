@@ -1,16 +1,15 @@
 """Keeps a node's accounts: a beat looks, notes and saves; scrapes change nothing (docs/decisions/04-who-ticks.md)."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from exporter import log
 from exporter.accounts.ledger import Rules
 from exporter.accounts.state import dump_in_slices, restore
-from exporter.log import log
 from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
@@ -50,7 +49,7 @@ def keep_in(path: str | None, handover: NodeHandover) -> None:
         else:
             if handover.looked_at_ns is None:
                 handover.ledger, handover.accounts = ledger, ledger.accounts
-                log(logging.INFO, "counters go on from their state", path=path, accounts=ledger.rows)
+                log.info("counters go on from their state", path=path, accounts=ledger.rows)
     handover.state_file = file
 
 
@@ -101,12 +100,12 @@ class Accounting:
         if snapshot.joined is None:
             seen = replace(snapshot, owners=self._owners.owners_of(handover.ledger.holders.subjects))
         handover.ledger.clock_set_ns = handover.clock_set_ns()
-        log = self._kernel_log
-        if log is None or log.sequence is None or log.health.up is False:
+        kernel_log = self._kernel_log
+        if kernel_log is None or kernel_log.sequence is None or kernel_log.health.up is False:
             handover.ledger.kernel_sequence = None  # pages have to do
         else:
-            sequence = log.events.before_waiting(log.sequence)
-            handover.ledger.note_kernel_log(log.events.take(), sequence, handover.looked_at_ns)
+            sequence = kernel_log.events.before_waiting(kernel_log.sequence)
+            handover.ledger.note_kernel_log(kernel_log.events.take(), sequence, handover.looked_at_ns)
         work = handover.ledger.work_for(seen, handover.looked_at_ns, self._rules)
         try:
             await in_slices(work)

@@ -7,7 +7,6 @@ build.py puts a node together.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,11 +15,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from exporter import log
 from exporter.accounts.entries import MOST_ACCOUNTS
 from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
-from exporter.log import log
 from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
@@ -117,7 +116,7 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
     if not all(is_absent(health) for health in of_machine.values()):
         return
     looked_for = "; ".join(f"{name}: {health.message}" for name, health in {**asked, **of_machine}.items())
-    log(logging.INFO, "this does not look like a GPU node", looked_for=looked_for, remedy=REMEDY)
+    log.info("this does not look like a GPU node", looked_for=looked_for, remedy=REMEDY)
 
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
@@ -205,8 +204,8 @@ class Node:
                 workloads = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
                 snapshot = replace(snapshot, workloads=await workloads)
             if Need.VERDICTS in needs:
-                log = self.sources.kernel_log
-                errors = log.events.standing if log and log.health.up is not False else None
+                kernel_log = self.sources.kernel_log
+                errors = kernel_log.events.standing if kernel_log and kernel_log.health.up is not False else None
                 work = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
                 snapshot = replace(snapshot, verdicts=await in_slices(work))
             if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):

@@ -1,9 +1,9 @@
 """Turns the settings of labels, shares and families into the policies by which pages are made."""
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 
+from exporter import log
 from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
 from exporter.config.pages import AS_IS, BOTH, FamilySettings
 from exporter.dcgm.fields import ADDITIVE
@@ -14,7 +14,6 @@ from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families
 from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
 from exporter.exposition.vendors import Vendor
-from exporter.log import log
 from exporter.ownership.device_ids import DeviceRules, read_rules
 from exporter.ownership.labels import OWNER_LABELS, LabelPolicy, PodLabelPolicy
 
@@ -120,8 +119,7 @@ def gpu_families_from(name: str) -> Callable[[bytes], bytes]:
         admitted = only_gpu_families(page)
         if admitted is not page and not complained:
             complained = True
-            log(
-                logging.WARNING,
+            log.warning(
                 "a pod that was found brings families that are not dcgm-exporter's: they are left out;"
                 " --families.allow takes them",
                 source=name,

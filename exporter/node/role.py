@@ -1,14 +1,12 @@
 """The node role as the service runs it: made of a configuration and of the node until now."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
-from exporter import __version__
+from exporter import __version__, log
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
 from exporter.config.pages import source_names
-from exporter.log import log
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.node import Node
@@ -49,8 +47,7 @@ def say_what_is_read(config: Config) -> None:
     """Log in one line what is read, under which names it goes out and how it is shared."""
     by_nvml = ("nvml",) if config.dcgm.mode == "off" else ()
     selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
-    log(
-        logging.INFO,
+    log.info(
         "reading",
         kubelet=config.kubelet.socket,
         pages=" ".join((*by_nvml, *source_names(config.dcgm.urls), *(f"file:{path}" for path in config.dcgm.files)))

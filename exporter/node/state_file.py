@@ -4,15 +4,14 @@ It is written beside its place, synced and renamed: a process that is killed in 
 accounts/state.py knows the content. A file that cannot be used is set aside and never overwritten.
 """
 
-import logging
 import os
 import tempfile
 import time
 from pathlib import Path
 
+from exporter import log
 from exporter.config.files import open_regular
 from exporter.errors import ConfigError, SourceError, TimedOut, Unavailable
-from exporter.log import log
 from exporter.sources.source import AskedSource, OnHealth
 from exporter.threads import within
 
@@ -82,9 +81,9 @@ class StateFile(AskedSource):
         try:
             self._place.replace(aside)
         except OSError as error:
-            log(logging.WARNING, "state cannot be used, nor set aside", path=self.path, why=why, error=error.strerror)
+            log.warning("state cannot be used, nor set aside", path=self.path, why=why, error=error.strerror)
         else:
-            log(logging.WARNING, "state cannot be used: set aside, counters begin anew", path=str(aside), why=why)
+            log.warning("state cannot be used: set aside, counters begin anew", path=str(aside), why=why)
 
     def write(self, body: bytes) -> SourceError | None:
         """Replace it, or say why not. It waits for the disk, so call it in a thread; call `note` in the event loop."""

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from exporter import log
 from exporter.errors import SourceError, Trouble
-from exporter.log import debug
 from exporter.model.pages import Page
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health, Snapshot
@@ -48,9 +48,9 @@ def taken(
             # another scrape may have had a newer page: counters must not go back
             page = source.page or read.result()
             pages.append(page)
-            debug("page", source=source.name, bytes=len(page.body), up=True)
+            log.debug("page", source=source.name, bytes=len(page.body), up=True)
         else:
-            debug("page", source=source.name, up=False, reason=state.reason)
+            log.debug("page", source=source.name, up=False, reason=state.reason)
     return tuple(pages), tuple(names)
 
 

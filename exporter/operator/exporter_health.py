@@ -7,17 +7,16 @@ an answer, such as a NetworkPolicy, is a trouble of that node.
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
 from itertools import count
 
+from exporter import log
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
-from exporter.log import log
 from exporter.model.cluster import NodeEvent
 from exporter.operator.exporters.desired import METRICS_PORT
 from exporter.operator.exporters.nodes import EXPORTER, NodeTrouble, node_of, on_node
@@ -199,7 +198,7 @@ class ExporterHealth:
         except SourceError as error:
             self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
-            log(logging.ERROR, "an exporter's answer failed by a fault of the operator", error, node=exporter.node)
+            log.error("an exporter's answer failed by a fault of the operator", error, node=exporter.node)
             why = Trouble("garbage", f"a fault of the operator itself: {error!r}", "please report it, with its log")
             self._note(exporter, {EXPORTER: _unheard(why)}, answered=False)
         else:

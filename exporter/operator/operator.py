@@ -1,7 +1,6 @@
 """The operator as a role: one task that waits for the lease and then works; a look shows how that goes."""
 
 import asyncio
-import logging
 import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -9,9 +8,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from exporter import log
 from exporter.config.operator import OperatorConfig
 from exporter.errors import SourceError
-from exporter.log import log
 from exporter.operator.api.events import Events
 from exporter.operator.api.leader import Leader
 from exporter.operator.api.reader import Reader, Watching, served
@@ -129,7 +128,7 @@ class Operator:
                 else:
                     await self._parts.leader.lead(self._work)
             except Exception as error:  # noqa: BLE001 - the pulse begins anew
-                log(logging.ERROR, "a fault of the operator", error)
+                log.error("a fault of the operator", error)
 
     async def _reached(self) -> None:
         """Wait for the first answer of the API: until then nothing is ready."""
@@ -141,7 +140,7 @@ class Operator:
             except SourceError as error:
                 self.handover.not_ready = f"not ready: {error.trouble}"
                 if error.reason != reason:
-                    log(logging.WARNING, "the Kubernetes API cannot be asked", error=str(error.trouble))
+                    log.warning("the Kubernetes API cannot be asked", error=str(error.trouble))
                 reason = error.reason
                 failures += 1
                 await asyncio.sleep(PAUSE.after(failures))
@@ -175,7 +174,7 @@ class Operator:
             finally:
                 await end_tasks(watching)
             come, gone = (",".join(sorted(kind.name for kind in each)) for each in (kinds - before, before - kinds))
-            log(logging.INFO, "the kinds that the API serves have changed", come=come, gone=gone)
+            log.info("the kinds that the API serves have changed", come=come, gone=gone)
 
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
         """What the API serves; what it served before where it does not answer."""
@@ -247,8 +246,7 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
 def say_what_is_done(config: OperatorConfig) -> None:
     """One line that says what will be looked after."""
     operator = config.operator
-    log(
-        logging.INFO,
+    log.info(
         "operating",
         namespaces=",".join(operator.namespaces) or "all",
         lease=f"{operator.lease_namespace}/{operator.lease_name}" if operator.leader_election == "on" else "none",

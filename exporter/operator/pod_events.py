@@ -9,7 +9,6 @@ is listed once by each process, and the times in it, which outlive the process, 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -17,10 +16,10 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
+from exporter import log
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
-from exporter.log import log
 from exporter.model.cluster import NodeEvent
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
@@ -126,10 +125,10 @@ class PodEvents:
             _bound(self._refusals, _MOST_NAMESPACES)
             self._refusals[key] = _Refusal(why, failures, until)
             if before is None or before.trouble != why:
-                log(logging.WARNING, "a pod is not told", key=str(held.owner), error=str(why))
+                log.warning("a pod is not told", key=str(held.owner), error=str(why))
                 self._on_change(held.owner)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other pods
-            log(logging.ERROR, "a pod is not told by a fault of the operator", error, pod=held.pod)
+            log.error("a pod is not told by a fault of the operator", error, pod=held.pod)
             return
         self._heard.discard(held)
 

@@ -3,7 +3,6 @@
 An event only names the key; the worker reads the current state: so a lost event or an interruption costs nothing.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,9 +11,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from exporter import log
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping
-from exporter.log import debug, log
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
@@ -137,7 +136,7 @@ class Reconciler:
             began = time.monotonic()
             result = await self._looked_at(key)
             self._metrics.reconciled(key.kind or "all", result, time.monotonic() - began)
-            debug("reconciled", key=str(key), result=result, seconds=round(time.monotonic() - began, 6))
+            log.debug("reconciled", key=str(key), result=result, seconds=round(time.monotonic() - began, 6))
 
     async def _looked_at(self, key: Key) -> str:
         """Look at a key; what came of it, as a label's value."""
@@ -145,11 +144,11 @@ class Reconciler:
             settled = await (self._everything() if key == EVERYTHING else self._one(key))
         except SourceError as error:
             pause = self._work.failed(key, error.retry_after_seconds or 0.0)
-            log(logging.WARNING, "will try again", key=str(key), in_seconds=round(pause, 1), error=str(error.trouble))
+            log.warning("will try again", key=str(key), in_seconds=round(pause, 1), error=str(error.trouble))
             return "error"
         except Exception as error:  # noqa: BLE001 - the other custom resources go on, and this one is tried again
             self._work.failed(key)
-            log(logging.ERROR, "a fault of the operator", error, key=str(key))
+            log.error("a fault of the operator", error, key=str(key))
             return "fault"
         if not settled:
             self._work.failed(key, WAIT_SECONDS)
@@ -248,13 +247,13 @@ class Reconciler:
             return answer
         change = change_of(item, there)
         changes.append(change)
-        log(logging.INFO, "applied", namespace=key.namespace, did=change.verb, what=str(change), by=",".join(change.by))
+        log.info("applied", namespace=key.namespace, did=change.verb, what=str(change), by=",".join(change.by))
         return {**answer, "apiVersion": item["apiVersion"], "kind": key.kind}
 
     async def _deleted(self, item: AnyObject, owner: AnyObject | None) -> None:
         """Delete an object; `owner` is None where that is gone."""
         await self._writer.delete(item)
-        log(logging.INFO, "deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
+        log.info("deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
     async def _tell(self, controller: Controller, outcome: Outcome) -> None:
         """Write the status, unless it says so already, and tell people what happened."""
@@ -266,8 +265,8 @@ class Reconciler:
         except Refused as error:
             # An object that is gone, or made anew, has an event of its own: the refusal is no trouble then.
             is_gone = error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-            level = logging.INFO if is_gone else logging.WARNING
-            log(level, "the status was not taken", key=str(key_of(owner)), error=error.why)
+            write = log.info if is_gone else log.warning
+            write("the status was not taken", key=str(key_of(owner)), error=error.why)
             return
         for event in controller.events(old, new, outcome.changes):
             await self._events.tell(owner, event)
@@ -282,6 +281,6 @@ def _noting_refusal(item: AnyObject, refused: list[SourceError]) -> Iterator[Non
         if not isinstance(error, Refused) and error.reason != "permission":
             raise
         # a refusal may come of a deletion or a change at the same moment; one that stays is in the status
-        level = logging.INFO if isinstance(error, Refused) else logging.WARNING
-        log(level, "not written", what=str(key_of(item)), error=str(error.trouble))
+        write = log.info if isinstance(error, Refused) else log.warning
+        write("not written", what=str(key_of(item)), error=str(error.trouble))
         refused.append(error)

@@ -7,12 +7,11 @@ looks: after a burst, one in two seconds.
 
 import asyncio
 import heapq
-import logging
 import random
 from collections import Counter
 from itertools import count
 
-from exporter.log import log
+from exporter import log
 from exporter.operator.objects.kinds import Key
 from exporter.sources.pause import Pause
 
@@ -135,8 +134,7 @@ class WorkQueue:
             return True
         if key.namespace not in self._left_out:
             self._left_out.add(key.namespace)
-            log(
-                logging.WARNING,
+            log.warning(
                 "too many custom resources wait in a namespace: more of them are looked at when there is room",
                 namespace=key.namespace,
                 waiting=here,

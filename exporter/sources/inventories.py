@@ -1,14 +1,13 @@
 """The node's one inventory, of all the sources that know a part of it: a user's file, the driver, CDI specs."""
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from exporter import log
 from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
-from exporter.log import log
 from exporter.model.devices import Inventory, InventoryDoubt
 from exporter.ownership.current import same
 from exporter.ownership.inventories import Part, places_among, put_together, read_inventory
@@ -87,7 +86,7 @@ class Inventories:
         """Log each doubt once, as long as it lasts."""
         doubts = frozenset(self._inventory.doubts)
         for doubt in sorted(doubts - self._logged, key=lambda doubt: doubt.trouble.message):
-            log(logging.WARNING, "the inventory is in doubt", says=doubt.trouble.message, remedy=doubt.trouble.remedy)
+            log.warning("the inventory is in doubt", says=doubt.trouble.message, remedy=doubt.trouble.remedy)
         self._logged = doubts
 
 

@@ -9,15 +9,14 @@ have reached the API server.
 Every moment comes in as `now`, in seconds of `time.monotonic`.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 from typing import Protocol
 
+from exporter import log
 from exporter.errors import Malformed
-from exporter.log import log
 from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.pods_of_names import may_come_again
@@ -184,7 +183,7 @@ class PodTable:
         if not is_over or not self._awaited:
             return
         if self._first_told_at is None:
-            log(logging.WARNING, "pods dropped: none is told of", pods=len(self._awaited))
+            log.warning("pods dropped: none is told of", pods=len(self._awaited))
         for uid in tuple(self._awaited):
             self._let_go(uid, now)
 

@@ -1,13 +1,12 @@
 """How a source is kept up to date: read again after a while, or by a connection that sends what changes."""
 
 import asyncio
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
+from exporter import log
 from exporter.errors import Malformed, SourceError, Trouble
-from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.pulse import end_tasks
 from exporter.sources.pause import Pause
@@ -163,7 +162,7 @@ class Watch(AskedSource, ABC):
                 self._note(error)
                 wait = error.retry_after_seconds
             except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the page
-                log(logging.ERROR, "a watch failed by a fault of the exporter", error, source=self.name)
+                log.error("a watch failed by a fault of the exporter", error, source=self.name)
                 self._note(Malformed("garbage", f"a fault of the exporter itself: {error!r}", remedy=_OUR_FAULT))
             if wait is None:
                 self._failures += 1

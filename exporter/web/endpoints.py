@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 
-from exporter.log import debug, debugging
+from exporter import log
 from exporter.model.slices import Work, at_once
 from exporter.outputs.output import NO_QUESTION, Answer, Need, Output, Question, line
 from exporter.role import Role
@@ -149,11 +149,11 @@ class Endpoints:
             refusal = _respond(request, line("GET and HEAD only: nothing changes anything here", 405))
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if not debugging():
+        if not log.debugging():
             return await self._answer(output, request)
         began = time.monotonic()
         answer = await self._answer(output, request)
-        debug(
+        log.debug(
             "answered",
             path=request.path,
             status=answer.status,

@@ -6,7 +6,6 @@ readers are limited in bytes and time: the connection whose answer began first i
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 
+from exporter import log
 from exporter.config.web_file import WebConfig
-from exporter.log import log
 from exporter.telemetry import Telemetry
 from exporter.web.endpoints import Endpoints
 from exporter.web.passwords import MOST_UNCHECKED_PASSWORDS, MOST_WRONG_PASSWORDS, Passwords, TooMany
@@ -90,7 +89,7 @@ class Guard:
                 response.headers[_POLICY] = policy
             await self._write(request, response)
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
-            log(logging.ERROR, "a request failed by a fault of the exporter", error, path=request.path)
+            log.error("a request failed by a fault of the exporter", error, path=request.path)
             text = "a fault of the exporter: its log has the trace\n"
             return Response(text=text, status=500, headers=self._headers)
         else:

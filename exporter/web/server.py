@@ -21,9 +21,9 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server as WebServer
 
+from exporter import log
 from exporter.config.parsers import Address
 from exporter.errors import PortTaken
-from exporter.log import log
 from exporter.pulse import end_tasks
 from exporter.sources.single_flight import wake
 from exporter.telemetry import Telemetry
@@ -145,7 +145,7 @@ class RareLog:
         self._kinds[kind] = (now, 0)
         if left_out:
             fields["left_out_since_the_last"] = left_out
-        log(logging.WARNING, message, **fields)
+        log.warning(message, **fields)
 
 
 class _Web(WebServer):

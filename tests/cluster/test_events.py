@@ -16,8 +16,13 @@ from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pods import Owner
 from exporter.outputs.objects import event_rows
 from tests.node.test_kernel_log import LOST, KernelNode, reading
-from tests.sources.exporters.conftest import Serve, whole
-from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
+from tests.sources.exporters.conftest import (
+    Serve,
+    whole,
+)
+from tests.sources.exporters.conftest import (
+    serve as serve,  # noqa: PLC0414 - a fixture
+)
 from tests.sources.exporters.test_answer import row
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.waiting import until

@@ -12,8 +12,13 @@ from exporter.operator.objects.kinds import Key
 from exporter.sources.exporters.asking import ExporterClient
 from tests.operator.looking import FAST, OWNER, answers, body, by_node, down, looking
 from tests.operator.made import NOW, Object, ago, daemon_set, gpu_exporter, pod
-from tests.sources.exporters.conftest import Serve, whole
-from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
+from tests.sources.exporters.conftest import (
+    Serve,
+    whole,
+)
+from tests.sources.exporters.conftest import (
+    serve as serve,  # noqa: PLC0414 - a fixture
+)
 from tests.support.exporter import Start
 from tests.support.simulated import SimulatedNode
 from tests.support.virtual_time import run

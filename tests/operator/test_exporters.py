@@ -23,7 +23,9 @@ from exporter.operator.exporters.desired import (
     all_keys,
     desired,
 )
-from exporter.operator.exporters.desired import settings as settings_of
+from exporter.operator.exporters.desired import (
+    settings as settings_of,
+)
 from exporter.operator.objects.kinds import BY_NAME, base_name
 from exporter.operator.objects.resources import Object
 from exporter.reading import Invalid

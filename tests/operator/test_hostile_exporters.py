@@ -6,8 +6,14 @@ import pytest
 
 from exporter.sources.exporters import healths
 from tests.operator.looking import OWNER, body, by_node, down, looking
-from tests.sources.exporters.conftest import Serve, says, whole
-from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
+from tests.sources.exporters.conftest import (
+    Serve,
+    says,
+    whole,
+)
+from tests.sources.exporters.conftest import (
+    serve as serve,  # noqa: PLC0414 - a fixture
+)
 from tests.support.waiting import until
 
 HOSTILE: Sequence[tuple[str, bytes, str]] = [

@@ -28,8 +28,13 @@ from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object
 from tests.operator.made import pod as made_pod
 from tests.operator.test_rights import named
-from tests.sources.exporters.conftest import Serve, whole
-from tests.sources.exporters.conftest import serve as serve  # noqa: PLC0414 - a fixture
+from tests.sources.exporters.conftest import (
+    Serve,
+    whole,
+)
+from tests.sources.exporters.conftest import (
+    serve as serve,  # noqa: PLC0414 - a fixture
+)
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.waiting import until
 

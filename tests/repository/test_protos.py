@@ -7,9 +7,15 @@ import grpc_testing
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from exporter._gen import externalscaler_pb2 as externalscaler
-from exporter._gen import podresources_v1_pb2 as v1
-from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
+from exporter._gen import (
+    externalscaler_pb2 as externalscaler,
+)
+from exporter._gen import (
+    podresources_v1_pb2 as v1,
+)
+from exporter._gen import (
+    podresources_v1alpha1_pb2 as v1alpha1,
+)
 from exporter.cluster.keda.server import SERVICE
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse

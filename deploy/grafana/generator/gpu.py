@@ -19,8 +19,21 @@ from deploy.grafana.generator.panels import (
     new_xids,
     stat,
 )
-from deploy.grafana.generator.promql import GPU as CHOSEN
-from deploy.grafana.generator.promql import OF_GPU, devices, flow, level, memory, once, parts, ratio, watts, xids
+from deploy.grafana.generator.promql import (
+    GPU as CHOSEN,
+)
+from deploy.grafana.generator.promql import (
+    OF_GPU,
+    devices,
+    flow,
+    level,
+    memory,
+    once,
+    parts,
+    ratio,
+    watts,
+    xids,
+)
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, GPU, NODE
 

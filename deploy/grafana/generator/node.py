@@ -19,7 +19,9 @@ from deploy.grafana.generator.panels import (
     new_xids,
     stat,
 )
-from deploy.grafana.generator.promql import NODE as CHOSEN
+from deploy.grafana.generator.promql import (
+    NODE as CHOSEN,
+)
 from deploy.grafana.generator.promql import (
     OF_GPU,
     devices,

@@ -21,9 +21,19 @@ from deploy.grafana.generator.panels import (
     stat,
     total,
 )
-from deploy.grafana.generator.promql import NAMESPACE as NAMESPACES
-from deploy.grafana.generator.promql import WORKLOAD as CHOSEN
-from deploy.grafana.generator.promql import energy, hours, memory_of_pods, of_pods, seen
+from deploy.grafana.generator.promql import (
+    NAMESPACE as NAMESPACES,
+)
+from deploy.grafana.generator.promql import (
+    WORKLOAD as CHOSEN,
+)
+from deploy.grafana.generator.promql import (
+    energy,
+    hours,
+    memory_of_pods,
+    of_pods,
+    seen,
+)
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NAMESPACE, PRICE, WORKLOAD
 

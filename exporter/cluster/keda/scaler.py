@@ -8,7 +8,6 @@ alone. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_sca
 """
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
@@ -18,12 +17,12 @@ from math import ceil
 
 import grpc
 
+from exporter import log
 from exporter._gen import externalscaler_pb2 as messages
 from exporter.cluster.cluster import Cluster
 from exporter.cluster.keda.trigger import Trigger, read_trigger
 from exporter.cluster.scaling import Scaled, Unanswerable, scaled
 from exporter.errors import SourceError, Unsupported
-from exporter.log import log
 from exporter.sources.source import Bound
 
 MOST_REMEMBERED = 4096
@@ -59,12 +58,12 @@ class Notes:
     def answered(self, trigger: Trigger, workload: str, pods: int) -> None:
         """There was a value, over so many pods."""
         if pods:
-            self._turn(trigger, _GOOD, logging.INFO, "KEDA is answered again", workload=workload)
+            self._turn(trigger, _GOOD, log.info, "KEDA is answered again", workload=workload)
             return
         self._turn(
             trigger,
             "no pods",
-            logging.WARNING,
+            log.warning,
             "no pod of a workload that KEDA scales has a GPU: its value is 0",
             workload=workload,
             remedy="without a pod there is no GPU metric: from 0 to 1 another trigger is needed. If there are pods,"
@@ -73,9 +72,9 @@ class Notes:
 
     def refused(self, trigger: Trigger, code: str, why: str) -> None:
         """There was an error: KEDA leaves the replicas as they are."""
-        self._turn(trigger, code, logging.WARNING, "KEDA is answered with an error", code=code, error=why)
+        self._turn(trigger, code, log.warning, "KEDA is answered with an error", code=code, error=why)
 
-    def _turn(self, trigger: Trigger, now: str, level: int, message: str, **fields: object) -> None:
+    def _turn(self, trigger: Trigger, now: str, write: Callable[..., None], message: str, **fields: object) -> None:
         key = (trigger.namespace, trigger.scaled_object, trigger.metric, trigger.workload)
         before = self._last.get(key, _GOOD)
         self._last[key] = now
@@ -87,7 +86,7 @@ class Notes:
                 fields["left_out_since_the_last"] = self._left_out
                 self._left_out = 0
             where = f"{trigger.namespace}/{trigger.scaled_object}"
-            log(level, message, scaled_object=where, metric=trigger.metric, **fields)
+            write(message, scaled_object=where, metric=trigger.metric, **fields)
 
     def _may_write(self) -> bool:
         now = self._clock()
@@ -220,5 +219,5 @@ def _trigger(asked: messages.ScaledObjectRef) -> Trigger:
 
 def fault(error: Exception, of: str) -> NoAnswer:
     """The status of a call that a fault of this program ended."""
-    log(logging.ERROR, "a call of KEDA failed by a fault of the exporter", error, call=of)
+    log.error("a call of KEDA failed by a fault of the exporter", error, call=of)
     return NoAnswer(grpc.StatusCode.INTERNAL, "a fault of the exporter: its log has the trace")

@@ -4,7 +4,6 @@ gRPC cannot limit its connections. So it listens on an abstract unix socket, and
 """
 
 import asyncio
-import logging
 import secrets
 import socket
 import time
@@ -17,6 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from exporter import log
 from exporter._gen import externalscaler_pb2 as messages
 from exporter.cluster.keda.scaler import MOST_STREAMS, NoAnswer, Scaler, fault
 from exporter.config.files import read_regular
@@ -24,7 +24,6 @@ from exporter.config.parsers import Address
 from exporter.config.tls import ServerTls
 from exporter.config.web_file import WebConfig
 from exporter.errors import ConfigError, PortTaken
-from exporter.log import log
 from exporter.pulse import end_tasks
 
 MOST_CONNECTIONS = 128
@@ -100,8 +99,7 @@ class Door:
         oldest.cancel()
         if time.monotonic() - self._said_at >= _SAID_EVERY_SECONDS:
             self._said_at = time.monotonic()
-            log(
-                logging.WARNING,
+            log.warning(
                 "too many connections to KEDA's port: the oldest of the peer with most of them is closed",
                 peer=peer,
                 connections=most,
@@ -174,7 +172,7 @@ class Certificates:
         try:
             self._next = self._read()
         except OSError as error:
-            log(logging.WARNING, "certificates for KEDA's port could not be read again", error=str(error))
+            log.warning("certificates for KEDA's port could not be read again", error=str(error))
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         tls = self._tls
@@ -200,8 +198,7 @@ class KedaServer:
         self._door = Door(self._inside)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
         if web.users:
-            log(
-                logging.WARNING,
+            log.warning(
                 "the passwords of --web.config.file do not protect --keda.listen-address, since KEDA sends none",
                 remedy="let a NetworkPolicy admit KEDA's operator alone, or ask for its client certificate with"
                 " client_auth_type: RequireAndVerifyClientCert",

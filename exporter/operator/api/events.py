@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from exporter import log
 from exporter.errors import SourceError
 from exporter.lenient import AnyObject, text
-from exporter.log import debug
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata
@@ -60,7 +60,7 @@ class Events:
                 while len(self._series) > MOST_REMEMBERED:
                     self._series.popitem(last=False)
         except SourceError as error:
-            debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
+            log.debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
 
     async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
         """Write an event of this name, which happened at `at_seconds` since 1970; one that is there stays as it is.

@@ -6,17 +6,16 @@ server may answer late: so a process counts its own write from when it was sent,
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from exporter import log
 from exporter.config.operator import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
 from exporter.lenient import mapping, number, text
-from exporter.log import log
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.objects.kinds import LEASE
 from exporter.operator.objects.resources import Object
@@ -48,7 +47,7 @@ class Leader:
         while True:
             held_since = await self._until_held()
             self.is_leader = True
-            log(logging.INFO, "leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+            log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
             working = asyncio.ensure_future(work())
             try:
                 await self._while_held(working, held_since)
@@ -60,7 +59,7 @@ class Leader:
                 if ended:
                     await self._release()
             await asyncio.wait({working})
-            log(logging.WARNING, "leading no more", holder=self.holder)
+            log.warning("leading no more", holder=self.holder)
 
     async def _until_held(self) -> float:
         """Try until the lease is held. Returns when the successful try began, by the clock of the loop."""
@@ -98,7 +97,7 @@ class Leader:
 
     def _missed(self, reason: str, why: str) -> bool:
         if reason != self._failed:
-            log(logging.WARNING, "the lease cannot be had", error=why)
+            log.warning("the lease cannot be had", error=why)
         self._failed = reason
         return False
 
@@ -153,4 +152,4 @@ class Leader:
                 await self._writer.replace({**lease, "spec": changed})
                 self.holder = ""
         except (SourceError, TimeoutError) as error:
-            log(logging.WARNING, "the lease could not be released; it runs out by itself", error=str(error))
+            log.warning("the lease could not be released; it runs out by itself", error=str(error))

@@ -7,15 +7,14 @@ empty one. A kind whose list or watch fails is asked again, with a growing pause
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from exporter import log
 from exporter.errors import Malformed, SourceError, Unsupported
 from exporter.lenient import AnyObject, mappings
-from exporter.log import log
 from exporter.model.snapshot import Health
 from exporter.operator.objects import kinds
 from exporter.operator.objects.kinds import Key, Kind, key_of, whose
@@ -253,7 +252,7 @@ class Watching:
         if trouble:
             self.on_failure()
             if trouble not in self._failing.values():
-                log(logging.WARNING, "what changes cannot be watched, and is asked for again", path=path, error=trouble)
+                log.warning("what changes cannot be watched, and is asked for again", path=path, error=trouble)
             self._failing[path] = trouble
         elif self._failing.pop(path, ""):
-            log(logging.INFO, "what changes is watched again", path=path)
+            log.info("what changes is watched again", path=path)

@@ -1,6 +1,5 @@
 """Which files are probed: those of the processes that use CUDA, each once, while one of them uses it."""
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
+from exporter import log
 from exporter.errors import ExporterError
-from exporter.log import log
 from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, ElfReason, function_offsets
 from exporter.sources.cuda_probe.functions import Role
@@ -237,5 +236,5 @@ class Programs:
             if reason in _COSTLY and self._failures[reason].bit_count() == 1:
                 process, file = self._users[key][0]
                 remedy = "see docs/cuda-probe.md, Limits; it is tried again once a minute"
-                log(logging.WARNING, _LEFT_OUT, reason=reason, pid=process.pid, file=file.path, remedy=remedy)
+                log.warning(_LEFT_OUT, reason=reason, pid=process.pid, file=file.path, remedy=remedy)
         self._failed[key] = failure

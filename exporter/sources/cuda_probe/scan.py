@@ -9,7 +9,6 @@ it: a scan belongs on a thread that nobody else waits for. If a process or a fil
 one is left out, and the fault is logged.
 """
 
-import logging
 import os
 import time
 from bisect import bisect_left
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from exporter.log import log
+from exporter import log
 from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, function_offsets
 from exporter.sources.source import Bound
@@ -35,7 +34,7 @@ class FaultLog:
         """Count a fault, and log it if it is its turn."""
         self._count += 1
         if self._count.bit_count() == 1:
-            log(logging.ERROR, "the CUDA probe leaves out what made it fail: report it", error, **about)
+            log.error("the CUDA probe leaves out what made it fail: report it", error, **about)
 
 
 LookReason = Literal["deleted", "missing", "not_regular", "permission"]

@@ -4,15 +4,14 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 """
 
 import asyncio
-import logging
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from exporter import log
 from exporter.errors import SourceError, TimedOut, Unavailable
-from exporter.log import log
 from exporter.sources.single_flight import Worker
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 
@@ -90,7 +89,7 @@ class CudaProbe(AskedSource):
             self._note(result, began)
             return False
         if isinstance(result, Exception):
-            log(logging.ERROR, "the CUDA probe was detached by a fault of the exporter", result)
+            log.error("the CUDA probe was detached by a fault of the exporter", result)
             self._note(_FAULT, began)
             return False
         self._note(None, began)

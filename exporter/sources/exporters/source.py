@@ -4,14 +4,13 @@ All are asked at once, each with its own deadline. One that does not answer wait
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from exporter import log
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
-from exporter.log import log
 from exporter.model.cluster import EVENTS_HEADER, ClusterView, NodeEvent
 from exporter.pulse import end_tasks
 from exporter.sources.cluster import Places
@@ -137,7 +136,7 @@ class Exporters(AskedSource):
         except SourceError as error:
             self._exporters.failed(entry, error.trouble)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the other nodes
-            log(logging.ERROR, "an answer failed by a fault of the exporter", error, node=entry.key)
+            log.error("an answer failed by a fault of the exporter", error, node=entry.key)
             message = f"a fault of this program itself: {error!r}"
             remedy = "please report it, with the trace that is in its log"
             self._exporters.failed(entry, Trouble("garbage", message, remedy))
@@ -155,7 +154,7 @@ class Exporters(AskedSource):
             events = await in_slices(read_events(body, entry.node or ""))
         except SourceError as error:
             if entry.has_events:
-                log(logging.WARNING, "a node does not say its events", node=entry.key, error=str(error.trouble))
+                log.warning("a node does not say its events", node=entry.key, error=str(error.trouble))
         self._exporters.heard(entry, newest, events)
 
     async def _settle(self, attempt: Attempt | None) -> None:

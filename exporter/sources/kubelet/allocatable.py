@@ -4,14 +4,13 @@ It is asked beside the pulse and never in a scrape's way: only accounting needs 
 before 1.21 do not know the question, 1.21 and 1.22 mostly refuse it: then nothing is known, and nothing fails.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from exporter import log
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.config.node import KubeletSettings
 from exporter.errors import Malformed, SourceError, Unsupported
-from exporter.log import debug, log
 from exporter.model.devices import GPU_MANAGER_RESOURCES, Allocatable
 from exporter.model.snapshot import Health
 from exporter.ownership.owners import is_meant
@@ -102,10 +101,10 @@ class KubeletAllocatable(Polled):
         try:
             answer = parse(await self._client.call(METHOD, versions="GetAllocatableResources"), self._resources)
         except SourceError as error:
-            debug("what the kubelet can hand out is not known", reason=error.reason, error=str(error))
+            log.debug("what the kubelet can hand out is not known", reason=error.reason, error=str(error))
             if isinstance(error, Unsupported) and not self._complained:
                 self._complained = True
-                log(logging.INFO, "the kubelet does not say how many shares a GPU has: those held count as all")
+                log.info("the kubelet does not say how many shares a GPU has: those held count as all")
         else:
             kept = self._kept
             now = offered_now(kept.allocatable, answer, kept.retained.assignments, kept.read)

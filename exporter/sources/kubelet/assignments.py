@@ -8,7 +8,6 @@ was lost. A kubelet creates the file when it starts, so its change time says whe
 """
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +15,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from exporter import log
 from exporter.config.node import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
-from exporter.log import debug, log
 from exporter.model.devices import NO_PLACES, NONE_ALLOCATABLE, Allocatable, Assignment, CdiPlaces, PodResources
 from exporter.model.snapshot import KUBELET, Health
 from exporter.ownership.retention import (
@@ -215,7 +214,7 @@ class KubeletSource(AskedSource):
         )
         held = len(before.assignments)
         if held and not self._kept.retained.assignments and not self._kept.retained.lists_pods:
-            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
+            log.warning("owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
 
     def _names_gpu(self, assignment: Assignment) -> bool:
         names = assignment.claim.cdi_names if assignment.claim else ()
@@ -236,7 +235,7 @@ class KubeletSource(AskedSource):
             max_unlisted_seconds=self._max_unlisted_seconds,
         )
         if held and not self._kept.retained.assignments:
-            log(logging.WARNING, "owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
+            log.warning("owners dropped", source=NAME, assignments=held, older_than_seconds=max_stale)
         self._set_health(started, error)
 
     @property
@@ -270,7 +269,7 @@ class KubeletSource(AskedSource):
     async def _call(self, version: str) -> PodResources:
         body = await self._client.call(LIST_METHODS[version], versions="v1 or v1alpha1")
         changed = self._last is None or self._last[:2] != (version, body)
-        debug("kubelet answered", version=version, bytes=len(body), changed=changed)
+        log.debug("kubelet answered", version=version, bytes=len(body), changed=changed)
         if self._last is None or changed:
             answer = self._reader.read(body, version)
             if self._last is not None and answer == self._last[2]:

@@ -5,7 +5,6 @@ Questions are asked in the background and shared; a caller waits as long as it l
 """
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
@@ -13,9 +12,9 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
+from exporter import log
 from exporter.errors import SourceError, Unsupported
 from exporter.lenient import mapping, mappings
-from exporter.log import log
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
 from exporter.pulse import end_tasks
@@ -142,7 +141,7 @@ class Workloads:
             workload_now = workload(pod, top, self._labels) if self._api else None
             self._complain(error)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the answer
-            log(logging.ERROR, "a workload failed by a fault of the exporter", error, pod=pod.name)
+            log.error("a workload failed by a fault of the exporter", error, pod=pod.name)
         else:
             workload_now, kept_seconds = workload(pod, top, self._labels), KEPT_SECONDS
         self._pods.put(_key(pod), workload_now, kept_seconds)
@@ -198,7 +197,7 @@ class Workloads:
             self._complained.add(error.reason)
             reason, message, remedy = error.reason, error.trouble.message, error.trouble.remedy
             what = "a workload is not known to its top"
-            log(logging.WARNING, what, reason=reason, error=message, remedy=remedy)
+            log.warning(what, reason=reason, error=message, remedy=remedy)
 
 
 def _path(*segments: str) -> str:
