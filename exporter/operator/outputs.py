@@ -11,7 +11,7 @@ from exporter.operator.objects.kinds import COME_AND_GO, CUSTOM_NAMES, Key, Kind
 from exporter.outputs import probes
 from exporter.outputs.families import counters, health
 from exporter.outputs.families.counters import histogram_samples
-from exporter.outputs.families.family import OwnFamily, counter, filled, gauge
+from exporter.outputs.families.family import OwnFamily, by_label, filled, own, single
 from exporter.outputs.output import NOTHING, Answer, AnyLook, Need, Output, line, metrics_answer
 from exporter.telemetry import Histogram
 
@@ -71,57 +71,29 @@ def _objects(look: OperatorLook, kind: str) -> Sequence[int]:
 
 
 FAMILIES: Sequence[OwnFamily[OperatorLook]] = (
-    gauge(
-        "pod_gpu_exporter_operator_is_leader",
-        "Whether this replica works (1), or waits for the one that does (0).",
-        fill=lambda look: [((), float(look.seen.is_leader))],
-    ),
-    counter(
-        "pod_gpu_exporter_operator_reconciliations_total",
-        "Looks at custom resources, by kind and by what came of them; kind all is a look at which there are.",
-        ("kind", "result"),
-        fill=_reconciliations,
-    ),
-    OwnFamily(
+    own("pod_gpu_exporter_operator_is_leader", single(lambda look: look.seen.is_leader)),
+    own("pod_gpu_exporter_operator_reconciliations_total", _reconciliations),
+    own(
         "pod_gpu_exporter_operator_reconciliation_duration_seconds",
-        "histogram",
-        "How long such a look took, with what was written.",
-        ("le",),
-        fill=lambda look: histogram_samples(look.metrics.durations),
+        lambda look: histogram_samples(look.metrics.durations),
     ),
-    gauge(
-        "pod_gpu_exporter_operator_queue",
-        "Custom resources that wait to be looked at, those with a time of their own included.",
-        fill=lambda look: [((), float(look.seen.queued))],
-    ),
-    counter(
+    own("pod_gpu_exporter_operator_queue", single(lambda look: look.seen.queued)),
+    own(
         "pod_gpu_exporter_operator_api_requests_total",
-        "Requests to the Kubernetes API, by verb and HTTP status; code none is no answer.",
-        ("verb", "code"),
-        fill=lambda look: [(key, float(count)) for key, count in sorted(look.metrics.requests.items())],
+        lambda look: [(key, float(count)) for key, count in sorted(look.metrics.requests.items())],
     ),
-    counter(
-        "pod_gpu_exporter_operator_watches_ended_total",
-        "How often watching failed, and began anew.",
-        fill=lambda look: [((), float(look.metrics.watches_ended))],
-    ),
-    gauge(
+    own("pod_gpu_exporter_operator_watches_ended_total", single(lambda look: look.metrics.watches_ended)),
+    own(
         "pod_gpu_exporter_operator_resources",
-        "Custom resources that there are, by kind.",
-        ("kind",),
-        fill=lambda look: [((kind,), float(len(_objects(look, kind)))) for kind in CUSTOM_NAMES],
+        by_label(lambda look: {kind: len(_objects(look, kind)) for kind in CUSTOM_NAMES}),
     ),
-    gauge(
+    own(
         "pod_gpu_exporter_operator_objects",
-        "Objects that are kept for custom resources, by the kind of these.",
-        ("kind",),
-        fill=lambda look: [((kind,), float(sum(_objects(look, kind)))) for kind in CUSTOM_NAMES],
+        by_label(lambda look: {kind: sum(_objects(look, kind)) for kind in CUSTOM_NAMES}),
     ),
-    gauge(
+    own(
         "pod_gpu_exporter_operator_served",
-        "Whether the Kubernetes API serves a kind that may come and go (1) or not (0), as the working replica knows.",
-        ("kind",),
-        fill=lambda look: [((kind.name,), float(kind in look.seen.served)) for kind in COME_AND_GO],
+        by_label(lambda look: {kind.name: kind in look.seen.served for kind in COME_AND_GO}),
     ),
 )
 ALL_FAMILIES: Sequence[OwnFamily[Any]] = (

@@ -1,19 +1,24 @@
 """The exporter's own families at the end of a page."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.exposition.families import render
+from exporter.cluster.outputs.own_metrics import FAMILIES as OF_CLUSTER
+from exporter.exposition.families import Family, render
 from exporter.model.devices import Owners
 from exporter.model.snapshot import Health, Snapshot
+from exporter.operator.outputs import FAMILIES as OF_OPERATOR
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.families.slim import SLIM, slim
 from exporter.outputs.output import NOTHING_SEEN, Look
 from exporter.ownership.labels import LabelPolicy
 from tests.support.looks import Looks
+from tests.support.places import ROOT
 from tests.support.strategies import attribution_of, owner_states, pages
 
 NUMBERS = st.none() | st.floats(0, 1e6) | st.sampled_from((0.0, 1.0, 2.5e-7))
@@ -51,6 +56,12 @@ def test_every_family_is_there_once_and_what_is_filled_fits_its_labels() -> None
         assert is_total is (family.kind == "counter"), family.name
         if family.kind != "histogram":
             assert {len(values) for values, _ in family.fill(Look(snapshot=NOTHING_SEEN))} <= {len(family.labels)}
+
+
+def test_families_json_has_no_row_that_no_role_fills() -> None:
+    rows = json.loads((ROOT / "exporter/outputs/families/families.json").read_text())
+    roles: Sequence[Sequence[Family]] = (FAMILIES, OF_CLUSTER, OF_OPERATOR)
+    assert {row["name"] for row in rows} <= {family.name for families in roles for family in families}
 
 
 def test_a_histogram() -> None:

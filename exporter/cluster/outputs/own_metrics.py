@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.exposition.families import Samples, render
+from exporter.exposition.families import render
 from exporter.model.snapshot import Health
 from exporter.outputs.complaints import complaints
 from exporter.outputs.families import counters, health
-from exporter.outputs.families.family import OwnFamily, filled, gauge
+from exporter.outputs.families.family import OwnFamily, by_label, filled, own, single
 from exporter.outputs.output import Answer, Output, metrics_answer
 
 
@@ -16,39 +16,28 @@ def _health(look: ClusterLook) -> Mapping[str, Health]:
     return look.health
 
 
-def _missing(look: ClusterLook) -> Samples:
+def _nodes(look: ClusterLook) -> int | None:
+    return None if look.view.trouble and not look.view.nodes else len(look.view.nodes)
+
+
+def _missing(look: ClusterLook) -> Mapping[str, int]:
     reasons = Counter(node.trouble.reason for node in look.view.nodes.values() if node.trouble)
-    return [((reason,), float(count)) for reason, count in sorted(reasons.items())]
+    return dict(sorted(reasons.items()))
+
+
+def _ages(look: ClusterLook) -> Mapping[str, float]:
+    answered = ((name, node.answered_at_seconds) for name, node in look.view.nodes.items())
+    return {name: max(0.0, look.at_seconds - at_seconds) for name, at_seconds in answered if at_seconds is not None}
 
 
 OF_NODES: Sequence[OwnFamily[ClusterLook]] = (
-    gauge(
-        "pod_gpu_exporter_cluster_nodes",
-        "Nodes whose exporters are known. Not there while it is not known which there are.",
-        fill=lambda look: [] if look.view.trouble and not look.view.nodes else [((), float(len(look.view.nodes)))],
-    ),
-    gauge(
-        "pod_gpu_exporter_cluster_missing_nodes",
-        "Nodes of which nothing is known that counts, by the reason.",
-        ("reason",),
-        fill=_missing,
-    ),
-    gauge(
+    own("pod_gpu_exporter_cluster_nodes", single(_nodes)),
+    own("pod_gpu_exporter_cluster_missing_nodes", by_label(_missing)),
+    own(
         "pod_gpu_exporter_cluster_node_up",
-        "Whether a node's exporter has answered within --cluster.max-age (1), or the node is missing (0).",
-        ("node",),
-        fill=lambda look: [((name,), float(not node.is_missing)) for name, node in look.view.nodes.items()],
+        by_label(lambda look: {name: not node.is_missing for name, node in look.view.nodes.items()}),
     ),
-    gauge(
-        "pod_gpu_exporter_cluster_node_age_seconds",
-        "How old the last answer of a node's exporter is.",
-        ("node",),
-        fill=lambda look: [
-            ((name,), max(0.0, look.at_seconds - node.answered_at_seconds))
-            for name, node in look.view.nodes.items()
-            if node.answered_at_seconds is not None
-        ],
-    ),
+    own("pod_gpu_exporter_cluster_node_age_seconds", by_label(_ages)),
 )
 FAMILIES: Sequence[OwnFamily[ClusterLook]] = (
     health.BUILD_INFO,

@@ -13,7 +13,7 @@ from exporter.exposition.families import Samples, Written, render_labels, render
 from exporter.model.accounts import Account, Accounts
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
-from exporter.outputs.families.family import OF_CONTAINER, OwnFamily, container_labels, counter, gauge
+from exporter.outputs.families.family import OF_CONTAINER, OwnFamily, container_labels, own
 from exporter.outputs.output import Look
 
 _NONE = Accounts()
@@ -74,8 +74,8 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
         ]
 
     if row.label:
-        return counter(row.name, row.help, (row.label, *OF_CONTAINER), write=write_by_label)
-    return counter(row.name, row.help, OF_CONTAINER, write=write)
+        return OwnFamily(row.name, "counter", row.help, (row.label, *OF_CONTAINER), write=write_by_label)
+    return OwnFamily(row.name, "counter", row.help, OF_CONTAINER, write=write)
 
 
 def _ratio(look: Look) -> Sequence[Written]:
@@ -112,36 +112,10 @@ def _allocated(look: Look) -> Samples:
 
 
 FAMILIES = (
-    gauge(
-        "pod_gpu_allocated_ratio",
-        "The part of a physical GPU that a container holds now; a GPU's rows sum to 1 at most.",
-        OF_CONTAINER,
-        write=_ratio,
-    ),
+    own("pod_gpu_allocated_ratio", write=_ratio),
     *(_counter(family) for amount in AMOUNTS for family in amount.families),
-    gauge(
-        "pod_gpu_idle_since_timestamp_seconds",
-        "Since when a container has held a device idle (pod_gpu_idle_seconds_total) without a break, in seconds since"
-        " 1970. Absent while it uses the device, and while that is not known.",
-        OF_CONTAINER,
-        write=_idle_since,
-    ),
-    counter(
-        "pod_gpu_accounting_gap_seconds_total",
-        "Seconds that accounting did not see, by what was missing: the kubelet, a page of samples, or the exporter.",
-        ("reason",),
-        write=_gaps,
-    ),
-    gauge(
-        "node_gpu_capacity",
-        "Physical GPUs of the node, cut into MIG instances or not, by model.",
-        ("model", "node"),
-        fill=_capacity,
-    ),
-    gauge(
-        "node_gpu_allocated_ratio",
-        "The part of the node's GPUs of a model that containers hold, from 0 to 1.",
-        ("model", "node"),
-        fill=_allocated,
-    ),
+    own("pod_gpu_idle_since_timestamp_seconds", write=_idle_since),
+    own("pod_gpu_accounting_gap_seconds_total", write=_gaps),
+    own("node_gpu_capacity", _capacity),
+    own("node_gpu_allocated_ratio", _allocated),
 )

@@ -8,17 +8,9 @@ from collections.abc import Sequence
 
 from exporter.exposition.families import Samples
 from exporter.exposition.lines import Reason
-from exporter.outputs.families.family import OwnFamily, counter, gauge
+from exporter.outputs.families.family import OwnFamily, by_label, own, single
 from exporter.outputs.output import AnyLook
 from exporter.telemetry import REFUSALS, Histogram
-
-
-def _rejected(look: AnyLook) -> Samples:
-    return [((str(reason),), float(look.telemetry.rejected[reason])) for reason in Reason]
-
-
-def _refused(look: AnyLook) -> Samples:
-    return [((reason,), float(look.telemetry.refused[reason])) for reason in REFUSALS]
 
 
 def histogram_samples(histogram: Histogram) -> Samples:
@@ -29,76 +21,26 @@ def histogram_samples(histogram: Histogram) -> Samples:
     return [*buckets, (("_count",), count), (("_sum",), histogram.sum)]
 
 
-REJECTED: OwnFamily[AnyLook] = counter(
+REJECTED: OwnFamily[AnyLook] = own(
     "pod_gpu_exporter_rejected_lines_total",
-    "Lines, or parts of lines, of upstream pages that did not go out, by reason.",
-    ("reason",),
-    fill=_rejected,
+    by_label(lambda look: {str(reason): look.telemetry.rejected[reason] for reason in Reason}),
 )
 FAMILIES: Sequence[OwnFamily[AnyLook]] = (
     REJECTED,
-    gauge(
-        "pod_gpu_exporter_config_reload_success",
-        "Whether the last reload of the configuration succeeded (1) or was refused (0); 1 before the first.",
-        fill=lambda look: [((), float(look.telemetry.reload_success))],
-    ),
-    counter(
-        "pod_gpu_exporter_config_reload_failures_total",
-        "Reloads of the configuration that were refused.",
-        fill=lambda look: [((), float(look.telemetry.reload_failures))],
-    ),
-    counter(
+    own("pod_gpu_exporter_config_reload_success", single(lambda look: look.telemetry.reload_success)),
+    own("pod_gpu_exporter_config_reload_failures_total", single(lambda look: look.telemetry.reload_failures)),
+    own(
         "pod_gpu_exporter_refused_requests_total",
-        "Requests and connections that got no answer, or none but a refusal, by reason.",
-        ("reason",),
-        fill=_refused,
+        by_label(lambda look: {reason: look.telemetry.refused[reason] for reason in REFUSALS}),
     ),
-    counter(
-        "pod_gpu_exporter_kernel_log_records_total",
-        "Records of the kernel's log that were read, that the kernel overwrote before (lost), and errors of GPUs that"
-        " came too fast to be looked at (dropped). Absent with --kernel-log.mode off.",
-        ("result",),
-        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.kernel_records.items()],
-    ),
-    gauge(
-        "pod_gpu_exporter_tasks",
-        "Tasks of the event loop: reads, watches, requests.",
-        fill=lambda look: [((), float(look.telemetry.tasks))],
-    ),
-    OwnFamily(
-        "pod_gpu_exporter_event_loop_lag_seconds",
-        "histogram",
-        "How late the event loop was when it was looked at, once a second: what one thing at a time costs all others.",
-        ("le",),
-        fill=lambda look: histogram_samples(look.telemetry.loop_lag),
-    ),
-    gauge(
-        "pod_gpu_exporter_bound_used",
-        "What a cache or a queue holds now; it cannot hold more than its limit.",
-        ("of",),
-        fill=lambda look: [((of,), float(used)) for of, _, used in look.telemetry.bounds],
-    ),
-    gauge(
-        "pod_gpu_exporter_bound_limit",
-        "The most that a cache or a queue can hold.",
-        ("of",),
-        fill=lambda look: [((of,), float(limit)) for of, limit, _ in look.telemetry.bounds],
-    ),
+    own("pod_gpu_exporter_kernel_log_records_total", by_label(lambda look: look.telemetry.kernel_records)),
+    own("pod_gpu_exporter_tasks", single(lambda look: look.telemetry.tasks)),
+    own("pod_gpu_exporter_event_loop_lag_seconds", lambda look: histogram_samples(look.telemetry.loop_lag)),
+    own("pod_gpu_exporter_bound_used", by_label(lambda look: {of: used for of, _, used in look.telemetry.bounds})),
+    own("pod_gpu_exporter_bound_limit", by_label(lambda look: {of: most for of, most, _ in look.telemetry.bounds})),
 )
 # absent where nothing is pushed
 OTLP: Sequence[OwnFamily[AnyLook]] = (
-    counter(
-        "pod_gpu_exporter_otlp_pushes_total",
-        "Pushes by OTLP, by what became of them: the receiver accepted them, all or in part, refused them, or wanted"
-        " them later; they failed without an answer; or they were skipped since the receiver was to be left alone.",
-        ("result",),
-        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushes.items()],
-    ),
-    counter(
-        "pod_gpu_exporter_otlp_points_total",
-        "Points of pushes by OTLP that the receiver accepted, and those that it did not get or take (lost). The next"
-        " push has the sums of the latter.",
-        ("result",),
-        fill=lambda look: [((result,), float(count)) for result, count in look.telemetry.pushed_points.items()],
-    ),
+    own("pod_gpu_exporter_otlp_pushes_total", by_label(lambda look: look.telemetry.pushes)),
+    own("pod_gpu_exporter_otlp_points_total", by_label(lambda look: look.telemetry.pushed_points)),
 )

@@ -1,7 +1,9 @@
-"""A family of the exporter's own: what it says of itself, and the function that fills it."""
+"""A family of the exporter's own: its row in families.json says what it is, and a function fills it."""
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import get_data
 from typing import Any, Generic, TypeVar
 
 from exporter.exposition.families import Family, Filled, Samples, Written
@@ -39,18 +41,27 @@ def container_labels(owner: Owner | None, device: DeviceKey, node: str) -> tuple
     return (*names, device.uuid, device.instance, node)
 
 
-def gauge(
-    name: str, text: str, labels: Sequence[str] = (), *, fill: Fill[LookT] = _nothing, write: Write[LookT] = _nothing
-) -> OwnFamily[LookT]:
-    """A family of a value that goes up and down."""
-    return OwnFamily(name, "gauge", text, tuple(labels), fill=fill, write=write)
+# By name: the kind, the help and the labels, with `of_container` after those of OF_CONTAINER.
+_ROWS: Mapping[str, Mapping[str, Any]] = {
+    row["name"]: row for row in json.loads(get_data(__package__, "families.json") or b"")
+}
 
 
-def counter(
-    name: str, text: str, labels: Sequence[str] = (), *, fill: Fill[LookT] = _nothing, write: Write[LookT] = _nothing
-) -> OwnFamily[LookT]:
-    """A family of an amount that only grows."""
-    return OwnFamily(name, "counter", text, tuple(labels), fill=fill, write=write)
+def own(name: str, fill: Fill[LookT] = _nothing, *, write: Write[LookT] = _nothing) -> OwnFamily[LookT]:
+    """The family of this name in families.json."""
+    row = _ROWS[name]
+    labels = (*(OF_CONTAINER if row.get("of_container") else ()), *row.get("labels", ()))
+    return OwnFamily(name, row["kind"], row["help"], labels, fill=fill, write=write)
+
+
+def single(value: Callable[[LookT], float | None]) -> Fill[LookT]:
+    """One sample without a label; none where the value is not known."""
+    return lambda look: [] if (number := value(look)) is None else [((), float(number))]
+
+
+def by_label(numbers: Callable[[LookT], Mapping[str, float | None]]) -> Fill[LookT]:
+    """A sample for each value of the family's one label of which the number is known."""
+    return lambda look: [((label,), float(number)) for label, number in numbers(look).items() if number is not None]
 
 
 def filled(families: Iterable[OwnFamily[LookT_contra]], look: LookT_contra) -> Iterable[Filled]:

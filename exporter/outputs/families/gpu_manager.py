@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from exporter.accounts.cards import Card, Cards
 from exporter.exposition.families import Samples
-from exporter.outputs.families.family import gauge
+from exporter.outputs.families.family import own
 from exporter.outputs.output import Look
 
-_OF_CONTAINER = ("pod_name", "namespace", "node", "container_name")
 _OfCard = Callable[[Card], float | None]
 _OfAll = Callable[[Cards], float | None]
 
@@ -39,28 +38,8 @@ def _each(of_all: _OfAll, of_card: _OfCard | None = None) -> Callable[[Look], Sa
 
 
 FAMILIES = (
-    gauge(
-        "container_gpu_utilization",
-        "Percent of the time in which kernels of a container ran, 0 to 100 a card; total is the sum of its cards.",
-        (*_OF_CONTAINER, "gpu"),
-        fill=_each(lambda cards: cards.utilization, lambda card: card.utilization),
-    ),
-    gauge(
-        "container_gpu_memory_total",
-        "GPU memory that a container uses, in MiB, by card; total is the sum of its cards.",
-        (*_OF_CONTAINER, "gpu_memory"),
-        fill=_each(lambda cards: cards.memory_mib, lambda card: card.memory_mib),
-    ),
-    gauge(
-        "container_request_gpu_utilization",
-        "Cards that a container asked for: a share, or a MIG instance, is the part of a card that it is.",
-        (*_OF_CONTAINER, "req_of_gpu"),
-        fill=_each(lambda cards: cards.asked_cards),
-    ),
-    gauge(
-        "container_request_gpu_memory",
-        "GPU memory that a container asked for, in MiB: that of its cards, or its part of it.",
-        (*_OF_CONTAINER, "req_of_gpu_memory"),
-        fill=_each(lambda cards: cards.asked_memory_mib),
-    ),
+    own("container_gpu_utilization", _each(lambda cards: cards.utilization, lambda card: card.utilization)),
+    own("container_gpu_memory_total", _each(lambda cards: cards.memory_mib, lambda card: card.memory_mib)),
+    own("container_request_gpu_utilization", _each(lambda cards: cards.asked_cards)),
+    own("container_request_gpu_memory", _each(lambda cards: cards.asked_memory_mib)),
 )

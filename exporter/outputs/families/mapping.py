@@ -5,23 +5,9 @@ from collections.abc import Iterator, Sequence
 from exporter.exposition.families import Samples, Written, render_labels
 from exporter.model.devices import AddedLabels, Holder
 from exporter.model.pages import Subject, cut_gpus, entity_of
-from exporter.outputs.families.family import OF_CONTAINER, container_labels, gauge
+from exporter.outputs.families.family import container_labels, own
 from exporter.outputs.output import Look
 from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
-
-_INFO_LABELS = (
-    "namespace",
-    "pod",
-    "container",
-    "UUID",
-    "gpu",
-    "device",
-    "modelName",
-    "resource",
-    "GPU_I_ID",
-    "GPU_I_PROFILE",
-    "node",
-)
 
 
 def _device_owners(look: Look) -> Samples:
@@ -77,7 +63,7 @@ def _in_place_of_samples(look: Look) -> Sequence[Written]:
     if snapshot.context.names_owners:
         return ()
     lines = {
-        render_labels((*zip(_INFO_LABELS, _info_of(device, holder, snapshot.node), strict=True), *labels)): None
+        render_labels((*zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True), *labels)): None
         for device in look.devices
         for holder, labels in (_by_kubelet(look, device) if snapshot.owners.of(device.key) else _by_page(look, device))
     }
@@ -120,39 +106,12 @@ def _verdicts(look: Look) -> Samples:
     ]
 
 
-MAP_INFO = gauge(
-    "pod_and_gpu_map_info",
-    "A pod that holds a GPU; always 1.",
-    ("gpu_id", "gpu_model", "namespace", "node", "pod_name"),
-    fill=_map_info,
-)
+MAP_INFO = own("pod_and_gpu_map_info", _map_info)
+_INFO = own("pod_gpu_info", _pod_gpu_info, write=_in_place_of_samples)
 FAMILIES = (
-    gauge(
-        "pod_gpu_device_owners",
-        "How many containers hold a device: a GPU (entity gpu), a GPU that is cut into MIG instances (mig-parent), or a"
-        " MIG instance of it by GPU_I_ID (mig).",
-        ("UUID", "GPU_I_ID", "gpu", "entity", "node"),
-        fill=_device_owners,
-    ),
+    own("pod_gpu_device_owners", _device_owners),
     MAP_INFO,
-    gauge(
-        "pod_gpu_info",
-        "A container that holds a GPU or a MIG instance, with all that is known of the device; always 1.",
-        _INFO_LABELS,
-        fill=_pod_gpu_info,
-        write=_in_place_of_samples,
-    ),
-    gauge(
-        "pod_gpu_device_health",
-        "How a device is that a container holds, by the kubelet: Healthy, Unhealthy or Unknown; always 1.",
-        (*OF_CONTAINER, "health"),
-        fill=_health,
-    ),
-    gauge(
-        "pod_gpu_device_verdict",
-        "How a device is, by all that speak of it (kubelet, kernel, driver, page): ok, degraded, unknown, failing or"
-        " gone, with the first reason; always 1. docs/health.md has the rules.",
-        (*OF_CONTAINER, "gpu", "verdict", "reason"),
-        fill=_verdicts,
-    ),
+    _INFO,
+    own("pod_gpu_device_health", _health),
+    own("pod_gpu_device_verdict", _verdicts),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from exporter.exposition.families import Written, render_labels, render_number
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
-from exporter.outputs.families.family import OF_CONTAINER, container_labels, gauge
+from exporter.outputs.families.family import OF_CONTAINER, container_labels, own
 from exporter.outputs.output import Look
 
 if TYPE_CHECKING:
@@ -46,23 +46,8 @@ def _labels(values: Sequence[str]) -> bytes:
     return render_labels(pairs if values[-1] else pairs[:-1])
 
 
-_OF_OTHERS = (
-    ' of the device; of containers that use it though their pod does not hold it, with holds="false"; of all other'
-    " processes on it, with empty owners."
-)
 FAMILIES = (
-    gauge(
-        "pod_gpu_memory_used_bytes",
-        f"GPU memory of the processes of each owner{_OF_OTHERS}",
-        _LABELS,
-        write=_each(lambda use: use.memory_bytes),
-    ),
-    gauge(
-        "pod_gpu_utilization_ratio",
-        "The part of the time in which kernels ran, 0 to 1 (those of several may run at a time): of each owner"
-        f"{_OF_OTHERS}",
-        _LABELS,
-        write=_each(lambda use: use.sm_ratio),
-    ),
-    gauge("pod_gpu_processes", f"Processes of each owner{_OF_OTHERS}", _LABELS, write=_each(lambda use: use.processes)),
+    own("pod_gpu_memory_used_bytes", write=_each(lambda use: use.memory_bytes)),
+    own("pod_gpu_utilization_ratio", write=_each(lambda use: use.sm_ratio)),
+    own("pod_gpu_processes", write=_each(lambda use: use.processes)),
 )
