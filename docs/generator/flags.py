@@ -14,8 +14,14 @@ _INTRO = """\
 A setting comes from its flag, else from the environment, else from the YAML file that `--config.file` names, else it
 has its default. The environment name stands below each flag; a second one is a name that other programs use, too, and
 the first wins over it. Of a flag that is repeatable, the environment and the default are comma-separated. The keys of
-the file are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. [The
-README](../README.md#configuration) says what a reload does, and how a wrong setting ends."""
+the file are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. A wrong flag, key or value,
+or a key that is there twice, ends the program with exit code 2 and one line that says what is allowed. An environment
+name that begins with `POD_GPU_EXPORTER_` but belongs to no setting is ignored with a warning (except those that
+Kubernetes makes for Services).
+
+`SIGHUP` reloads the configuration while scrapes go on. So does a change in a file that these flags name, also in a
+ConfigMap or a Secret. A configuration that cannot be used is refused, logged and counted, and the old one stays in
+force. Only `--web.listen-address` needs a restart."""
 _OF_NODE = """\
 `serve` and `healthcheck` take all of them; `textfile` takes all but those that begin with `--web.` and `--accounting.`;
 `doctor` takes all, and needs none where an exporter runs. `demo` takes all but `--kubelet.socket` and `--dcgm.url`,
@@ -30,20 +36,23 @@ _HEADS = ("flag, environment", "takes", "default", "")
 _OWN_HEADS = ("flag", "takes", "")
 # what there is to read about a group
 _MORE = {
-    "web": "[Protecting the port](../README.md#protecting-it)",
+    "web": "[Protecting the port](install.md#a-protected-port)",
     "kubelet": "[Other kubelets](install.md#other-kubelets)",
-    "devices": "[Whose device is it?](../README.md#whose-device-is-it), [MIG](../README.md#mig),"
-    " [claims](../README.md#claims), [other vendors](../README.md#other-vendors)",
-    "dcgm": "[Finding dcgm-exporter](../README.md#finding-dcgm-exporter), [without"
-    " it](../README.md#without-dcgm-exporter), [a protected one](../README.md#protecting-it)",
-    "nvml": "[Measured use](../README.md#measured-use)",
-    "processes": "[What it shows](../README.md#processes)",
+    "devices": "[Whose device is it?](devices.md), [MIG](devices.md#mig),"
+    " [claims](devices.md#claims), [other vendors](devices.md#other-vendors)",
+    "dcgm": "[Finding dcgm-exporter](samples.md#finding-dcgm-exporter), [without"
+    " it](samples.md#without-dcgm-exporter), [a protected one](install.md#a-protected-port)",
+    "nvml": "[Measured use](sharing.md#measured-use)",
+    "processes": "[What it shows](sharing.md#processes)",
     "probe": "[What it counts, what it costs, and how to stop it](cuda-probe.md)",
-    "labels": "[Labels from pods](../README.md#labels-from-pods)",
-    "pods": "[Labels from pods](../README.md#labels-from-pods)",
-    "sharing": "[Shared GPUs](../README.md#shared-gpus)",
-    "accounting": "[How much did each team use?](../README.md#how-much-did-each-team-use), [Counters that outlive a"
-    " restart](../README.md#counters-that-outlive-a-restart)",
+    "labels": "[Labels from pods](devices.md#labels-from-pods); without owners: [how to"
+    " join](promql.md#without-owners-on-samples), [what it saves](scale.md#what-pods-that-come-and-go-cost)",
+    "pods": "[Labels from pods](devices.md#labels-from-pods)",
+    "sharing": "[Shared GPUs](sharing.md#what-each-owners-row-has)",
+    "families": "[The names of 4.8 and 4.9](migration.md#from-dcgm-exporter-48-to-49)",
+    "kernel_log": "[What it takes](install.md#the-kernels-log)",
+    "accounting": "[How much did each team use?](sharing.md#accounts), [Counters that outlive a"
+    " restart](sharing.md#counters-that-outlive-a-restart)",
     "keda": "[KEDA](cluster.md#keda)",
 }
 _SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS, *operator.SETTINGS)}

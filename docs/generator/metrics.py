@@ -41,8 +41,14 @@ _LABELS = (
 _LABELS_OF_ACCOUNTS = """\
 The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
 `--workload.labels` ask for, too."""
+_SOURCES = """\
+Sources are `kubelet`, `dcgm:<host:port>`, `file:<path>` (samples, an inventory, or the file of `--accounting.state`)
+and, where they are there, `driver`, `cdi` and `nvml` (the inventory), `processes` and `container-logs` ([measured
+use](sharing.md#what-it-takes)), `probe` (of CUDA), `kernel-log`, `pods` and `resourceslices`. Where several pages
+share an address, `dcgm:` has the path, too, and a `#<number>` if that is the same; it never has a query or a user.
+Why a source is down stands in a comment at the top of `/metrics`, on `/`, in `/debug/mapping`, and once in the log."""
 _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
-    ("Program and sources", "How the program and what it reads are.", health.FAMILIES),
+    ("Program and sources", f"How the program and what it reads are.\n\n{_SOURCES}", health.FAMILIES),
     ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),
     ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
     ("Pushes by OTLP", "Where [something is pushed](otlp.md).", counters.OTLP),
@@ -53,7 +59,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
         "Unless `--accounting.mode` is off. [What to ask them](promql.md).",
         accounts.FAMILIES,
     ),
-    ("Measured use", "Where use is [measured](../README.md#measured-use).", measured.FAMILIES),
+    ("Measured use", "Where use is [measured](sharing.md#measured-use).", measured.FAMILIES),
     (
         "What programs ask of CUDA",
         "Where the CUDA probe runs. Every number is by container and GPU, since the probe came to see the container.",
@@ -62,7 +68,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("The CUDA probe", "Where it runs.", cuda.PROBE),
     (
         "gpu-manager's",
-        "Also alone on `/metric`. [What they say here](../README.md#gpu-managers-families).",
+        "Also alone on `/metric`. [What they say here](sharing.md#gpu-managers-families).",
         gpu_manager.FAMILIES,
     ),
 )
@@ -84,6 +90,18 @@ _VALUES: dict[str, Iterable[str]] = {
         "reliability",
     ),
     "pod_gpu_accounting_gap_seconds_total": GAPS,
+}
+# what a HELP text is too short for
+_NOTES = {
+    "pod_gpu_exporter_unmatched_devices": "With `other_node` the page is another node's, with `unnamed` samples carry"
+    " no such name, with `too_many_devices` the page has more than 1,024.",
+    "pod_gpu_exporter_refused_requests_total": "`busy`: too many at once; `certificate`: a client's, missing or not"
+    " trusted; `tls`: no handshake for another reason, or plain HTTP on the port of HTTPS; `connections`: too many"
+    " open.",
+    "pod_gpu_allocated_ratio": "It is 1, its shares of those offered, or its MIG instance's compute slices of the"
+    " GPU's.",
+    "pod_gpu_accounting_gap_seconds_total": "While the `kubelet` or the `exporter` is missing, nobody sees who holds"
+    " what; while a `page` is, only energy and activity wait.",
 }
 _HEADS = ("family", "type", "labels", "HELP")
 
@@ -124,6 +142,8 @@ def _row(family: Family) -> Sequence[str]:
         says += " Reasons: " + ", ".join(code(str(value)) for value in _VALUES[family.name]) + "."
     if family.name in {slim.name for slim in SLIM}:
         says += " Also on `/gpu/metrics`."
+    if family.name in _NOTES:
+        says += f" {_NOTES[family.name]}"
     return (code(family.name), family.kind, ", ".join(map(code, family.labels)), says)
 
 

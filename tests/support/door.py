@@ -45,7 +45,7 @@ async def main(command: str) -> None:
     beside = PROM_FILE.with_suffix(".swp")
     beside.write_text(SimulatedDcgm(world, generation="1").page())
     beside.replace(PROM_FILE)
-    if " doctor " in command:
+    if " doctor" in command:
         doctor = await asyncio.create_subprocess_exec(*shlex.split(command))
         sys.exit(await doctor.wait())
     process = await asyncio.create_subprocess_exec(*shlex.split(command))

@@ -1,4 +1,4 @@
-"""The walk of the README's first minutes: its commands, and a runner for them in a network of its own.
+"""A walk of a page's first minutes: its commands, and a runner for them in a network of its own.
 
 Run under `unshare --net` as root, in the folder of the walk. Standard input: JSON, a list of what `Step` has. Runs one
 after another, and prints what each wrote, as JSON.
