@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import socket
 import sys
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from exporter import service
 from exporter.cli.options import read_config, setting_options
 from exporter.cli.program import this_program
 from exporter.config.common import WebSettings
+from exporter.config.files import as_yaml
 from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.errors import ExporterError
@@ -199,7 +199,7 @@ async def _demo(
 
 
 def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
-    """Where the simulated kubelet and dcgm-exporter are, as a file for --config.file (JSON is YAML)."""
+    """Where the simulated kubelet and dcgm-exporter are, as a file for --config.file."""
     places = {
         "kubelet.socket": str(simulated.socket),
         "dcgm.url": simulated.url,
@@ -208,7 +208,7 @@ def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
         "inventory.file": str(simulated.inventory_file),
     }
     try:
-        path.write_text(json.dumps(places, indent=2) + "\n")
+        path.write_text(as_yaml(places))
     except OSError as error:
         raise ExporterError(f"--settings-file: {path} cannot be written: {error.strerror}") from error
 
