@@ -3,15 +3,14 @@
 from functools import partial
 from typing import Any
 
-import click
-
 from exporter import service
+from exporter.cli.command import command
 from exporter.cli.options import read_role_config, setting_options
 from exporter.cluster.role import CLUSTER
 from exporter.config.cluster import SETTINGS, load_cluster
 
 
-@click.command()
+@command()
 @setting_options(settings=SETTINGS)
 def cluster(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporters of all nodes, and answer for all of them at once; autoscalers ask at /autoscale/."""

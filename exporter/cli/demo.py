@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter import service
+from exporter.cli.command import command
 from exporter.cli.options import read_config, setting_options
 from exporter.cli.program import this_program
 from exporter.config.common import WebSettings
@@ -34,7 +35,7 @@ DRA_CLAIMS = 3
 MOST_NODES = 50
 
 
-@click.command()
+@command()
 @click.option(
     "--nodes",
     type=click.IntRange(1, MOST_NODES),

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
+from exporter.cli.command import command
 from exporter.errors import ConfigError, ExporterError
 from exporter.sources.host.device_files import DEVICES, read_groups
 
@@ -33,7 +34,7 @@ _V2 = (
 )
 
 
-@click.command("device-access")
+@command("device-access")
 @click.option("--unit", metavar="NAME", help="A unit of systemd, such as dcgm-exporter.service.")
 @click.option(
     "--cgroup", metavar="PATH", help="A cgroup of version 1: below /sys/fs/cgroup, or as in /proc/PID/cgroup."

@@ -4,8 +4,7 @@ import http.client
 import ssl
 from typing import Any
 
-import click
-
+from exporter.cli.command import command
 from exporter.cli.options import setting_options, web_of
 from exporter.cli.running import connection_here
 from exporter.config.named_files import read_web_file
@@ -14,7 +13,7 @@ from exporter.errors import ExporterError
 TIMEOUT_SECONDS = 3.0
 
 
-@click.command()
+@command()
 @setting_options(shown="web.")
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line.

@@ -1,17 +1,23 @@
 """The command line: which command runs, and how a wrong one ends (exit code 2 and one line)."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from exporter import __version__
+from exporter.cli.command import WithTwoHelps
 from exporter.cli.program import PROGRAM
 from exporter.errors import ConfigError, ExporterError
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+_ALONE = ("-h", "--help", "--help-all", "--version")
+# the shell asks by it what may come next: click's name for this program
+_COMPLETES = "_POD_GPU_METRICS_EXPORTER_COMPLETE"
 # The module of each; in it, the command is the function of the same name, with _ for -.
 COMMANDS = {
     "serve": "exporter.cli.serve",
@@ -27,7 +33,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(WithTwoHelps, click.Group):
     """Imports a command's file when the command is named: a healthcheck, every 30 s, must not carry the servers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -36,26 +42,30 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A shell that completes a line has not added the command that is left out."""
+        return super().parse_args(ctx, _with_command(args) if args and ctx.resilient_parsing else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments begin with, or a click.UsageError that names those that may be meant."""
-        if args[0] not in COMMANDS:
-            raise click.UsageError(_no_such_command(args[0]), ctx)
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from exporter.cli.mistakes import no_such_command  # noqa: PLC0415 - only a mistake needs it
+
+            raise click.UsageError(no_such_command(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """A line for each, which is not cut short as click's own are."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, (command_named(name).help or "").split("\n\n")[0]) for name in COMMANDS])
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, without importing one; flags are those of the command that may be left out."""
+        if incomplete.startswith("-"):
+            return command_named("serve").shell_complete(ctx, incomplete)
+        return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
-
-def _no_such_command(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
-
-    close = get_close_matches(name, COMMANDS, n=1)
-    meant = f"did you mean {close[0]}? There are" if close else "there are"
-    return f"{name}: no such command; {meant} {', '.join(COMMANDS)}"
+    def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command with its flags."""
+        for name in COMMANDS:
+            formatter.write(f"{command_named(name).get_help(click.Context(command_named(name), ctx, name))}\n\n\n")
 
 
 def command_named(name: str) -> click.Command:
@@ -64,7 +74,7 @@ def command_named(name: str) -> click.Command:
     return command
 
 
-@click.group(cls=_Commands)
+@click.group("", cls=_Commands)
 @click.version_option(__version__, prog_name=PROGRAM)
 def commands() -> None:
     """dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU.
@@ -76,13 +86,13 @@ def commands() -> None:
 def import_command(arguments: Sequence[str]) -> None:
     """Import the file of the command that a command line names, which is most of what a start takes."""
     (name,) = _with_command(arguments)[:1]
-    if name in COMMANDS:
+    if name in COMMANDS and _COMPLETES not in os.environ:
         command_named(name)
 
 
 def _with_command(arguments: Sequence[str]) -> list[str]:
     """A command line without a command means `serve`."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "--version")):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in _ALONE):
         return ["serve", *arguments]
     return list(arguments)
 
@@ -93,11 +103,10 @@ def run(arguments: Sequence[str]) -> int:
     see = f"(see {PROGRAM} {arguments[0]} --help)" if arguments[0] in COMMANDS else f"(see {PROGRAM} --help)"
     try:
         commands.main(arguments, prog_name=PROGRAM, standalone_mode=False)
-    except click.exceptions.NoSuchOption as error:
-        close = f"; did you mean {', '.join(sorted(error.possibilities))}?" if error.possibilities else ""
-        return _fail(f"{error.option_name}: no such flag{close} {see}", EXIT_CONFIG)
     except click.UsageError as error:
-        return _fail(f"{error.format_message().removesuffix('.')} {see}", EXIT_CONFIG)
+        from exporter.cli.mistakes import answer  # noqa: PLC0415 - only a mistake needs it
+
+        return _fail(f"{answer(error, arguments)} {see}", EXIT_CONFIG)
     except click.ClickException as error:
         return _fail(error.format_message(), EXIT_CONFIG)
     except ConfigError as error:

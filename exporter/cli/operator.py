@@ -3,15 +3,14 @@
 from functools import partial
 from typing import Any
 
-import click
-
 from exporter import service
+from exporter.cli.command import command
 from exporter.cli.options import read_role_config, setting_options
 from exporter.config.operator import SETTINGS, load_operator
 from exporter.operator.operator import OPERATOR
 
 
-@click.command()
+@command()
 @setting_options(settings=SETTINGS)
 def operator(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe."""

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
+from exporter.cli.command import command
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
@@ -80,7 +81,7 @@ def _takes(
     return click.option(flag, metavar=what, help=says, default=default, show_default=bool(default), multiple=multiple)
 
 
-@click.command()
+@command()
 @click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
 @_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from exporter import log
+from exporter.cli.command import command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
@@ -27,7 +28,7 @@ _ELSEWHERE = ("web.", "accounting.", "labels.owners")
 _WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith(_ELSEWHERE))
 
 
-@click.command()
+@command()
 @click.option("--output", metavar="FILE", required=True, help="The file; node-exporter reads *.prom in its folder.")
 @click.option("--interval", metavar="DURATION", default="15s", show_default=True, help="How often it is replaced.")
 @click.option("--once", is_flag=True, help="Write it once and end; exit code 1 if there were no GPU samples.")

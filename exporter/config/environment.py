@@ -14,6 +14,7 @@ DEFAULT_DCGM_PORT = 9400
 _SERVICE_LINK = re.compile(
     r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
 )
+_LIKE_OURS = re.compile(r"(?:NVIDIA_)?(?:PODS?_?)?GPUS?_?(?:METRICS_?)?EXPORTERS?_+(.+)", re.IGNORECASE)
 
 
 def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, Given]:
@@ -57,19 +58,18 @@ def dcgm_path(environ: Mapping[str, str]) -> str:
 
 
 def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[Trouble]:
-    """Names that no setting has."""
+    """Names that no setting has, and those that have one behind a beginning that is not quite ours."""
     names = {CONFIG_FILE, *(setting.env for setting in settings)}
     for name in sorted(environ):
         rest = name.removeprefix(ENVIRONMENT_PREFIX)
-        if rest != name and name not in names and not _SERVICE_LINK.fullmatch(rest):
-            from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
+        like_ours = _LIKE_OURS.fullmatch(name)
+        meant = f"{ENVIRONMENT_PREFIX}{like_ours[1].upper()}" if like_ours else ""
+        if name not in names and (meant in names or (rest != name and not _SERVICE_LINK.fullmatch(rest))):
+            from exporter.config.mistakes import asked, closest  # noqa: PLC0415 - only a wrong name is worth it
 
-            close = get_close_matches(rest, [one.removeprefix(ENVIRONMENT_PREFIX) for one in sorted(names)], 1)
-            yield Trouble(
-                "",
-                f"{name} is no setting, and is ignored",
-                f"did you mean {ENVIRONMENT_PREFIX}{close[0]}?" if close else "serve --help names them all",
-            )
+            ours = [each.removeprefix(ENVIRONMENT_PREFIX) for each in names]
+            near = [meant] if meant in names else [ENVIRONMENT_PREFIX + each for each in closest(rest, ours)]
+            yield Trouble("", f"{name} is no setting, and is ignored", asked(near) or "serve --help-all names them all")
 
 
 def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Trouble]:

@@ -19,6 +19,10 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+_REMEDIES = {
+    errno.ENOENT: "; name one that is there, and in a container mount it",
+    errno.EACCES: f"; let the user with the id {os.geteuid()} read it",
+}
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -56,7 +60,8 @@ def read_structured(path: str, flag: str) -> object:
     try:
         text = read_regular(path).decode()
     except OSError as error:
-        raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}") from error
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}{remedy}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{flag}: {path!r} cannot be read: it is no UTF-8") from error
     try:
@@ -89,13 +94,12 @@ def _read_yaml(text: str, path: str, flag: str) -> object:
     # 1 MiB of memory that only such a file is worth
     import yaml  # noqa: PLC0415
 
-    from exporter.config.strict_yaml import load_once  # noqa: PLC0415
+    from exporter.config.strict_yaml import explained, load_once  # noqa: PLC0415
 
     try:
         content: object = load_once(text)
     except DuplicateKey as error:
         raise ConfigError(f"{flag}: {path!r}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
-        raise ConfigError(f"{flag}: {path!r} is not YAML: {why}") from error
+        raise ConfigError(f"{flag}: {path!r} is not YAML: {explained(error)}") from error
     return content

@@ -1,6 +1,6 @@
 """The texts of settings from every place that may give them, best first: flag, environment, file, default."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from typing import Any, TypeVar
@@ -71,8 +71,7 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
             continue
         _refuse_twice({name} & given.keys())
         if setting is None:
-            close = ", ".join(sorted(settings))
-            raise ConfigError(f"config file: {name!r} is not a key; the keys are {close}")
+            raise ConfigError(f"config file: {name!r} is not a key{_instead(name, value, settings)}")
         given[name] = Given(f"config file: {name}", _texts_of(setting, value))
     return given
 
@@ -86,7 +85,10 @@ def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - e
             values.append(setting.kind.parse(text))
         except ValueError:
             shown = without_secrets(repr(text))
-            raise ConfigError(f"{given.where}: {shown} is not allowed; it takes {setting.kind.allowed}") from None
+            several = "; of several, give each for itself" if setting.repeatable and "," in text else ""
+            raise ConfigError(
+                f"{given.where}: {shown} is not allowed; it takes {setting.kind.allowed}{several}"
+            ) from None
     return tuple(values) if setting.repeatable else values[-1]
 
 
@@ -95,13 +97,35 @@ def fields_of(group: type, values: Mapping[str, object]) -> dict[str, Any]:
     return {field: values.get(setting.name, setting.absent) for field, setting in settings_of(group)}
 
 
+def _instead(name: str, value: object, settings: ByName) -> str:
+    from exporter.config.mistakes import did_you_mean  # noqa: PLC0415 - only a mistake needs it
+
+    role = next((role for role, those in _settings_by_role() if name in those), "")
+    if role:
+        return f" of this command's; it is one of {role}'s: leave it out here"
+    if value is None and any(each.startswith(f"{name}.") for each in settings):
+        return ": nothing stands below it; indent its keys by two spaces, or leave it out"
+    return f"; {did_you_mean(name, settings) or 'the keys are the flags without leading dashes: see --help-all'}"
+
+
+def _settings_by_role() -> Iterator[tuple[str, AbstractSet[str]]]:
+    from exporter.config import cluster, node, operator  # noqa: PLC0415 - they stand on this module
+
+    for role, module in (("serve", node), ("cluster", cluster), ("operator", operator)):
+        yield role, {setting.name for setting in module.SETTINGS}
+
+
 def _texts_of(setting: Setting, value: object) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
-    if (isinstance(value, list) and not setting.repeatable) or any(
-        isinstance(item, list | Mapping) or item is None for item in values
-    ):
-        shown = without_secrets(repr(value))
-        raise ConfigError(f"config file: {setting.name}: {shown} is not allowed; it takes {setting.kind.allowed}")
+    trouble = ""
+    if isinstance(value, list) and not setting.repeatable:
+        trouble = f"{value!r} is not allowed, since it takes one value and no list"
+    elif None in values:
+        trouble = "it has no value; give it one, or leave it out"
+    elif any(isinstance(item, list | Mapping) for item in values):
+        trouble = f"{value!r} is not allowed, since nothing stands below this key"
+    if trouble:
+        raise ConfigError(f"config file: {setting.name}: {without_secrets(trouble)}; it takes {setting.kind.allowed}")
     return tuple(_text_of(item) for item in values)
 
 

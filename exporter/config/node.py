@@ -24,6 +24,7 @@ from exporter.config.parsers import (
     label_names,
     not_empty,
     one_of,
+    resource_glob,
 )
 from exporter.config.settings import Configuration, groups_of, optional, setting, settings_of, several
 
@@ -60,7 +61,7 @@ class DeviceSettings:
 
     resources: tuple[str, ...] = several(
         "resources",
-        SettingKind(not_empty, "a glob such as nvidia.com/*", "GLOB"),
+        SettingKind(resource_glob, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
         default="nvidia.com/*,tencent.com/vcuda-*",
         also_env="NVIDIA_RESOURCE_NAMES",

@@ -65,6 +65,7 @@ def text_of_form(pattern: str) -> Callable[[str], str]:
 
 
 not_empty = text_of_form(r".*\S.*")
+resource_glob = text_of_form(r"[^\s,]+")  # no resource has a comma: it parts those of the environment
 absolute_path = text_of_form(r"/[^\0]*")
 family_name = text_of_form(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 namespace = text_of_form(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")  # a DNS label (RFC 1123)
@@ -109,7 +110,7 @@ def address(text: str) -> Address:
 def url(text: str) -> str:
     """An absolute http or https URL."""
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or re.search(r"\s", text):
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment or re.search(r"\s|,https?:", text):
         raise ValueError
     if parts.port is not None and not 0 < parts.port <= MAX_PORT:
         raise ValueError

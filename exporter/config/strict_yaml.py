@@ -15,6 +15,16 @@ _MERGE = "tag:yaml.org,2002:merge"
 DEEPEST = 32
 _PLAIN_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+# what a YAML parser says, and what to do about it; the last is about anything
+_REMEDIES = (
+    ("'\\t'", "indent with spaces, not with tabs"),
+    ("another document", "leave one document, without ---"),
+    ("quoted scalar", "close the quote"),
+    ("an alias", "put a text that begins with * or & into quotes"),
+    ("found character", "put a text that begins with this character into quotes"),
+    ("mapping values", "indent the keys of one level alike, and put a text with a colon and a space into quotes"),
+    ("", "indent the keys of one level alike, and begin each entry of a list with a dash"),
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,6 +46,17 @@ def load_once(text: str) -> object:
     """A YAML document. Raises DuplicateKey, or yaml.YAMLError, ValueError, RecursionError: it cannot be read."""
     content: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     return content
+
+
+def explained(error: Exception) -> str:
+    """What is wrong, in which line, and what to do; nothing of the text itself, which may hold a secret."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    says = " ".join(filter(None, (error.context, error.problem)))
+    remedy = next(remedy for part, remedy in _REMEDIES if part in says)
+    return f"line {error.problem_mark.line + 1}: {error.problem}; {remedy}"
 
 
 def load_plain(text: str) -> object:

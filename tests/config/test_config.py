@@ -152,7 +152,7 @@ def test_a_bad_value_names_the_key_the_value_and_what_is_allowed(name: str, valu
         ({"kubelet": {"sockt": "/x"}}, "'kubelet.sockt' is not a key"),
         ({"kubelet": "/x"}, "'kubelet' is not a key"),
         ({"kubelet.socket": ["/x", "/y"]}, "kubelet.socket: ['/x', '/y'] is not allowed"),
-        ({"kubelet.socket": None}, "kubelet.socket: None is not allowed"),
+        ({"kubelet.socket": None}, "kubelet.socket: it has no value"),
         ({"sharing": True}, "sharing: 'on' is not allowed"),
     ],
 )

@@ -43,7 +43,8 @@ def test_no_two_settings_are_called_alike() -> None:
 def test_a_default_is_a_text_that_may_be_given() -> None:
     for found in SETTINGS:
         if found.default is not None:
-            found.kind.parse(found.default)
+            for text in found.default.split(",") if found.repeatable else [found.default]:
+                found.kind.parse(text)
 
 
 def test_every_group_is_filled_and_can_tell_one_source_from_another() -> None:

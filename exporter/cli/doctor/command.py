@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter.cli import running
+from exporter.cli.command import command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node import Config
 from exporter.errors import ConfigError, ExporterError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 
 
-@click.command()
+@command()
 @click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
 @click.option(
     "--conformance",

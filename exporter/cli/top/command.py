@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from exporter.cli.command import command
 from exporter.cli.options import web_of
 from exporter.cli.running import Running
 from exporter.cli.top.asking import FLAG, HttpTransport, Reader, ShownReader
@@ -36,7 +37,7 @@ Keys:  u m w t  sort by utilization, memory, watts, temperature
 """
 
 
-@click.command(epilog=_KEYS)
+@command(epilog=_KEYS)
 @click.option("--url", metavar="URL", help="The exporter, of a node or of a cluster. Default: the one that runs here.")
 @click.option(
     "--http-config", metavar="FILE", help="TLS and password or token for it, in the form of Prometheus' http_config."

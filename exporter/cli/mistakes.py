@@ -1,0 +1,61 @@
+"""What a wrong command line is answered: what is wrong with it, and what to type instead.
+
+This module is imported only where one is wrong: it imports every command to say which of them has a flag.
+"""
+
+from collections.abc import Sequence
+
+import click
+
+from exporter.cli.main import COMMANDS, command_named
+from exporter.cli.program import PROGRAM
+from exporter.config.mistakes import ARGUMENTS, asked, closest, did_you_mean
+from exporter.config.mistakes import COMMANDS as MEANT
+
+
+def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
+    """One line without an end. `arguments` begin with the command."""
+    command = arguments[0]
+    if isinstance(error, click.NoSuchOption):
+        return _no_such_flag(error.option_name, command, arguments)
+    if isinstance(error, click.BadOptionUsage):
+        return f"{error.option_name}: a value is missing; it takes {_takes(error.option_name, command)}"
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        flag = error.param.opts[0]
+        return f"{flag} is missing; {command} needs it: {PROGRAM} {command} {flag} {_takes(flag, command)}"
+    return error.format_message().removesuffix(".")
+
+
+def no_such_command(name: str) -> str:
+    """`name` stands where a command does."""
+    near = asked([MEANT[name]] if name in MEANT else closest(name, COMMANDS))
+    return f"{name}: no such command; {f'{near} There are' if near else 'there are'} {', '.join(COMMANDS)}"
+
+
+def no_argument(command: str, value: str, arguments: Sequence[str]) -> str:
+    """`value` stands among a command's flags, and belongs to none of them."""
+    if value in COMMANDS:
+        others = " ".join(each for each in arguments if each != value)
+        return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
+    return f"{value}: {command} takes flags alone; did you mean {ARGUMENTS[command]} {value}?"
+
+
+def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
+    """`flag` is as click names it: -w for `-web.listen-address=:9400`, which programs in Go take."""
+    if not flag.startswith("--"):
+        flag = next((each.partition("=")[0] for each in arguments if each.startswith(flag)), flag)
+    has_it = [each for each in COMMANDS if each != command and flag in _flags_of(each)]
+    if has_it:
+        instead = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it"
+    else:
+        instead = did_you_mean(flag, _flags_of(command)) or "--help-all shows all"
+    return f"{flag}: no such flag of {command}; {instead}"
+
+
+def _flags_of(command: str) -> Sequence[str]:
+    return [flag for parameter in command_named(command).params for flag in parameter.opts]
+
+
+def _takes(flag: str, command: str) -> str:
+    (option,) = (each for each in command_named(command).params if flag in each.opts)
+    return option.make_metavar(click.Context(command_named(command)))
