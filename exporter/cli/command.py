@@ -19,7 +19,7 @@ _WIDEST = 100
 _WIDEST_FLAG = 40
 
 
-class _Value(click.types.StringParamType):
+class _Completed(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Words for `on|off`, and a file for FILE or PATH."""
         takes = param.make_metavar(ctx)
@@ -37,7 +37,7 @@ class WithTwoHelps(click.Command):
         super().__init__(name, context_settings=usual, **attributes)
         for parameter in self.params:
             if parameter.type is click.STRING:
-                parameter.type = _Value()
+                parameter.type = _Completed()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """And --help-all, which is no setting, and in no reference."""

@@ -3,13 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
 
 from exporter import __version__
 from exporter.cli.command import WithTwoHelps
+from exporter.cli.commands import COMMANDS, command_named
 from exporter.cli.program import PROGRAM
 from exporter.errors import ConfigError, ExporterError
 
@@ -18,19 +18,6 @@ EXIT_CONFIG = 2
 _ALONE = ("-h", "--help", "--help-all", "--version")
 # the shell asks by it what may come next: click's name for this program
 _COMPLETES = "_POD_GPU_METRICS_EXPORTER_COMPLETE"
-# The module of each; in it, the command is the function of the same name, with _ for -.
-COMMANDS = {
-    "serve": "exporter.cli.serve",
-    "demo": "exporter.cli.demo",
-    "textfile": "exporter.cli.textfile",
-    "cluster": "exporter.cli.cluster",
-    "operator": "exporter.cli.operator",
-    "top": "exporter.cli.top.command",
-    "report": "exporter.cli.report",
-    "doctor": "exporter.cli.doctor.command",
-    "device-access": "exporter.cli.device_access",
-    "healthcheck": "exporter.cli.healthcheck",
-}
 
 
 class _Commands(WithTwoHelps, click.Group):
@@ -65,13 +52,9 @@ class _Commands(WithTwoHelps, click.Group):
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Every command with its flags."""
         for name in COMMANDS:
-            formatter.write(f"{command_named(name).get_help(click.Context(command_named(name), ctx, name))}\n\n\n")
-
-
-def command_named(name: str) -> click.Command:
-    """One of COMMANDS, imported now."""
-    command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
-    return command
+            if isinstance(each := command_named(name), WithTwoHelps):
+                each.format_all(click.Context(each, ctx, name), formatter)
+                formatter.write("\n\n")
 
 
 @click.group("", cls=_Commands)

@@ -1,6 +1,6 @@
 """The texts of settings from every place that may give them, best first: flag, environment, file, default."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_address
 from typing import Any, TypeVar
@@ -98,21 +98,14 @@ def fields_of(group: type, values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _instead(name: str, value: object, settings: ByName) -> str:
-    from exporter.config.mistakes import did_you_mean  # noqa: PLC0415 - only a mistake needs it
+    from exporter.config.mistakes import ROLES, did_you_mean  # noqa: PLC0415 - only a mistake needs it
 
-    role = next((role for role, those in _settings_by_role() if name in those), "")
-    if role:
-        return f" of this command's; it is one of {role}'s: leave it out here"
+    role = ROLES.get(name.partition(".")[0])
+    if role and role not in {ROLES.get(each.partition(".")[0]) for each in settings}:
+        return f" of this command; {role} takes it: leave it out here"
     if value is None and any(each.startswith(f"{name}.") for each in settings):
         return ": nothing stands below it; indent its keys by two spaces, or leave it out"
     return f"; {did_you_mean(name, settings) or 'the keys are the flags without leading dashes: see --help-all'}"
-
-
-def _settings_by_role() -> Iterator[tuple[str, AbstractSet[str]]]:
-    from exporter.config import cluster, node, operator  # noqa: PLC0415 - they stand on this module
-
-    for role, module in (("serve", node), ("cluster", cluster), ("operator", operator)):
-        yield role, {setting.name for setting in module.SETTINGS}
 
 
 def _texts_of(setting: Setting, value: object) -> tuple[str, ...]:

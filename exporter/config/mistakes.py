@@ -20,6 +20,8 @@ _PART = 0.7
 _CONTENT: Mapping[str, Any] = json.loads(get_data(__package__, "mistakes.json") or b"")
 COMMANDS: Mapping[str, str] = _CONTENT["commands"]
 ARGUMENTS: Mapping[str, str] = _CONTENT["arguments"]
+# which command takes the keys that begin with this, where not all do
+ROLES: Mapping[str, str] = _CONTENT["roles"]
 
 
 def closest(name: str, names: Collection[str]) -> Sequence[str]:

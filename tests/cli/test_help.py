@@ -9,15 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from exporter.cli import main
-from exporter.cli.main import COMMANDS, command_named, commands
+from exporter.cli.commands import COMMANDS, command_named
+from exporter.cli.main import commands
 
 HELP = json.loads((Path(main.__file__).parent / "help.json").read_text())
 PROGRAM = "pod-gpu-metrics-exporter"
 LINES = 23  # of a terminal's 24, since the prompt comes after them
 
 
-def shown(*arguments: str, width: int = 80) -> list[str]:
-    ended = CliRunner().invoke(commands, arguments, env={"COLUMNS": str(width)}, prog_name=PROGRAM)
+def shown(*arguments: str) -> list[str]:
+    """On a terminal of 80 columns."""
+    ended = CliRunner().invoke(commands, arguments, prog_name=PROGRAM)
     assert ended.exit_code == 0, ended.output
     return ended.stdout.splitlines()
 
@@ -61,13 +63,18 @@ def test_help_all_has_every_flag_under_a_heading(command: str) -> None:
 
 
 def test_help_all_without_a_command_is_that_of_all_commands() -> None:
-    lines = shown("--help-all", width=200)
+    lines = shown("--help-all")
     assert [line.split()[2] for line in lines if line.startswith("Usage: ")] == list(COMMANDS)
+    assert sum(line.startswith("  --kubelet.timeout") for line in lines) == 4
 
 
 @pytest.mark.parametrize(("help_", "width"), [("--help", 60), ("--help", 200), ("--help-all", 70), ("--help-all", 200)])
-def test_a_terminal_of_another_width_is_used_up_to_100_columns(help_: str, width: int) -> None:
-    lines = [line for line in shown("serve", help_, width=width) if not line.startswith(f"  {PROGRAM}")]
+def test_a_terminal_of_another_width_is_used_up_to_100_columns(
+    help_: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main.run(["serve", help_]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(f"  {PROGRAM}")]
     assert max(map(len, lines)) <= min(width, 100)
     if (help_, width) == ("--help-all", 200):
         assert max(map(len, lines)) > 90

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporter.cli import main
+from exporter.cli.commands import command_named
 from tests.support.components import free_port
 from tests.support.places import ROOT
 
@@ -125,7 +126,7 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(run: Run, arguments: list
 
 def test_every_flag_is_in_the_docs_and_no_other() -> None:
     text = (ROOT / "docs" / "report.md").read_text()
-    flags = {flag for parameter in main.command_named("report").params for flag in parameter.opts} - {"--help"}
+    flags = {flag for parameter in command_named("report").params for flag in parameter.opts} - {"--help"}
     rows = {
         flag for line in text.splitlines() if line.startswith("| `--") for flag in re.findall(r"`(--[\w.-]+)", line)
     }

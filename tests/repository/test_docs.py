@@ -6,7 +6,7 @@ import re
 import click
 import pytest
 
-from exporter.cli.main import COMMANDS, command_named
+from exporter.cli.commands import COMMANDS, command_named
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
