@@ -28,7 +28,7 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
 
 def no_such_command(name: str) -> str:
     """`name` stands where a command does."""
-    near = asked([MEANT[name]] if name in MEANT else closest(name, COMMANDS))
+    near = asked([MEANT[name]] if name in MEANT else closest(name, COMMANDS)[:1])
     return f"{name}: no such command; {f'{near} There are' if near else 'there are'} {', '.join(COMMANDS)}"
 
 

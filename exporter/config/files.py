@@ -19,10 +19,6 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-_REMEDIES = {
-    errno.ENOENT: "; name one that is there, and in a container mount it",
-    errno.EACCES: f"; let the user with the id {os.geteuid()} read it",
-}
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -60,8 +56,10 @@ def read_structured(path: str, flag: str) -> object:
     try:
         text = read_regular(path).decode()
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "")
-        raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}{remedy}") from error
+        from exporter.config.mistakes import OF_FILES  # noqa: PLC0415 - only a mistake needs it
+
+        remedy = OF_FILES.get(errno.errorcode.get(error.errno or 0, ""), "name another")
+        raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}; {remedy}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{flag}: {path!r} cannot be read: it is no UTF-8") from error
     try:

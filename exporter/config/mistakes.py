@@ -2,13 +2,12 @@
 
 mistakes.json has the names that other programs use, such as dcgm-exporter, node_exporter and top: `here` are the names
 that do it here, of which the first that a command has counts; `do` is what to do instead. Any other name is compared
-with those that there are. This module is imported only where there is a mistake.
+with those that there are. Imported only where there is a mistake, or YAML.
 """
 
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import SequenceMatcher
 from pkgutil import get_data
 from typing import Any
 
@@ -20,6 +19,9 @@ _PART = 0.7
 _CONTENT: Mapping[str, Any] = json.loads(get_data(__package__, "mistakes.json") or b"")
 COMMANDS: Mapping[str, str] = _CONTENT["commands"]
 ARGUMENTS: Mapping[str, str] = _CONTENT["arguments"]
+# what to do, by the system's name of an error, and by a part of what a YAML parser says
+OF_FILES: Mapping[str, str] = _CONTENT["files"]
+OF_YAML: Mapping[str, str] = _CONTENT["yaml"]
 # which command takes the keys that begin with this, where not all do
 ROLES: Mapping[str, str] = _CONTENT["roles"]
 
@@ -59,6 +61,8 @@ def _words(name: str) -> Sequence[str]:
 
 def _likeness(typed: Sequence[str], words: Sequence[str]) -> float:
     """From 0 to 1."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - 0.5 MiB, and who reads YAML imports this module
+
     whole = SequenceMatcher(None, "-".join(typed), "-".join(words)).ratio()
     if typed and set(typed) <= set(words):
         return max(whole, _PART + (1 - _PART) * len(typed) / len(words))

@@ -1,0 +1,248 @@
+"""Forty typical mistakes, and what is answered: docs/mistakes.md is made of this file by --update-golden.
+
+Each answer is one line and exit code 2, names what is wrong, and says what to do instead.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.cli.main import run
+from exporter.config import cluster, mistakes, node, operator
+from exporter.config.environment import doubts
+from exporter.config.mistakes import closest, did_you_mean
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "mistakes.md"
+PROGRAM = "pod-gpu-metrics-exporter"
+
+# what is typed behind the program's name, and the remedy
+COMMAND_LINES = {
+    "serve --listen :9400": "did you mean --web.listen-address?",
+    "serve --port 9400": "did you mean --web.listen-address?",
+    "serve -a :9400": "did you mean --web.listen-address?",
+    "serve -web.listen-address=:9400": "did you mean --web.listen-address?",
+    "serve --dcgm-url http://localhost:9401/metrics": "did you mean --dcgm.url?",
+    "serve -k": "leave it out",
+    "serve -f /etc/dcgm-exporter/counters.csv": "give it to that program",
+    "serve --web.telemetry-path /gpu": "set metrics_path: /gpu/metrics",
+    "serve --nvidia-smi-command nvidia-smi": "--dcgm.mode off",
+    "cluster --kubelet.socket /kubelet.sock": "serve, textfile, doctor, healthcheck have it",
+    "serve --kubelet.timout 5s": "did you mean --kubelet.timeout?",
+    "serve --kubelet.timeout 5": "it takes a duration such as 500ms, 5s or 1m",
+    "serve --web.listen-address 9400": "it takes an address such as :9400",
+    "serve --resources nvidia.com/gpu,amd.com/gpu": "of several, give each for itself",
+    "serve --dcgm.url http://localhost:9400/metrics": "one of the two must move",
+    "serve --probe.mode": "it takes off|on",
+    "docter": "did you mean doctor?",
+    "start": "did you mean serve?",
+    "--log.level debug cluster": f"{PROGRAM} cluster --log.level debug",
+    "top http://gpu-1:9400": "did you mean --url http://gpu-1:9400?",
+    "report --since 30d": f"{PROGRAM} report --prometheus URL",
+}
+# what stands in the file, and the remedy
+FILES = {
+    "kubelet.sockt: /kubelet.sock\n": "did you mean kubelet.socket?",
+    "kubelet: /kubelet.sock\n": "did you mean kubelet.socket, kubelet.timeout or kubelet.max-age?",
+    "port: 9400\n": "did you mean web.listen-address?",
+    "cluster.node: http://gpu-1:9400\n": "cluster takes it: leave it out here",
+    "log:\nlevel: debug\n": "indent its keys by two spaces",
+    "kubelet:\n  socket: /kubelet.sock\n   timeout: 5s\n": "indent the keys of one level alike",
+    "kubelet:\n\ttimeout: 5s\n": "indent with spaces, not with tabs",
+    "kubelet.socket: [/a.sock, /b.sock]\n": "it takes one value and no list",
+    "sharing: {mode: split}\n": "it takes copy, split or device",
+    "kubelet.timeout: 5\n": "it takes a duration such as 500ms, 5s or 1m",
+    "kubelet.timeout:\n": "give it one, or leave it out",
+    "sharing: on\n": "it takes copy, split or device",
+    "sharing: copy\nsharing: split\n": "give each key once",
+    "resources: *.com/gpu\n": "put a text that begins with * or & into quotes",
+    "sharing=split\n": "must hold keys and values, such as `kubelet.socket: /path`",
+}
+# what stands where --config.file names a file, how it comes there, and the remedy
+PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no file": (lambda _: None, "name one that is there"),
+    "a folder": (Path.mkdir, "name the file itself"),
+    "a file that the exporter may not read": (
+        lambda path: path.symlink_to(os.devnull),
+        "let the exporter's user read it",
+    ),
+}
+
+
+def answer(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """The one line, without the program's name."""
+    assert run(arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    name, _, line = shown.err.strip().partition(": ")
+    assert name == PROGRAM
+    return line
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("POD_GPU_EXPORTER_", "DCGM_", "LOG_LEVEL", "HTTP_LISTEN_PORT", "NODE_NAME")):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("typed", COMMAND_LINES)
+def test_a_mistake_on_the_command_line_is_answered_with_a_remedy(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert COMMAND_LINES[typed] in answer(capsys, shlex.split(typed))
+
+
+def with_file(capsys: pytest.CaptureFixture[str], path: Path) -> str:
+    return answer(capsys, ["serve", f"--config.file={path}"]).replace(str(path), "/etc/config.yaml")
+
+
+@pytest.mark.parametrize("content", FILES)
+def test_a_mistake_in_the_file_is_answered_with_a_remedy(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    assert FILES[content] in with_file(capsys, path)
+
+
+@pytest.fixture
+def nobody_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything: of files whose name says so, the system's answer to other users."""
+    really = os.open
+
+    def refuse(path: str, *arguments: int) -> int:
+        if "may-not-read" in str(path):
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.usefixtures("nobody_may_read")
+@pytest.mark.parametrize("what", PLACES)
+def test_a_file_that_is_none_is_answered_with_a_remedy(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, remedy = PLACES[what]
+    path = tmp_path / what.replace(" ", "-")
+    make(path)
+    assert remedy in with_file(capsys, path)
+
+
+def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> None:
+    settings = {setting.name for role in (node, cluster, operator) for setting in role.SETTINGS}
+    own = {"config.file", "url", "prometheus", "http-config", "once", "interval", "output", "since", "by", "format"}
+    rows = mistakes._CONTENT["names"]
+    for row in rows:
+        assert bool(row.get("here")) != bool(row.get("do")), row
+        assert set(row.get("here", ())) <= settings | own | {"price-per-gpu-hour", "gpus"}
+        for named in re.findall(r"--([a-z][a-z.-]*[a-z])", row.get("do", "")):
+            assert named in settings | own | {"collect-interval", "version"}
+    # nothing is answered that is a flag of the same command
+    assert not settings & {typed for row in rows for typed in row["typed"]}
+
+
+def test_the_roles_of_keys_are_those_of_the_settings() -> None:
+    roles = {
+        name: {setting.name.partition(".")[0] for setting in role.SETTINGS}
+        for name, role in (("serve", node), ("cluster", cluster), ("operator", operator))
+    }
+    of_all = set.intersection(*roles.values())
+    assert {key: name for name, keys in roles.items() for key in keys - of_all} == mistakes.ROLES
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("kubelet.sockt", ["kubelet.socket"]),
+        ("kubeletSocket", ["kubelet.socket"]),
+        ("kubelet_socket", ["kubelet.socket"]),
+        ("--kubelet.socket", ["kubelet.socket"]),
+        ("socket.kubelet", ["kubelet.socket"]),
+        ("log", ["log.format", "log.level", "kernel-log.mode"]),
+        ("qqq", []),
+    ],
+)
+def test_the_nearest_names_come_first_and_are_three_at_most(name: str, near: list[str]) -> None:
+    assert list(closest(name, [setting.name for setting in node.SETTINGS]))[: len(near) or 1] == near
+    assert len(closest(name, [setting.name for setting in node.SETTINGS])) <= 3
+
+
+def test_a_name_of_several_programs_is_what_the_command_has() -> None:
+    assert did_you_mean("-n", ["--once"]) == "did you mean --once?"
+    assert did_you_mean("-n", ["--cluster.namespace"]) == "did you mean --cluster.namespace?"
+    assert did_you_mean("-d", ["--interval"]) == "did you mean --interval?"
+    assert "dcgm-exporter" in did_you_mean("-d", ["--dcgm.url"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("POD_GPU_EXPORTER_WEB_LISTEN_ADRESS", "did you mean POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS?"),
+        ("POD_GPU_METRICS_EXPORTER_LOG_LEVEL", "did you mean POD_GPU_EXPORTER_LOG_LEVEL?"),
+        ("PODGPU_EXPORTER_LOG_LEVEL", "did you mean POD_GPU_EXPORTER_LOG_LEVEL?"),
+        ("pod_gpu_exporter_log_level", "did you mean POD_GPU_EXPORTER_LOG_LEVEL?"),
+        ("POD_GPU_METRICS_EXPORTER_SERVICE_HOST", None),
+        ("POD_GPU_METRICS_EXPORTER_PORT_9400_TCP", None),
+        ("DCGM_EXPORTER_LISTEN", None),
+    ],
+)
+def test_an_environment_name_with_a_typo_is_warned_of(name: str, meant: str | None) -> None:
+    assert [doubt.remedy for doubt in doubts({name: "x"}, node.SETTINGS)] == ([meant] if meant else [])
+
+
+def rows(capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[str]:
+    """The page's tables."""
+    yield "## On the command line\n"
+    yield "| typed | answered |\n| --- | --- |"
+    for typed in COMMAND_LINES:
+        yield f"| {code(typed)} | {code(answer(capsys, shlex.split(typed)).partition(' (see ')[0])} |"
+    yield "\n## In the file of `--config.file`\n"
+    yield "| the file | answered |\n| --- | --- |"
+    for number, content in enumerate(FILES):
+        path = folder / f"{number}.yaml"
+        path.write_text(content)
+        yield f"| {'<br>'.join(map(code, content.splitlines()))} | {code(with_file(capsys, path))} |"
+    for what, (make, _) in PLACES.items():
+        path = folder / what.replace(" ", "-")
+        make(path)
+        yield f"| {what} | {code(with_file(capsys, path))} |"
+
+
+def code(text: str) -> str:
+    """As it stands, spaces at the beginning included."""
+    for mark, written in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "&#124;"),
+        ("*", "&#42;"),
+        ("_", "&#95;"),
+        ("`", "&#96;"),
+    ):
+        text = text.replace(mark, written)
+    return f"<code>{text.replace(chr(9), '⇥').replace('  ', '&nbsp; ')}</code>"
+
+
+INTRO = f"""\
+# Typical mistakes, and what is answered
+
+<!-- Made by `pytest tests/cli/test_mistakes.py --update-golden`: change what it is made of, not this file. -->
+
+A wrong command line or file ends with exit code 2 and one line, which begins with `{PROGRAM}:`. It names
+what is wrong, and what to do instead. A wrong environment name is a warning in the log, since others set names, too.
+"""
+
+
+@pytest.mark.usefixtures("nobody_may_read")
+def test_the_page_of_mistakes_has_the_answers(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = "\n".join((INTRO, *rows(capsys, tmp_path), ""))
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
