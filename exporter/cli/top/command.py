@@ -38,7 +38,11 @@ Keys:  u m w t  sort by utilization, memory, watts, temperature
 
 
 @command(epilog=_KEYS)
-@click.option("--url", metavar="URL", help="The exporter, of a node or of a cluster. Default: the one that runs here.")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="The exporter, of a node or of a cluster, such as localhost:9402. Default: the one that runs here.",
+)
 @click.option(
     "--http-config", metavar="FILE", help="TLS and password or token for it, in the form of Prometheus' http_config."
 )
@@ -113,12 +117,13 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
         # on this machine the name in the certificate does not matter
         here = (str(Running(address, tls)) for tls in (False, True))
         return ShownReader([HttpTransport(each, config, verifies=False) for each in here])
+    urls = (url,) if "://" in url else (f"http://{url}", f"https://{url}")
     try:
-        return ShownReader([HttpTransport(base_url(url), config)])
+        return ShownReader([HttpTransport(base_url(each), config) for each in urls])
     except ValueError:
         raise ConfigError(
-            f"--url: {url!r} is not allowed; it takes http://HOST:PORT or https://HOST:PORT, without a path of its own,"
-            f" and without a user: {FLAG} takes a password"
+            f"--url: {url!r} is not allowed; it takes HOST:PORT, http://HOST:PORT or https://HOST:PORT, without a path"
+            f" of its own, and without a user: {FLAG} takes a password"
         ) from None
 
 

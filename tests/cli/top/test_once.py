@@ -7,6 +7,7 @@ import io
 import json
 import locale
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from exporter.cli.main import run
 from exporter.cli.top.asking import Gone, HttpTransport, ShownReader
 from exporter.config.http_file import HttpConfig, Secret
+from tests.support.certificates import Authority
 from tests.support.components import free_port
 from tests.support.fixed_exporter import fixed_exporter
 from tests.support.places import DATA
@@ -128,6 +130,20 @@ def test_without_a_url_it_asks_the_exporter_of_this_machine() -> None:
     assert ended.stdout.startswith(b"4 nodes")
 
 
+def test_a_url_without_a_scheme_is_tried_by_http_and_https(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = authority.issue("server", "localhost")
+    context.load_cert_chain(server.cert, server.key)
+    config = tmp_path / "http.yaml"
+    config.write_text(json.dumps({"tls_config": {"ca_file": str(authority.ca)}}))
+    for tls in (None, context):
+        with fixed_exporter("node", tls) as exporter:
+            where = exporter.url.partition("://")[2]
+            document = json.loads(top_here("--json", "--url", where, "--http-config", str(config)))
+        assert document["exporter"]["url"] == exporter.url
+
+
 def test_what_breaks_before_the_first_answer_is_asked_again_in_the_same_way() -> None:
     """Such as `kubectl port-forward`, which takes a connection and drops it while the pod is not there."""
     with fixed_exporter("node") as exporter:
@@ -151,7 +167,8 @@ def test_a_token_and_a_path_may_be_in_any_script() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--url", "localhost:9400"], "--url: 'localhost:9400' is not allowed"),
+        (["--url", "localhost:port"], "--url: 'localhost:port' is not allowed; it takes HOST:PORT, http://"),
+        (["--url", "user:secret@host:9400"], "takes a password"),
         (["--url", "http://user:secret@host"], "takes a password"),
         (["--url", "http://a..b:9400"], "--url: 'http://a..b:9400' is not allowed"),
         (["--interval", "0s"], "--interval: '0s' is not allowed"),
