@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos dashboards reference lock release clean
+.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos docs dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -70,7 +70,7 @@ test-in-image: image  ## the tests on the image's Python, with its libraries; as
 		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm and not secure_accelerator' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 
-lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code
+lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code, the docs' site
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -78,6 +78,7 @@ lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of gen
 	@$(MAKE) --no-print-directory protos OUT=$(CACHE)/protos
 	@diff -r -x __pycache__ -x __init__.py $(CACHE)/protos/exporter/_gen exporter/_gen \
 		|| { echo "exporter/_gen is not what protos/ make of it: run 'make protos'"; exit 1; }
+	@$(MAKE) --no-print-directory docs
 
 format: $(VENV)/installed-dev  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix-only .
@@ -108,6 +109,10 @@ protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/
 	@mkdir -p $(OUT)/exporter/_gen
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iexporter/_gen=protos \
 		--python_out=$(OUT) --mypy_out=quiet:$(OUT) protos/*.proto
+
+docs: $(VENV)/installed-dev  ## the docs as a site, in .cache/site/html; a link or an anchor that leads nowhere fails
+	@$(BIN)/python -m docs.generator.site
+	@cd $(CACHE)/site && $(CURDIR)/$(BIN)/zensical build --strict
 
 dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
 	@$(BIN)/python -m deploy.grafana.generator

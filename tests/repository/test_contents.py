@@ -14,3 +14,9 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 def test_the_readme_leads_to_the_table_of_contents() -> None:
     assert "](docs/README.md)" in (ROOT / "README.md").read_text()
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    """docs/generator/site.toml; `make docs` refuses a page that there is not."""
+    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))}
+    assert set(re.findall(r'"((?:[\w/-]+/)?[\w-]+\.md)"', (DOCS / "generator" / "site.toml").read_text())) == pages
