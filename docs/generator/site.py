@@ -1,4 +1,4 @@
-"""What Zensical makes the docs' site of, in .cache/site: site.toml as its settings, README.md, docs/ and what they link to.
+"""What Zensical makes the docs' site of, in .cache/site: its settings (site.toml), README.md, docs/ and what they link to.
 
 The folders stay as they are, so the links between pages hold. What a page links to and is no page goes along: a file as
 it is, a folder as a list of its files.
@@ -27,9 +27,7 @@ def main() -> None:
             if target.is_dir():
                 text = text.replace(f"]({link})", f"]({link.rstrip('/')}/README.md)")
                 _write(target / "README.md", _listing(target))
-            elif target.suffix != ".md":
-                _write(target, target.read_bytes())
-            elif not _is_page(target):
+            elif target.suffix != ".md" or not _is_page(target):
                 _write(target, target.read_bytes())
         _write(page, text)
 
