@@ -1,11 +1,15 @@
 """What a release consists of: reproducible packages, notes, an SBOM of everything, workflows that call make."""
 
 import hashlib
+import io
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -17,6 +21,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from exporter import __version__
 from release import os_packages
 from tests.support import quick_yaml
+from tests.support.chart import helm
 from tests.support.places import ROOT
 
 STATUS = """Package: libc6
@@ -82,26 +87,43 @@ def test_the_sbom_is_written_in_its_place(tmp_path: Path) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(written) is None
 
 
-def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
-    def build(folder: str) -> dict[str, str]:
-        subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", tmp_path / folder],
-            cwd=ROOT,
-            env={"SOURCE_DATE_EPOCH": "1760000000", "PATH": "/usr/bin:/bin"},
-            check=True,
-            capture_output=True,
-            timeout=50,
-        )
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / folder).iterdir()}
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a release has for every machine, with its checksums."""
+    folder = tmp_path_factory.mktemp("dist")
+    pack(folder)
+    lines = [f"{digest}  {name}\n" for name, digest in digests(folder).items()]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    return folder
 
-    once = build("once")
+
+def pack(folder: Path) -> None:
+    env = {"SOURCE_DATE_EPOCH": "1760000000", "PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+    subprocess.run([ROOT / "release" / "packages", folder], env=env, check=True, capture_output=True, timeout=100)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    paths = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def tried(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "release" / "check.py", folder, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
+
+
+def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path: Path) -> None:
+    once = digests(packages)
     assert once.keys() == {
         f"pod_gpu_metrics_exporter-{__version__}-py3-none-any.whl",
         f"pod_gpu_metrics_exporter-{__version__}.tar.gz",
+        f"pod-gpu-metrics-exporter-{__version__}.tgz",
+        f"requirements-{__version__}.txt",
     }
-    assert once == build("twice")
+    pack(tmp_path)
+    assert digests(tmp_path) == once
     tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
-    with zipfile.ZipFile(next((tmp_path / "once").glob("*.whl"))) as wheel:
+    with zipfile.ZipFile(next(packages.glob("*.whl"))) as wheel:
         assert set(tracked.stdout.split()) <= set(wheel.namelist())  # data beside the code, too
         metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
     # PyPI shows the README alone: a relative link or picture would lead nowhere there
@@ -111,6 +133,53 @@ def test_the_packages_come_out_as_the_same_bytes_twice(tmp_path: Path) -> None:
     assert len(ours) > 10
     assert all((ROOT / path.lstrip("/")).exists() for path in ours), ours
     assert [url for url in urls if not re.match("https?://|#", url)] == []
+
+
+# issue 32, "Must show" 5; `make release` tries the image as well, and fetches the libraries as a user does
+@pytest.mark.real
+def test_what_is_packed_is_installed_from_its_files_and_works(packages: Path) -> None:
+    helm()
+    parts = ["checksums", "wheel", "sdist", "chart"]
+    libraries = ["--libraries", sysconfig.get_path("purelib")]
+    ended = tried(packages, *libraries, *(word for part in parts for word in ("--only", part)))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [line.partition(":")[0] for line in ended.stdout.splitlines()] == parts
+
+
+def test_a_file_that_is_not_the_one_that_was_made_is_named(packages: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "dist"
+    shutil.copytree(packages, folder)
+    name = f"pod-gpu-metrics-exporter-{__version__}.tgz"
+    (folder / name).write_bytes((folder / name).read_bytes()[:-1])
+    ended = tried(folder, "--only", "checksums")
+    assert (ended.returncode, ended.stderr) == (1, f"release/check.py: {name} is not the file that SHA256SUMS names\n")
+    (folder / name).unlink()
+    ended = tried(folder, "--only", "checksums")
+    assert (ended.returncode, name in ended.stderr, ended.stderr.count("\n")) == (1, True, 1)
+
+
+@pytest.mark.parametrize(("layer", "says"), [(b"layer", "is whole, and is not run here"), (b"other", "has the digest")])
+def test_an_image_for_another_machine_is_read(packages: Path, tmp_path: Path, layer: bytes, says: str) -> None:
+    """A blob that is not what its name says is found, and an archive for this machine is missed."""
+    shutil.copy(next(packages.glob("*.whl")), tmp_path)
+    config = {"architecture": "sparc64", "config": {"Labels": {"org.opencontainers.image.version": __version__}}}
+    blobs: dict[str, bytes] = {"layer": b"layer", "config": json.dumps(config).encode()}
+    names = {of: f"sha256:{hashlib.sha256(content).hexdigest()}" for of, content in blobs.items()}
+    manifest = {"config": {"digest": names["config"]}, "layers": [{"digest": names["layer"]}]}
+    blobs["manifest"] = json.dumps(manifest).encode()
+    names["manifest"] = f"sha256:{hashlib.sha256(blobs['manifest']).hexdigest()}"
+    blobs["layer"] = layer
+    files = {f"blobs/{names[of].replace(':', '/')}": content for of, content in blobs.items()}
+    files["index.json"] = json.dumps({"manifests": [{"digest": names["manifest"]}]}).encode()
+    with tarfile.open(tmp_path / f"pod-gpu-metrics-exporter-{__version__}-sparc64.oci.tar", "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    ended = tried(tmp_path, "--only", "image")
+    assert ended.returncode == 1
+    assert says in ended.stderr or "has no image for" in ended.stderr
+    assert ("has the digest" in ended.stderr) is (layer == b"other")
 
 
 def notes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""Install a release from its files alone, as who has downloaded them does, and see whether what is installed works.
+
+`release/check.py FOLDER [--only PART]… [--libraries PATH]`. The parts are checksums, wheel, sdist, chart and image.
+Wheel and sdist go into fresh environments, with the libraries that the lock file names; with --libraries those in the
+folder PATH are taken instead, and nothing is fetched. The chart needs helm, or helm-python-sdk beside this Python. The
+image needs root and buildah, and runs without a container engine. Ends with 1 and one line that says which file is
+wrong, and how.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PATIENCE_SECONDS = 120
+NAME = "pod-gpu-metrics-exporter"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# What a container runtime does with readOnlyRootFilesystem; its mounts end with the program.
+RUN_IN_IMAGE = """
+mount --make-rprivate /
+mount --bind "$1" "$1"
+for name in proc dev; do mount --rbind "/$name" "$1/$name"; done
+mount -t tmpfs tmp "$1/tmp"
+mount -o remount,bind,ro "$1"
+exec chroot "$@"
+"""
+
+
+class WrongError(Exception):
+    """What is wrong with the release, in one line."""
+
+
+class Release:
+    """The files of a release.
+
+    Raises:
+        WrongError: it has no wheel, or several.
+    """
+
+    def __init__(self, folder: Path, libraries: Path | None) -> None:
+        self.folder, self.libraries = folder.resolve(), libraries
+        self.version = self.one("*.whl").name.split("-")[1]
+
+    def one(self, pattern: str) -> Path:
+        """The file of that form.
+
+        Raises:
+            WrongError: there is none, or there are several.
+        """
+        paths = list(self.folder.glob(pattern))
+        if len(paths) != 1:
+            raise WrongError(f"{self.folder} has {len(paths)} files {pattern}: one is needed")
+        return paths[0]
+
+
+def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """What a program writes to its output.
+
+    Raises:
+        WrongError: it failed.
+    """
+    ended = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
+        raise WrongError(f"{' '.join(map(str, command))} ends with {ended.returncode}: {' '.join(said)}")
+    return ended.stdout
+
+
+def answers(command: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) -> str:
+    """The page with owners that the demo serves, from the program that is started for it and ended again.
+
+    Raises:
+        WrongError: the program ended by itself, or its page names no pod.
+    """
+    process = subprocess.Popen(
+        [*command, "demo", "--web.listen-address=127.0.0.1:0"], cwd=cwd, env=env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        written = ""
+        while not (address := re.search(r"curl -s (\S+)/gpu/metrics", written)):
+            line = process.stderr.readline()
+            if not line:
+                raise WrongError(f"the demo ends with {process.wait()}: {written.strip()}")
+            written += line
+        base = f"http://{address[1]}"
+        end = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/gpu/metrics", timeout=30) as response:
+                page: str = response.read().decode()
+                if re.search(r'^DCGM_FI_DEV_POWER_USAGE\{.*pod="[a-z]', page, re.MULTILINE):
+                    with urllib.request.urlopen(f"{base}/openapi.json", timeout=30) as other:
+                        json.load(other)  # what is beside the code
+                    return page
+            time.sleep(0.2)
+        raise WrongError(f"the demo's /gpu/metrics names no pod after {PATIENCE_SECONDS} s")
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def checksums(release: Release) -> str:
+    """Each file is the one that SHA256SUMS names, and none is missing there."""
+    lines = (release.folder / "SHA256SUMS").read_text().splitlines()
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    files = {path.name: path for path in release.folder.iterdir() if path.name != "SHA256SUMS"}
+    if odd := listed.keys() ^ files.keys():
+        raise WrongError(f"SHA256SUMS and {release.folder} differ in {', '.join(sorted(odd))}")
+    for name, path in files.items():
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != listed[name]:
+                raise WrongError(f"{name} is not the file that SHA256SUMS names")
+    return f"{len(files)} files are those of SHA256SUMS"
+
+
+@contextlib.contextmanager
+def environment(release: Release) -> Iterator[tuple[Path, list[str | Path]]]:
+    """The folder bin/ of a fresh environment that is away again afterwards, and how pip installs into it."""
+    with tempfile.TemporaryDirectory() as folder:
+        venv = Path(folder, "venv")
+        if release.libraries is None:
+            run(sys.executable, "-m", "venv", venv)
+            yield venv / "bin", [venv / "bin" / "pip", "install", "-q"]
+            return
+        run(sys.executable, "-m", "venv", "--without-pip", venv)
+        (packages,) = venv.glob("lib/python3*/site-packages")
+        (packages / "libraries.pth").write_text(f"{release.libraries.resolve()}\n")
+        pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q"]
+        yield venv / "bin", [*pip, "--no-deps", "--no-index", "--ignore-installed"]
+
+
+def plain(bin_folder: Path) -> dict[str, str]:
+    """An environment in which nothing of the checkout or of the user is found, but for what pip needs of a proxy."""
+    kept = {
+        name: value for name, value in os.environ.items() if name.lower().endswith("_proxy") or name.startswith("PIP_")
+    }
+    return {**kept, "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
+
+
+def wheel(release: Release) -> str:
+    """By its hash, with the libraries of the lock file: each command of its own answers, and so does the demo."""
+    path, lock = release.one("*.whl"), release.one("requirements-*.txt")
+    with environment(release) as (commands, pip), tempfile.TemporaryDirectory() as empty:
+        ours = Path(empty, "wheel.txt")
+        ours.write_text("".join(re.findall(rf"^{NAME}==.*\n(?: .*\n)*", lock.read_text(), re.MULTILINE)))
+        env = plain(commands)
+        run(
+            *(*pip, "--require-hashes", "--find-links", release.folder),
+            *("-r", ours if release.libraries else lock),
+            cwd=Path(empty), env=env,
+        )  # fmt: skip
+        version = run(commands / NAME, "--version", cwd=Path(empty), env=env)
+        if release.version not in version:
+            raise WrongError(f"{path.name} says that it is {version.strip()}")
+        with zipfile.ZipFile(path) as archive:
+            (scripts,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+            names = re.findall(r"^([\w-]+) = ", archive.read(scripts).decode(), re.MULTILINE)
+        for name in names:
+            run(commands / name, "--help", cwd=Path(empty), env=env)
+        answers([commands / NAME], Path(empty), env)
+    return f"installed by its hash; {' and '.join(names)} answer, the demo's page names pods"
+
+
+def sdist(release: Release) -> str:
+    """What it builds has the same files as the wheel."""
+    path = release.one(f"{NAME.replace('-', '_')}-*.tar.gz")
+    with environment(release) as (commands, pip), tempfile.TemporaryDirectory() as empty:
+        before, after = pip[: pip.index("install")], ["--no-index", "--no-build-isolation"] if release.libraries else []
+        run(*before, "wheel", "-q", "--no-deps", *after, "-w", empty, path, cwd=Path(empty), env=plain(commands))
+        (other,) = Path(empty).glob("*.whl")
+        contents = [
+            {item.filename: item.CRC for item in zipfile.ZipFile(each).infolist() if ".dist-info/" not in item.filename}
+            for each in (other, release.one("*.whl"))
+        ]
+    if contents[0] != contents[1]:
+        odd = sorted(name for name, _ in contents[0].items() ^ contents[1].items())
+        raise WrongError(f"{path.name} builds another wheel: {', '.join(odd[:3])}")
+    return "builds the wheel that is beside it"
+
+
+def rendered(chart: Path, values: Mapping[str, str]) -> str:
+    """What the chart makes of values by path."""
+    try:
+        import helm_python  # noqa: PLC0415 - where it is missing, helm will do
+    except ImportError:
+        flags = [f"--set={path}={value}" for path, value in values.items()]
+        return run("helm", "template", NAME, chart, "--namespace=gpus", *flags)
+    helm_python.disable_logging()
+    loaded = helm_python.Chart.load(chart)
+    given: dict[str, Any] = {}
+    for path, value in values.items():
+        table, _, key = path.rpartition(".")
+        given.setdefault(table, {})[key] = value
+    loaded.validate_schema(given)
+    return "\n".join(loaded.render(given, name=NAME, namespace="gpus").values())
+
+
+def chart(release: Release) -> str:
+    """With its own values, and with the image by its digest."""
+    path = release.one("*.tgz")
+    if f"{NAME}-{release.version}.tgz" != path.name:
+        raise WrongError(f"{path.name} is not of version {release.version}")
+    own = re.findall(r"^ +image: (\S+)$", rendered(path, {}), re.MULTILINE)
+    digests = [manifest(archive)[0] for archive in release.folder.glob("*.oci.tar")] or ["sha256:" + "0f" * 32]
+    for digest in digests:
+        values = {"image.repository": f"registry.example/{NAME}", "image.digest": digest}
+        images = re.findall(r"^ +image: (\S+)$", rendered(path, values), re.MULTILINE)
+        if images.count(f"registry.example/{NAME}@{digest}") != 1:
+            raise WrongError(f"{path.name} runs {', '.join(images)} instead of the image with the digest {digest}")
+    return f"rendered with its own values ({', '.join(own)}) and with an image by digest"
+
+
+def manifest(archive: Path) -> tuple[str, dict[str, Any]]:
+    """The digest and the configuration of the image in an OCI archive.
+
+    Raises:
+        WrongError: a blob is not what its name says.
+    """
+    with tarfile.open(archive) as tar:
+        blobs: dict[str, bytes] = {}
+        for member in tar:
+            if not member.isfile() or (file := tar.extractfile(member)) is None:
+                continue
+            content = file.read()
+            if member.name.startswith("blobs/"):
+                digest = hashlib.sha256(content).hexdigest()
+                if not member.name.endswith(digest):
+                    raise WrongError(f"{archive.name}: {member.name} has the digest {digest}")
+            if member.size < 1 << 20:  # not a layer
+                blobs[member.name] = content
+    digest = json.loads(blobs["index.json"])["manifests"][0]["digest"]
+    layers = json.loads(blobs[f"blobs/{digest.replace(':', '/')}"])
+    return digest, json.loads(blobs[f"blobs/{layers['config']['digest'].replace(':', '/')}"])
+
+
+def image(release: Release) -> str:
+    """Of this machine's architecture it runs; of others it is read."""
+    here = ARCHITECTURES.get(platform.machine(), platform.machine())
+    shown = []
+    for archive in sorted(release.folder.glob("*.oci.tar")):
+        digest, config = manifest(archive)
+        labels = config["config"]["Labels"]
+        if labels["org.opencontainers.image.version"] != release.version:
+            raise WrongError(f"{archive.name} is of version {labels['org.opencontainers.image.version']}")
+        if not archive.name.endswith(f"-{config['architecture']}.oci.tar"):
+            raise WrongError(f"{archive.name} is for {config['architecture']}")
+        if config["architecture"] == here:
+            count = runs(release, archive, config["config"])
+            shown.append(f"{here} runs, and its SBOM names its {count} packages ({digest})")
+        else:
+            shown.append(f"{config['architecture']} is whole, and is not run here ({digest})")
+    if not any(text.startswith(here) for text in shown):
+        raise WrongError(f"{release.folder} has no image for {here}")
+    return "; ".join(shown)
+
+
+def runs(release: Release, archive: Path, config: Mapping[str, Any]) -> int:
+    """Unpack the image as a container engine does, and run its program. Returns how many packages its SBOM names.
+
+    Raises:
+        WrongError: the program or its SBOM is not right.
+    """
+    with tempfile.TemporaryDirectory() as work:
+        store = ("buildah", "--root", f"{work}/storage", "--runroot", f"{work}/run", "--storage-driver", "vfs")
+        pulled = run(*store, "pull", "--quiet", f"oci-archive:{archive}").strip()
+        container = run(*store, "from", "--quiet", pulled).strip()
+        root = Path(run(*store, "mount", container).strip())
+        try:
+            inside = ("unshare", "--mount", "sh", "-euc", RUN_IN_IMAGE, "sh", root, "env", "-i", *config["Env"])
+            command = [*inside, *config["Entrypoint"]]
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
+            version = run(*command, "--version", env=env)
+            if release.version not in version:
+                raise WrongError(f"{archive.name} says that it is {version.strip()}")
+            answers(command, Path(work), env)
+            return packages(root, release.folder / archive.name.replace(".oci.tar", ".cdx.json"))
+        finally:
+            run(*store, "umount", container)
+            run(*store, "rm", container)
+
+
+def packages(root: Path, beside: Path) -> int:
+    """How many packages the SBOM names; each that is installed in the image is among them.
+
+    Raises:
+        WrongError: one is not, or the file in the image is another one than that beside it.
+    """
+    text = (root / "opt/exporter/sbom.cdx.json").read_bytes()
+    if text != beside.read_bytes():
+        raise WrongError(f"{beside.name} is not the SBOM that is in the image")
+    components = json.loads(text)["components"]
+    listed = {(item["name"].lower().replace("_", "-"), item["version"]) for item in components}
+    python = {path.stem.rpartition("-")[::2] for path in (root / "opt/exporter").glob("*.dist-info")}
+    paragraphs = (root / "var/lib/dpkg/status").read_text().split("\n\n")
+    fields = [dict(re.findall(r"^(Package|Status|Version): (.*)$", text, re.MULTILINE)) for text in paragraphs]
+    debian = {(of["Package"], of["Version"]) for of in fields if of.get("Status", "").endswith(" installed")}
+    installed = {(name.lower().replace("_", "-"), version) for name, version in python | debian}
+    if len(python) < 2 or len(debian) < 2 or (missing := installed - listed):  # noqa: PLR2004
+        raise WrongError(f"{beside.name} does not name {', '.join(' '.join(part) for part in sorted(missing)[:3])}")
+    return len(listed)
+
+
+PARTS = {part.__name__: part for part in (checksums, wheel, sdist, chart, image)}
+
+
+def main() -> int:
+    """Try the parts one after the other. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", action="append", choices=PARTS)
+    parser.add_argument("--libraries", type=Path)
+    given = parser.parse_args()
+    try:
+        release = Release(given.folder, given.libraries)
+        for name in given.only or PARTS:
+            start = time.monotonic()
+            said = PARTS[name](release)
+            print(f"{name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
+    except (WrongError, OSError) as error:
+        print(f"release/check.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
