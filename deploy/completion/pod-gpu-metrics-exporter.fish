@@ -1,0 +1,18 @@
+function _pod_gpu_metrics_exporter_completion;
+    set -l response (env _POD_GPU_METRICS_EXPORTER_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) pod-gpu-metrics-exporter);
+
+    for completion in $response;
+        set -l metadata (string split "," $completion);
+
+        if test $metadata[1] = "dir";
+            __fish_complete_directories $metadata[2];
+        else if test $metadata[1] = "file";
+            __fish_complete_path $metadata[2];
+        else if test $metadata[1] = "plain";
+            echo $metadata[2];
+        end;
+    end;
+end;
+
+complete --no-files --command pod-gpu-metrics-exporter --arguments "(_pod_gpu_metrics_exporter_completion)";
+
