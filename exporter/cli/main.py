@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import click
 from click.shell_completion import CompletionItem
@@ -82,25 +83,31 @@ def _with_command(arguments: Sequence[str]) -> list[str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; the exit code."""
-    arguments = _with_command(arguments)
-    see = f"(see {PROGRAM} {arguments[0]} --help)" if arguments[0] in COMMANDS else f"(see {PROGRAM} --help)"
+    return run_group(commands, _with_command(arguments), PROGRAM)
+
+
+def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int:
+    """Run a command of a group, under the program's name; the exit code."""
+    fail = partial(_fail, program)
+    is_command = arguments and arguments[0] in group.list_commands(click.Context(group))
+    see = f"(see {program} {arguments[0]} --help)" if is_command else f"(see {program} --help)"
     try:
-        commands.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        group.main(arguments, prog_name=program, standalone_mode=False)
     except click.UsageError as error:
         from exporter.cli.mistakes import answer  # noqa: PLC0415 - only a mistake needs it
 
-        return _fail(f"{answer(error, arguments)} {see}", EXIT_CONFIG)
+        return fail(f"{answer(error, arguments)} {see}", EXIT_CONFIG)
     except click.ClickException as error:
-        return _fail(error.format_message(), EXIT_CONFIG)
+        return fail(error.format_message(), EXIT_CONFIG)
     except ConfigError as error:
-        return _fail(str(error), EXIT_CONFIG)
+        return fail(str(error), EXIT_CONFIG)
     except ExporterError as error:
-        return _fail(str(error), EXIT_FAILED)
+        return fail(str(error), EXIT_FAILED)
     except click.Abort:
         return EXIT_FAILED
     return 0
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
+def _fail(program: str, message: str, code: int) -> int:
+    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
     return code

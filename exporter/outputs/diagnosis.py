@@ -55,8 +55,11 @@ class Diagnosis:
         bad = (Level.PROBLEM, Level.WARNING) if strict else (Level.PROBLEM,)
         return not any(finding.level in bad for finding in self.findings)
 
-    def render(self) -> str:
-        """The report as lines for a terminal. Control characters in it are written as escapes."""
+    def render(self, *, is_of_node: bool = True) -> str:
+        """The report as lines for a terminal. Control characters in it are written as escapes.
+
+        One that is not `is_of_node` says nothing of the main job at its end.
+        """
         lines = [f"{self.summary}.", ""]
         for finding in self.findings:
             lines.append(f"{finding.level.value:8} {finding.about}: {finding.trouble.message}")
@@ -65,7 +68,7 @@ class Diagnosis:
                 lines.append(f"{'':12}and {len(finding.devices) - MOST_NAMED} more (/debug/mapping has all)")
             if finding.trouble.remedy:
                 lines.append(f"{'':8} -> {finding.trouble.remedy}")
-        lines += ["", self._last_line()]
+        lines += ["", self._last_line()] if is_of_node else []
         return "".join(f"{printable(line)}\n" for line in lines)
 
     def as_json(self) -> dict[str, Any]:

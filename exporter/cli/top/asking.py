@@ -7,19 +7,19 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
 from urllib.parse import quote, urlsplit
 
-from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
+from exporter.cli.top.answers import MOST_DEVICES, processes_of, shown_of_cluster, shown_of_node
 from exporter.cli.top.devices import Shown
 from exporter.cli.top.state import View
 from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import without_secrets
 from exporter.config.tls import client_context
 from exporter.errors import ExporterError
-from exporter.lenient import AnyObject, mapping, text
+from exporter.lenient import AnyObject, each_mapping, mapping, text
 
 FLAG = "--http-config"
 TIMEOUT_SECONDS = 10.0
@@ -50,6 +50,14 @@ class Reader(Protocol):
         """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What is shown, and the objects of /container/metrics that it was made of."""
+
+    shown: Shown
+    rows: Sequence[AnyObject]
+
+
 class ShownReader:
     """An exporter of either role. Each request is one of its own: losing one loses only that answer."""
 
@@ -64,12 +72,17 @@ class ShownReader:
 
         Raises Gone: it tells nothing. ConfigError: a file of --http-config cannot be used.
         """
+        return self.ask(view).shown
+
+    def ask(self, view: View) -> Answered:
+        """The same, with the objects that it was made of."""
         about = self.about()
-        rows, trouble = self.rows()
+        rows, trouble = self._rows()
         make = shown_of_node if self._role == "node" else shown_of_cluster
         shown = make(self._transport.url, about, rows, trouble)
-        if view == "devices":
-            return shown
+        return Answered(shown if view == "devices" else self._with_processes(shown), each_mapping(rows, MOST_DEVICES))
+
+    def _with_processes(self, shown: Shown) -> Shown:
         status, answer = self._json("/processes")
         if status == HTTPStatus.OK and isinstance(answer, list):
             return replace(shown, processes=processes_of(answer))
@@ -87,14 +100,6 @@ class ShownReader:
         self._transport = last
         return self._tried()
 
-    def rows(self) -> tuple[object, str]:
-        """/container/metrics, and the reason where there is none. Raises as `read`."""
-        status, answer = self._json("/container/metrics")
-        if status == HTTPStatus.OK:
-            return answer, ""
-        why = text(mapping(answer), "error")
-        return [], why or f"/container/metrics answers with HTTP status {status}"
-
     def _tried(self) -> AnyObject:
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
         for role in roles:
@@ -110,6 +115,14 @@ class ShownReader:
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise Gone(f"the exporter at {url} asks for a password: give it with {FLAG}")
         raise Gone(f"what answers at {url} is not this exporter (HTTP status {status})")
+
+    def _rows(self) -> tuple[object, str]:
+        """/container/metrics, and the reason where there is none."""
+        status, answer = self._json("/container/metrics")
+        if status == HTTPStatus.OK:
+            return answer, ""
+        why = text(mapping(answer), "error")
+        return [], why or f"/container/metrics answers with HTTP status {status}"
 
     def _json(self, path: str) -> tuple[int, Any]:
         """An answer's status, and its body as JSON; None where it is none."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from tests.support.api_server import access, discovery, requests
+from tests.support.api_server import access, discovery, proxy, requests
 from tests.support.api_server.answers import Json, Object, Refused, not_found
 from tests.support.api_server.definitions import Definitions
 from tests.support.api_server.deleting import delete
@@ -106,6 +106,8 @@ class Handler:
         self.faults.check(verb, path.group, path.plural, path.name)
         await asyncio.sleep(self.faults.delay(verb, path.plural))
         self._check_access(user, verb, path)  # who may not ask does not learn what is served
+        if path.subresource == proxy.SUBRESOURCE and path.group == "" and verb == "get":
+            return await proxy.pass_on(self.store, path, request)
         target = requests.target_of(self.kinds, path)
         kind = target.kind
         requests.check_verb(verb, target)

@@ -1,0 +1,219 @@
+"""`kubectl-gpu`, which kubectl runs as `kubectl gpu`."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from exporter import __version__
+from exporter.cli.kubectl import holders, places, why
+from exporter.cli.kubectl.binary import Kubectl
+from exporter.cli.main import EXIT_FAILED, run_group
+from exporter.cli.report import make, report
+from exporter.cli.top.asking import Gone, ShownReader
+from exporter.cli.top.command import show, top
+from exporter.cli.top.devices import Shown
+from exporter.errors import ConfigError, ExporterError
+from exporter.lenient import AnyObject, mapping, text
+
+PROGRAM = "kubectl gpu"
+# kubectl's own flags, which are handed on to it; --request-timeout would become a parameter of what the proxy asks
+_OF_KUBECTL = ("kubeconfig", "context", "cluster", "user", "as", "as-group")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _where(command: _Command) -> _Command:
+    """The flags that say which cluster, namespace and exporter are meant."""
+    for name in reversed(_OF_KUBECTL):
+        is_hidden = name not in _OF_KUBECTL[:2]
+        command = click.option(f"--{name}", metavar="VALUE", help="kubectl's own flag.", hidden=is_hidden)(command)
+    named = "The exporter's namespace, or its Service as NAMESPACE/SERVICE, where several are there or none is found."
+    command = click.option(
+        places.FLAG, "exporter", metavar="NAMESPACE[/SERVICE]", envvar="KUBECTL_GPU_EXPORTER", help=named
+    )(command)
+    command = click.option("-A", "--all-namespaces", is_flag=True, help="Pods of all namespaces.")(command)
+    return click.option("-n", "--namespace", metavar="NAMESPACE", help="Pods of this namespace.")(command)
+
+
+def _output(command: _Command) -> _Command:
+    command = click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
+    return click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON in place of a table.")(command)
+
+
+class _Asked:
+    """What the flags before and after the command's name say."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        context = click.get_current_context()
+        before = context.parent.params if context.parent else {}
+        flags = {name: given.get(name) or value for name, value in before.items()}
+        of_kubectl = {name: flags[name.replace("-", "_")] for name in _OF_KUBECTL}
+        self.kubectl = Kubectl(tuple(f"--{name}={value}" for name, value in of_kubectl.items() if value))
+        self.exporter: str | None = flags["exporter"]
+        self.namespace = "" if flags["all_namespaces"] else flags["namespace"] or ""
+        self.is_any = bool(flags["all_namespaces"])
+
+    def own_namespace(self) -> str:
+        """Where a pod that is named alone is looked for; "" for everywhere."""
+        return "" if self.is_any else self.namespace or self.kubectl.namespace()
+
+    def reader(self) -> ShownReader | places.NodesReader:
+        """The exporter."""
+        return places.locate(self.kubectl, self.exporter)
+
+
+@click.group()
+@_where
+@click.version_option(__version__, prog_name=PROGRAM)
+def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
+    """GPUs and the pods that hold them, from pod-gpu-metrics-exporter in the cluster of your kubeconfig.
+
+    kubectl itself asks, through the API server's proxy: what you need is its binary, and the right to `get`
+    services/proxy or pods/proxy in the exporter's namespace. The cluster role is asked where there is one, else the
+    exporter of each node.
+    """
+
+
+def _without(command: click.Command, *names: str) -> Callable[[_Command], _Command]:
+    """The flags of a command of the exporter's own, but for those that say whom to ask."""
+
+    def decorate(function: _Command) -> _Command:
+        function.__click_params__ = [each for each in reversed(command.params) if each.name not in names]  # type: ignore[attr-defined]
+        function.__doc__ = command.help
+        return function
+
+    return decorate
+
+
+@commands.command("top", epilog=top.epilog)
+@_where
+@_output
+@_without(top, "url", "http_config", "as_json")
+def top_of_cluster(*, output: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - see `commands`, `_without`
+    asked = _Asked(given)
+    own = {parameter.name: given[parameter.name] for parameter in top.params if parameter.name in given}
+    reader = asked.reader()
+    show(
+        lambda: places.NamespaceReader(reader, asked.namespace) if asked.namespace else reader,
+        as_json=output == "json",
+        **own,
+    )
+
+
+@commands.command("report")
+@click.option("--prometheus", metavar="NAMESPACE/SERVICE[:PORT]", help="Its Service. Default: the only one there is.")
+@_where
+@_without(report, "prometheus", "http_config")
+def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - as above
+    from exporter.cli.kubectl.prometheus import ProxiedPrometheus  # noqa: PLC0415 - the others are quicker without
+
+    asked = _Asked(given)
+    if prometheus and not all(prometheus.partition("/")):
+        raise ConfigError(f"--prometheus: {prometheus!r} is not allowed; it takes NAMESPACE/SERVICE[:PORT]")
+    own = {parameter.name: given[parameter.name] for parameter in report.params if parameter.name in given}
+    make(lambda seconds: ProxiedPrometheus(places.prometheus_of(asked.kubectl, prometheus), seconds), **own)
+
+
+@commands.command()
+@click.argument("name", metavar="POD|NODE|GPU")
+@_where
+@_output
+def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Say which devices a pod or a node has, or who holds a GPU: since when, how busy, and what is wrong.
+
+    A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
+    """
+    asked = _Asked(given)
+    shown, rows = _answered(asked)
+    chosen = holders.who(rows, name, asked.own_namespace())
+    if not chosen:
+        where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
+        raise ExporterError(
+            f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
+            f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
+        )
+    _print(chosen, output, shown)
+
+
+@commands.command()
+@_where
+@_output
+def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """List the devices that a container holds and does not use, longest first."""
+    asked = _Asked(given)
+    shown, rows = _answered(asked)
+    chosen = holders.idle(rows, asked.namespace)
+    if chosen or output:
+        _print(chosen, output, shown, is_idle=True)
+    else:
+        print("No device that a container holds is idle.", file=sys.stderr)
+        _say_missing(shown)
+
+
+@commands.command("why")
+@click.argument("pod", metavar="POD")
+@_where
+@_output
+def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Say why a pod has GPU metrics, or none: what `doctor` says on its node of the pod and its devices.
+
+    POD is NAME (in your namespace) or NAMESPACE/NAME. Exit code 1 where something is wrong.
+    """
+    asked = _Asked(given)
+    first, _, name = pod.removeprefix("pod/").rpartition("/")
+    namespace = first or asked.own_namespace() or asked.kubectl.namespace()
+    item = asked.kubectl.item(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    diagnosis = why.before_the_node(item) or why.explain(item, _of_node(asked, text(mapping(item, "spec"), "nodeName")))
+    print(
+        json.dumps(diagnosis.as_json(), indent=2) if output else diagnosis.render(is_of_node=False),
+        end="\n" * bool(output),
+    )
+    if not diagnosis.works():
+        sys.exit(EXIT_FAILED)
+
+
+def _of_node(asked: _Asked, node: str) -> AnyObject:
+    """/debug/mapping of a node's exporter."""
+    namespace = (asked.exporter or "").partition("/")[0]
+    pods = places.node_exporters(asked.kubectl, namespace, fieldSelector=f"spec.nodeName={node}")
+    if node not in pods:
+        raise Gone(f"no exporter runs on the node {node} -> does the DaemonSet's nodeSelector leave it out?")
+    return places.reader_of_pod(asked.kubectl, pods[node]).about()
+
+
+def _answered(asked: _Asked) -> tuple[Shown, Sequence[AnyObject]]:
+    answer = asked.reader().ask("devices")
+    if answer.shown.trouble:
+        raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")
+    return answer.shown, answer.rows
+
+
+def _print(rows: Sequence[AnyObject], output: str | None, shown: Shown, *, is_idle: bool = False) -> None:
+    _write(rows, output, holders.table(rows, is_idle=is_idle))
+    _say_missing(shown)
+
+
+def _write(content: object, output: str | None, words: str) -> None:
+    print(json.dumps(content, indent=2) if output else words.removesuffix("\n"))
+
+
+def _say_missing(shown: Shown) -> None:
+    for node in shown.missing:
+        print(f"the node {node.name} is missing: {node.message}", file=sys.stderr)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run_group(commands, sys.argv[1:], PROGRAM))
+
+
+def complete() -> None:
+    """`kubectl_complete-gpu`, which kubectl's own completion runs with the words so far: what may be the last one."""
+    from click.shell_completion import ShellComplete  # noqa: PLC0415 - a Tab alone needs it
+
+    *words, last = sys.argv[1:] or [""]
+    for item in ShellComplete(commands, {}, PROGRAM, "").get_completions(words, last):
+        print(item.value)
+    print(":4")  # cobra's word for: no file names
