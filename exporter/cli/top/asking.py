@@ -43,7 +43,7 @@ class Transport(Protocol):
         """The status and the body of an answer. Raises Gone: there is none."""
 
 
-class Reader(Protocol):
+class TopReader(Protocol):
     """One exporter, or several that are shown as one."""
 
     def read(self, view: View) -> Shown:

@@ -15,7 +15,7 @@ import click
 from exporter.cli.command import command
 from exporter.cli.options import web_of
 from exporter.cli.running import Running
-from exporter.cli.top.asking import FLAG, HttpTransport, Reader, ShownReader
+from exporter.cli.top.asking import FLAG, HttpTransport, ShownReader, TopReader
 from exporter.cli.top.columns import ASCII, UNICODE, Painter
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
 from exporter.cli.top.layout import draw
@@ -67,7 +67,7 @@ def top(*, url: str | None, http_config: str | None, **given: Any) -> None:  # n
 
 
 def show(
-    make_reader: Callable[[], Reader],
+    make_reader: Callable[[], TopReader],
     *,
     once: bool,
     as_json: bool,

@@ -5,7 +5,7 @@ import threading
 import time
 from dataclasses import replace
 
-from exporter.cli.top.asking import Reader
+from exporter.cli.top.asking import TopReader
 from exporter.cli.top.columns import Glyphs, Painter
 from exporter.cli.top.devices import Shown
 from exporter.cli.top.layout import frame
@@ -22,7 +22,7 @@ _REST = 2
 class _Poller(threading.Thread):
     """Asks the exporter at every interval, and wakes the terminal after each answer."""
 
-    def __init__(self, asking: Reader, terminal: Terminal, interval_seconds: float, view: View) -> None:
+    def __init__(self, asking: TopReader, terminal: Terminal, interval_seconds: float, view: View) -> None:
         super().__init__(daemon=True)  # the program does not wait for an answer when it ends
         self._asking = asking
         self._terminal = terminal
@@ -61,7 +61,7 @@ class _Poller(threading.Thread):
         self._terminal.wake()
 
 
-def run(asking: Reader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
+def run(asking: TopReader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
     """Show until the user quits; the exit code."""
     with opened() as terminal:
         reader = _Poller(asking, terminal, interval_seconds, state.view)
