@@ -96,7 +96,8 @@ def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int
     except click.UsageError as error:
         from exporter.cli.mistakes import answer  # noqa: PLC0415 - only a mistake needs it
 
-        return fail(f"{answer(error, arguments)} {see}", EXIT_CONFIG)
+        words = answer(error, arguments) if group is commands else error.format_message().removesuffix(".")
+        return fail(f"{words} {see}", EXIT_CONFIG)
     except click.ClickException as error:
         return fail(error.format_message(), EXIT_CONFIG)
     except ConfigError as error:
