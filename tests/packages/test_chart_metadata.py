@@ -9,10 +9,9 @@ from tests.support import quick_yaml
 from tests.support.chart import CHART, VALUES, merged, rendered, rendered_texts
 from tests.support.chart_values import EVERYTHING
 from tests.support.manifests import objects_of
-from tests.support.places import ROOT
+from tests.support.places import HOME, ROOT, behind
 
 METADATA: dict[str, Any] = quick_yaml.load((CHART / "Chart.yaml").read_text())
-HOME = METADATA["home"]
 DIGEST = "sha256:" + "0f" * 32
 BUILD = "docker build -t YOUR_REGISTRY/pod-gpu-metrics-exporter:"
 
@@ -25,10 +24,10 @@ def annotation(name: str) -> list[dict[str, Any]]:
 
 def test_every_link_of_the_chart_is_to_a_file_of_the_repository() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["urls"]["Homepage"] == HOME
+    assert METADATA["home"] == HOME
     links = [METADATA["icon"], *(link["url"] for link in annotation("links"))]
     for link in links:
-        assert (ROOT / link.removeprefix(f"{HOME}/")).is_file(), link
+        assert behind(link), link
     assert METADATA["icon"].endswith(".svg")
     assert METADATA["annotations"]["artifacthub.io/license"] == project["license"]
 
