@@ -1,4 +1,4 @@
-"""What Zensical makes the docs' site of, in .cache/site: its settings (site.toml), README.md, docs/ and what they link to.
+"""What Zensical makes the site of, in .cache/site: its settings (site.toml), README.md, docs/ and what they link to.
 
 The folders stay as they are, so the links between pages hold. What a page links to and is no page goes along: a file as
 it is, a folder as a list of its files.
