@@ -45,11 +45,3 @@ def test_a_recipe_names_at_most_four_files() -> None:
     }
     for text in RECIPES.values():
         assert 1 <= len(re.findall(r"^\d\. ", text, re.MULTILINE)) <= 4
-
-
-def test_the_table_of_targets_has_those_that_there_are() -> None:
-    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    rows = re.findall(r"^\| (`make .*?) \|", TEXT, re.MULTILINE)
-    named = {target for row in rows for target in re.findall(r"`make ([a-z-]+)", row)}
-    assert len(named) > 10
-    assert named <= targets
