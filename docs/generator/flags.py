@@ -12,12 +12,13 @@ from exporter.config.settings import Setting, settings_of
 
 _INTRO = """\
 A setting comes from its flag, else from the environment, else from the YAML file that `--config.file` names, else it
-has its default. The environment name stands below each flag; a second one is a name that other programs use, too, and
-the first wins over it. Of a flag that is repeatable, the environment and the default are comma-separated. The keys of
-the file are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. A wrong flag, key or value,
-or a key that is there twice, ends the program with exit code 2 and one line that says what is allowed. An environment
-name that begins with `POD_GPU_EXPORTER_` but belongs to no setting is ignored with a warning (except those that
-Kubernetes makes for Services).
+has its default. The environment name of a flag is `POD_GPU_EXPORTER_` and the flag in capitals, with `_` for `.` and
+`-`; it stands below each flag. Where there is a second one, it is a name that other programs use, too, and the first
+wins over it. Of a flag that is repeatable, the environment and the default are comma-separated. The keys of the file
+are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. A wrong flag, key or value, or a key
+that is there twice, ends the program with exit code 2 and one line that says what is allowed. An environment name
+that begins with `POD_GPU_EXPORTER_` but belongs to no setting is ignored with a warning (except those that Kubernetes
+makes for Services).
 
 `SIGHUP` reloads the configuration while scrapes go on. So does a change in a file that these flags name, also in a
 ConfigMap or a Secret. A configuration that cannot be used is refused, logged and counted, and the old one stays in

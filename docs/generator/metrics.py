@@ -98,6 +98,7 @@ _NOTES = {
     "pod_gpu_exporter_refused_requests_total": "`busy`: too many at once; `certificate`: a client's, missing or not"
     " trusted; `tls`: no handshake for another reason, or plain HTTP on the port of HTTPS; `connections`: too many"
     " open.",
+    "pod_gpu_exporter_pod_label_problems": "`collision`: renamed, since two came out alike; `limit`: left out.",
     "pod_gpu_allocated_ratio": "It is 1, its shares of those offered, or its MIG instance's compute slices of the"
     " GPU's.",
     "pod_gpu_accounting_gap_seconds_total": "While the `kubelet` or the `exporter` is missing, nobody sees who holds"
