@@ -155,11 +155,11 @@ class GpuCluster:
         (key,) = (key for key, other in self.api.store.all() if other is item)
         self.api.store.drop(key)
 
-    def kubectl(self, *arguments: str, user: str = ADMIN) -> Ended:
+    def kubectl(self, *arguments: str, user: str = ADMIN, plugins: Path | None = None) -> Ended:
         """The real kubectl, which finds the plugin in its PATH; `gpu` is the first argument."""
         ended = subprocess.run(
             [real("kubectl"), *arguments], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT,
-            env=self._environment(user, self.api.url),
+            env=self._environment(user, self.api.url, plugins),
         )  # fmt: skip
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
@@ -174,10 +174,12 @@ class GpuCluster:
                 code = int(ended.code or 0)
         return Ended(code, *(each.buffer.getvalue().decode() for each in (out, err)))
 
-    def _environment(self, user: str, server: str) -> Mapping[str, str]:
+    def _environment(self, user: str, server: str, plugins: Path | None = None) -> Mapping[str, str]:
         config = self.folder / f"{user}.kubeconfig"
         config.write_text(json.dumps(_kubeconfig(server, user, self._authority.ca)))
-        path = os.pathsep.join((str(self.folder / "plugins"), str(real("kubectl").parent), "/usr/bin", "/bin"))
+        path = os.pathsep.join(
+            (str(plugins or self.folder / "plugins"), str(real("kubectl").parent), "/usr/bin", "/bin")
+        )
         return {"HOME": str(self.folder), "KUBECONFIG": str(config), "PATH": path, "COLUMNS": "160"}
 
     def json(self, *arguments: str, **more: Any) -> Any:

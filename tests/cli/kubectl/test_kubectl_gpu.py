@@ -1,8 +1,11 @@
 """A real kubectl runs `kubectl gpu` in front of real exporters, behind the API server's proxy."""
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ import pytest
 
 from exporter.cli.kubectl.places import CLUSTER, NAMESPACE
 from tests.cli.test_report import held, server
+from tests.support import quick_yaml
 from tests.support.components import free_port
 from tests.support.kubectl_gpu import JANE, READ_PODS, GpuCluster
+from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -223,6 +228,36 @@ def test_what_is_away_is_said_in_one_line(cluster: GpuCluster) -> None:
         cluster.without("Pod", exporters[1]),
     ):
         assert cluster.line("top").startswith("no exporter runs in this cluster: ")
+
+
+def test_krews_archive_runs_without_any_library_of_the_machine(cluster: GpuCluster, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "release/krew.py"), str(tmp_path)]
+    subprocess.run(command, check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+    plugin = quick_yaml.load((tmp_path / "gpu.yaml").read_text())["spec"]
+    (platform,) = plugin["platforms"]
+    archive = tmp_path / Path(platform["uri"]).name
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
+    first = archive.read_bytes()
+    subprocess.run(command, check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+    assert archive.read_bytes() == first
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "store", filter="data")
+    # krew links the program into a folder of the PATH
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kubectl-gpu").symlink_to(tmp_path / "store" / platform["bin"])
+    python = tmp_path / "bin" / "python3"
+    python.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} -I -S "$@"\n')
+    python.chmod(0o755)
+    pod = next(pod for pod in cluster.nodes[0].world.pods if pod.namespace == "serving")
+    for words in (["top", "--once"], ["idle"], ["who", "gpu-node-1"], ["why", pod.name]):
+        ended = cluster.kubectl("gpu", *words, user=JANE, plugins=tmp_path / "bin")
+        assert (ended.code, ended.err) == (0, ""), words
+    with server(held) as url:
+        cluster.put_service("monitoring", "prometheus-operated", url, port="web", **{"operated-prometheus": "true"})
+        report = ["report", "--since", "1m", "--format", "html"]
+        ended = cluster.kubectl("gpu", *report, plugins=tmp_path / "bin")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("<!doctype html>")
 
 
 def test_without_kubectl_it_says_so(tmp_path: Path) -> None:
