@@ -7,6 +7,7 @@ import click
 import pytest
 
 from exporter.cli.commands import COMMANDS, command_named
+from exporter.cli.kubectl.command import commands as kubectl_gpu
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
@@ -90,6 +91,7 @@ FOREIGN = {
         "--server-side",
         "--show-labels",
     ),  # kubectl
+    *("--archive", "--manifest", "--raw"),  # kubectl krew, and kubectl again
     *("--reuse-values", "--set"),  # helm
     *(
         "--enable-feature",
@@ -106,7 +108,8 @@ FOREIGN = {
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_flag_in_the_docs_that_there_is_not(page: str) -> None:
-    known = {option for name in COMMANDS for parameter in command_named(name).params for option in parameter.opts}
+    commands = [*map(command_named, COMMANDS), *kubectl_gpu.commands.values()]
+    known = {option for command in commands for parameter in command.params for option in parameter.opts}
     named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", (ROOT / page).read_text())}
     assert named <= known | FOREIGN | {"--help", "--help-all", "--version"}
 
