@@ -15,6 +15,8 @@ from exporter.cli.main import run
 from exporter.config import cluster, mistakes, node, operator
 from exporter.config.environment import doubts
 from exporter.config.mistakes import closest, did_you_mean
+from tests.support import quick_yaml
+from tests.support.chart import helm, rendered_texts
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "mistakes.md"
@@ -71,6 +73,47 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
         "let the exporter's user read it",
     ),
 }
+# what stands in the chart's values, and the remedy
+VALUES = {
+    "mod: gpu-operator": "did you mean mode?",
+    "mode: operator": "value must be one of 'sidecar', 'gpu-operator', 'nvml', 'custom', 'none'",
+    "sharing: split": "put it below config",
+    'arguments: ["-k"]': "dcgm-exporter's arguments are dcgmExporter.extraArgs",
+    "replicaCount: 2": "each GPU node has one; did you mean cluster.replicas?",
+    "image: {repo: registry.example.com/exporter}": "did you mean image.repository?",
+    "image: registry.example.com/exporter:0.1.0": "at '/image': got string, want object",
+    "image: {tag: 1.20}": "put it into quotes",
+    "serviceMonitor: {enabled: true, interval: 30}": "it takes a duration such as 30s",
+    'serviceMonitor: {enabled: "yes"}': "at '/serviceMonitor/enabled': got string, want boolean",
+    "serviceMonitor: {enabled: true}\nservice: {enabled: false}": "podMonitor needs no Service",
+    "serviceMonitor: {enabled: true}\npodMonitor: {enabled: true}": "set podMonitor.enabled to false",
+    "basicAuth: {users: {prometheus: secret}}": "it takes a bcrypt hash, in quotes: htpasswd",
+    "tlsServerConfig: {enabled: true}": "name the Secret with certificate and key",
+    "rollingUpdate: {maxUnavailble: 1}": "value must be one of 'maxUnavailable', 'maxSurge'",
+    "kubeletPath: var/lib/kubelet": "it takes an absolute path",
+}
+
+
+def refusal(values: str) -> str:
+    """Helm's last lines, without the place in the templates."""
+    with pytest.raises(helm().HelmError) as raised:
+        rendered_texts(quick_yaml.load(values))
+    text = re.sub(r"execution error at \(.*?\): ", "", str(raised.value).removeprefix(f"{PROGRAM}:"))
+    return " ".join(text.replace("\n", " ").split()).removeprefix("- ")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("values", VALUES)
+def test_a_mistake_in_the_charts_values_is_answered_with_a_remedy(values: str) -> None:
+    assert VALUES[values] in refusal(values)
+    assert "secret" not in refusal(values)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("path", ["", "image.", "dcgmExporter.image.", "cluster.keda.", "basicAuth."])
+def test_no_key_of_the_chart_is_passed_over(path: str) -> None:
+    values = "".join(f"{key}: {{" for key in path.split(".")[:-1]) + "qqqq: 1" + "}" * path.count(".")
+    assert f"{path}qqqq is no value of this chart; " in refusal(values)
 
 
 def answer(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
@@ -212,6 +255,11 @@ def rows(capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[str]:
         path = folder / what.replace(" ", "-")
         make(path)
         yield f"| {what} | {code(with_file(capsys, path))} |"
+    yield "\n## In the chart's values\n"
+    yield "`helm template`, `install` and `upgrade` say so, and change nothing.\n"
+    yield "| the values | answered |\n| --- | --- |"
+    for values in VALUES:
+        yield f"| {'<br>'.join(map(code, values.splitlines()))} | {code(refusal(values))} |"
 
 
 def code(text: str) -> str:
@@ -238,6 +286,7 @@ what is wrong, and what to do instead. A wrong environment name is a warning in 
 """
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("nobody_may_read")
 def test_the_page_of_mistakes_has_the_answers(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
