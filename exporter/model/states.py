@@ -26,6 +26,13 @@ class DeviceState(StrEnum):
     CUT = "cut"  # it is cut into MIG instances, which are devices of their own
 
 
+# What every output that people read calls them.
+WORDS: Final[Mapping[DeviceState, str]] = {
+    **{state: str(state) for state in DeviceState},
+    DeviceState.IDLE: "held but idle",
+    DeviceState.OUTSIDE: "used around Kubernetes",
+    DeviceState.CUT: "cut into instances",
+}
 # What somebody takes of a device before they count as at work there, in bytes: who has only opened a CUDA context (an
 # agent, say) takes some 0.5 GiB.
 AT_WORK_BYTES: Final = 2**30

@@ -1,6 +1,7 @@
 """What a device is said to be (held, idle, free …) while its hands and its page change, on every output alike."""
 
 import json
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -74,6 +75,34 @@ async def _state(exporter: Exporter, wanted: str = "idle") -> str:
     _, text = await exporter.get("/container/metrics")
     (row,) = json.loads(text)
     return str(row["state"]) if row["state"] == wanted else ""
+
+
+async def test_what_rules_count_as_held_and_idle_is_what_the_state_says(start: Start, simulated: SimulatedNode) -> None:
+    """Rules, alerts and dashboards count these families; all else counts states."""
+    gpu = Gpu(simulated)
+    exporter = await start(kubelet_max_age="0s", accounting_interval="1s")
+    counted = ("", False, False)
+
+    async def is_said(expected: tuple[str, bool, bool]) -> bool:
+        nonlocal counted
+        _, text = await exporter.get("/container/metrics")
+        (row,) = json.loads(text)
+        _, metrics = await exporter.get("/metrics")
+        held, idle = ("\npod_gpu_allocated_ratio{", "\npod_gpu_idle_since_timestamp_seconds{")
+        counted = (row["state"], held in metrics, idle in metrics)
+        return counted == expected
+
+    for pod, percent, state in (
+        ("p", 50, "used"),
+        ("p", 4, "idle"),
+        ("p", 5, "used"),
+        ("", 4, "free"),
+        ("", 50, "outside"),
+    ):
+        gpu.hold(pod)
+        gpu.percent = percent
+        expected = (state, bool(pod), state == "idle")
+        await until(partial(is_said, expected), why=lambda: counted)
 
 
 # issue 15, line 25

@@ -148,7 +148,7 @@ def document(shown: Shown, state: State) -> Mapping[str, Any]:
         "exporter": {**about, "nodes": shown.nodes},
         "read_at": shown.at or None,
         "error": shown.trouble or None,
-        "counts": {**shown.counts, "power_watts": shown.power_watts},
+        "counts": {**shown.counts, **shown.totals},
         "sources": [asdict(source) for source in shown.sources],
         "missing_nodes": [asdict(node) for node in shown.missing],
         "devices": [_device(device) for device in chosen_devices(shown.devices, state)],

@@ -80,13 +80,9 @@ class ShownDevice:
         return self.state is DeviceState.IDLE
 
     @property
-    def held(self) -> Literal["held", "free", "failing", "unknown"]:
-        """What is known of who has it: "unknown" where something hides the owner (the kubelet is silent, an odd id)."""
-        if self.state in IN_HAND:
-            return "held"
-        if self.state is DeviceState.FAILING:
-            return "failing"
-        return "unknown" if self.state is DeviceState.UNKNOWN else "free"
+    def held(self) -> str:
+        """The state, but that it says "held" of each that a container holds, whatever is known of its use."""
+        return "held" if self.state in IN_HAND else self.state
 
     @property
     def gpu(self) -> tuple[str, str]:
@@ -153,7 +149,15 @@ class Shown:
         }
 
     @property
-    def power_watts(self) -> float | None:
-        """Of all GPUs that tell theirs; None where none does."""
+    def totals(self) -> Mapping[str, float | None]:
+        """Mean utilization, memory and power of all that tell theirs; None where none does."""
+        devices = [device for device in self.devices if device.state is not DeviceState.CUT]
+        percents = [each.utilization_percent for each in devices if each.utilization_percent is not None]
+        memory = [each for each in devices if None not in (each.memory_used_mib, each.memory_total_mib)]
         watts = [device.power_watts for device in self.devices if device.power_watts is not None]
-        return sum(watts) if watts else None
+        return {
+            "utilization_percent": sum(percents) / len(percents) if percents else None,
+            "memory_used_mib": sum(each.memory_used_mib or 0 for each in memory) if memory else None,
+            "memory_total_mib": sum(each.memory_total_mib or 0 for each in memory) if memory else None,
+            "power_watts": sum(watts) if watts else None,
+        }

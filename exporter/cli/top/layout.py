@@ -8,9 +8,12 @@ from exporter.cli.top import columns as table
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, TopColumn, cut, harmless, width_of
 from exporter.cli.top.devices import Shown, ShownSource
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
-from exporter.cli.top.tables import device_columns, entries, process_columns
+from exporter.cli.top.strip import strip
+from exporter.cli.top.tables import device_columns, entries, gib, process_columns
+from exporter.model.states import WORDS, DeviceState
 
 MOST_TROUBLES = 3  # shown in full
+_MOST_OF_STRIP = 60  # lines, where the whole table is printed
 Row = TypeVar("Row")
 
 _HELP = (
@@ -47,9 +50,10 @@ class Picture:
         return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
 
-def draw(shown: Shown, state: State, width: int, glyphs: Glyphs) -> Picture:
-    """All rows that the filter leaves."""
+def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _MOST_OF_STRIP * 3) -> Picture:
+    """All rows that the filter leaves. The strip takes a third of the height."""
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
+    above += strip(shown, width, height // 3, glyphs)
     if state.view == "devices":
         of_devices = [*entries(chosen_devices(shown.devices, state))]
         columns = device_columns(shown, glyphs, width)
@@ -80,7 +84,7 @@ def frame(
         helps = help_lines(width, glyphs)
         picture = Picture(count=len(helps), row=helps.__getitem__)
     else:
-        picture = draw(replace(shown, trouble=trouble) if trouble else shown, state, width, glyphs)
+        picture = draw(replace(shown, trouble=trouble) if trouble else shown, state, width, glyphs, height)
     # the table is worth more than the third trouble
     above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
     space = height - 1 - len(above)
@@ -120,20 +124,26 @@ def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, se
 
 
 def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    counts = shown.counts
+    counts, totals = shown.counts, shown.totals
     where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
-    watts = shown.power_watts
+    percent, watts = totals["utilization_percent"], totals["power_watts"]
+    used, total = totals["memory_used_mib"], totals["memory_total_mib"]
+    amounts = [
+        "" if percent is None else f"{percent:.0f}% busy",
+        "" if used is None or total is None else f"{gib(used)}/{gib(total)}G",
+        "" if watts is None else f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W",  # noqa: PLR2004
+    ]
     parts = [
         TextSpan(where, "title"),
         TextSpan(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
         *([TextSpan(f"{counts['instances']} MIG instances")] if counts["instances"] else ()),
         TextSpan(f"{counts['held']} held"),
-        *([TextSpan(f"{counts['idle']} idle", "idle")] if counts["idle"] else ()),
+        *([TextSpan(f"{counts['idle']} {WORDS[DeviceState.IDLE]}", "idle")] if counts["idle"] else ()),
         TextSpan(f"{counts['free']} free"),
         *([TextSpan(f"{counts['failing']} failing, not held", "bad")] if counts["failing"] else ()),
-        *([TextSpan(f"{counts['outside']} used around Kubernetes", "warn")] if counts["outside"] else ()),
+        *([TextSpan(f"{counts['outside']} {WORDS[DeviceState.OUTSIDE]}", "warn")] if counts["outside"] else ()),
         *([TextSpan(f"{counts['unknown']} unknown", "warn")] if counts["unknown"] else ()),
-        *([TextSpan(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W")] if watts is not None else ()),  # noqa: PLR2004
+        *(TextSpan(amount) for amount in amounts if amount),
         *([TextSpan(_time(shown.at), "dim")] if _time(shown.at) else ()),
         *([TextSpan(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
     ]

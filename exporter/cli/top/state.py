@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from exporter.cli.top.devices import ShownDevice, ShownProcess
-from exporter.model.states import IN_HAND, DeviceState
+from exporter.model.states import IN_HAND, WORDS, DeviceState
 
 MOST_FILTER_CHARS = 100
 _PAGE = 10
@@ -122,7 +122,7 @@ def _matches(text: str, words: Sequence[str]) -> bool:
 def _words_of(device: ShownDevice) -> str:
     users = (*device.holders, *device.strangers)
     names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in users)
-    state = "idle" if _is_partly_idle(device) else ""
+    state = WORDS[DeviceState.IDLE] if _is_partly_idle(device) else ""
     about = (device.node, device.label, device.uuid, device.model, device.profile, _WORDS[device.state], state)
     return " ".join((*about, *names))
 
@@ -137,9 +137,7 @@ def _idle_minutes(device: ShownDevice) -> int:
 
 # the words by which the filter finds a state
 _WORDS: Mapping[DeviceState, str] = {
-    **{state: state for state in DeviceState},
-    **dict.fromkeys(IN_HAND, "held"),
-    DeviceState.OUTSIDE: "used around kubernetes",
+    state: f"{state} {words} {'held' * (state in IN_HAND)}" for state, words in WORDS.items()
 }
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from exporter.cli.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess
-from exporter.model.states import DeviceState, rounded
+from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
 
 _KIB = 1024
 _HOT_CELSIUS = 80
 _WARM_CELSIUS = 70
 _FULL = 0.9
+_LONG_IDLE_SECONDS = 3600
 _LONGEST_NODE = 40
 _END_OF_A_POD = 5  # what a ReplicaSet puts after a pod's name
 
@@ -92,7 +93,7 @@ class _Cells:
     def label(self, entry: TableEntry) -> TextCell:
         if entry.is_part:
             return TextCell(f" {self._glyphs.last if entry.is_last else self._glyphs.branch}", "dim")
-        return TextCell(self._harmless(entry.device.label), "label")
+        return TextCell(self._harmless(entry.device.label), "bad" if entry.device.health in BROKEN else "label")
 
     def model(self, entry: TableEntry) -> TextCell:
         device = entry.device
@@ -102,15 +103,17 @@ class _Cells:
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
         if entry.device.is_before or entry.is_idle:
-            since = rounded(entry.holder.idle_seconds).replace(" ", "") if entry.holder else ""
-            return TextCell("before", "dim") if entry.device.is_before else TextCell(f"idle {since}".rstrip(), "idle")
+            seconds = entry.holder.idle_seconds if entry.holder else None
+            words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
+            style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
+            return TextCell("before", "dim") if entry.device.is_before else TextCell(words, style)
         percent = _utilization(entry)
         return EMPTY if percent is None else TextCell("", _of_load(percent), percent / 100)
 
     def utilization(self, entry: TableEntry) -> TextCell:
         percent = _utilization(entry)
         if self._number_says_idle and (entry.is_idle or entry.device.is_before):
-            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle")
+            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle.number")
         if percent is None:
             return EMPTY
         return TextCell(f"{percent:.0f}%", "dim" if entry.device.is_before else "idle.number" if entry.is_idle else "")
@@ -126,7 +129,7 @@ class _Cells:
         if used is None:
             return EMPTY
         # a holder's part is below the device's own line, which has the total
-        return TextCell(f"{_gib(used)}G" if entry.is_part or not total else f"{_gib(used)}/{_gib(total)}G")
+        return TextCell(f"{gib(used)}G" if entry.is_part or not total else f"{gib(used)}/{gib(total)}G")
 
     def temperature(self, entry: TableEntry) -> TextCell:
         celsius = None if entry.is_part else entry.device.temperature_celsius
@@ -137,7 +140,7 @@ class _Cells:
 
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
-        return EMPTY if xid is None else TextCell(str(xid), "bad")
+        return EMPTY if xid is None else TextCell(str(xid), "bad" if entry.device.is_xid_why else "warn")
 
     def health(self, entry: TableEntry) -> TextCell:
         health = "" if entry.is_part else self._harmless(entry.device.health)
@@ -154,10 +157,9 @@ class _Cells:
             return TextCell(f"{device.instances} MIG instances", "dim")
         if device.holders:
             return TextCell(f"{len(device.holders)} containers share it", "dim")
-        if device.state is DeviceState.OUTSIDE:
-            return TextCell("used around Kubernetes", "warn")
         why = f" ({self._harmless(device.why)})" if device.why else ""
-        return TextCell(f"{device.held}{why}", "dim" if device.held == "free" else "warn")
+        style = {DeviceState.FREE: "dim", DeviceState.FAILING: "bad"}.get(device.state, "warn")
+        return TextCell(f"{'held' if device.state in IN_HAND else WORDS[device.state]}{why}", style)
 
     def container(self, entry: TableEntry) -> TextCell:
         return TextCell(self._harmless(entry.holder.container), "dim") if entry.holder else EMPTY
@@ -209,7 +211,7 @@ def _process_utilization(process: ShownProcess) -> TextCell:
 
 def _process_memory(process: ShownProcess) -> TextCell:
     used = process.memory_used_mib
-    return EMPTY if used is None else TextCell(f"{_gib(used)}G")
+    return EMPTY if used is None else TextCell(f"{gib(used)}G")
 
 
 def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
@@ -240,7 +242,8 @@ def _of_load(percent: float) -> str:
     return "busy" if percent > 100 * _FULL else "load"
 
 
-def _gib(mib: float) -> str:
+def gib(mib: float) -> str:
+    """GiB for people."""
     gib = mib / _KIB
     # 10 and more are shown without a decimal, and so is 0
     return f"{gib:.1f}" if 0 < gib < 9.95 else f"{gib:.0f}"  # noqa: PLR2004

@@ -15,6 +15,7 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.cli.top.layout import draw, frame
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
+from exporter.cli.top.strip import strip
 from exporter.cli.top.terminal import Keys
 from exporter.model.states import DeviceState
 from tests.support.fixed_exporter import fixed
@@ -234,6 +235,61 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     }
 
 
+def cluster(gpus: dict[str, list[dict[str, Any]]], *, missing: str = "") -> Shown:
+    rows = [
+        {"node_name": node, "device_id": str(index), "device_uuid": f"{node}-{index}", "entity": "gpu", **of}
+        for node, devices in gpus.items()
+        for index, of in enumerate(devices)
+    ]
+    names = [*gpus, *filter(None, [missing])]
+    nodes = {"nodes": [{"name": name, "missing": name == missing, "message": "m"} for name in names]}
+    return shown_of_cluster("u", nodes, rows, "")
+
+
+# issue 32, "top"
+def test_a_cluster_has_a_cell_for_each_gpu_by_its_state() -> None:
+    cut_gpu = {"device_id": "7", "device_uuid": "cut", "entity": "mig"}
+    gpus = {
+        "gpu-node-2": [{"state": "used"}, {"state": "held"}, {"state": "idle"}, {"state": "free"}],
+        "gpu-node-10": [{"state": "outside"}, {"state": "unknown"}, {"state": "failing", "health": "gone"}],
+        "gpu-node-3": [{"state": "used", "health": "failing"}],
+        "gpu-node-4": [
+            cut_gpu | {"mig_instance_id": instance, "state": state}
+            for instance, state in (("1", "free"), ("2", "idle"))
+        ],
+    }
+    shown = cluster(gpus, missing="gpu-node-5")
+    for glyphs, cells in ((UNICODE, ("█▓░·", "!?X", "░")), (ASCII, ("#=-.", "!?X", "-"))):
+        legend, first = map(text_of, strip(shown, 140, 9, glyphs))
+        used, held, *_ = cells[0]
+        assert legend.startswith(f"gpu-node-{glyphs.ellipsis} {used} used  {held} held  ")
+        assert legend.endswith("! used around Kubernetes  ? unknown  X failing or gone  ")
+        words = first.split()
+        assert dict(zip(words[::2], words[1::2], strict=True)) == {
+            "2": cells[0],
+            "10": cells[1],
+            "3": "X",
+            "4": cells[2],
+            "5": "missing",
+        }
+
+
+# issue 32, "top"
+def test_of_too_many_nodes_those_with_most_to_look_at_stay() -> None:
+    used = [{"state": "used"}] * 8
+    gpus = {f"n-{number:03}": [*used] for number in range(500)}
+    gpus["n-321"][3] = {"state": "idle"}
+    gpus["n-444"][3] = {"state": "free", "health": "failing"}
+    lines = [text_of(line) for line in strip(cluster(gpus, missing="n-500"), 80, 4, UNICODE)]
+    assert len(lines) == 4
+    assert "321 ███░████" in lines[1] + lines[2]
+    assert "444 ███X████" in lines[1] + lines[2]
+    assert "500 missing" in lines[1] + lines[2]
+    assert lines[3] == "and 491 more nodes, with less to look at"
+    alone = cluster({"n-1": used})
+    assert [*strip(alone, 80, 9, UNICODE)] == [], "one node's table is as short"
+
+
 # issue 15, line 25
 def test_what_was_read_before_the_hands_changed_is_marked() -> None:
     moment = "2026-11-22T20:00:00.000Z"
@@ -317,7 +373,12 @@ def test_what_is_not_known_counts_for_nothing() -> None:
         "outside": 0,
         "unknown": 0,
     }
-    assert shown.power_watts == 770
+    assert shown.totals == {
+        "utilization_percent": 52,
+        "memory_used_mib": None,
+        "memory_total_mib": None,
+        "power_watts": 770,
+    }
 
 
 # issue 30, line 15
