@@ -106,7 +106,7 @@ def test_a_dead_exporter_of_any_release_is_told_of(promtool: Path, tmp_path: Pat
 # issue 15, line 24
 def test_runbooks_are_those_of_the_project_or_of_a_copy() -> None:
     for runbooks, address in (
-        ("", "https://pod-gpu-metrics.dev/docs/alerts.md"),
+        ("", "https://pod-gpu-metrics.dev/docs/alerts/"),
         ("https://git.example/a.md", "https://git.example/a.md"),
     ):
         objects = rendered({"prometheusRule": {"enabled": True, "runbooks": runbooks}})

@@ -143,7 +143,7 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on(name: str) -> None:
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
-    assert rule["annotations"]["runbook_url"] == f"{DOCUMENTATION}/alerts.md#{name.lower()}"
+    assert rule["annotations"]["runbook_url"] == f"{DOCUMENTATION}/alerts/#{name.lower()}"
 
 
 def test_a_wrong_case_would_be_noticed(promtool: Path, tmp_path: Path) -> None:
