@@ -48,12 +48,15 @@ class Release:
     """The files of a release.
 
     Raises:
-        WrongError: it has no wheel, or several.
+        WrongError: it has neither a wheel nor an image.
     """
 
     def __init__(self, folder: Path, libraries: Path | None) -> None:
         self.folder, self.libraries = folder.resolve(), libraries
-        self.version = self.one("*.whl").name.split("-")[1]
+        names = [path.name for pattern in ("*.whl", "*.oci.tar") for path in self.folder.glob(pattern)]
+        if not names:
+            raise WrongError(f"{self.folder} has neither a wheel nor an image: make release makes them in dist")
+        self.version = names[0].removeprefix(NAME).split("-")[1]
 
     def one(self, pattern: str) -> Path:
         """The file of that form.

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import platform
 import re
 import shutil
@@ -18,7 +19,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from exporter import __version__
-from release import os_packages
+from release import os_packages, publish
 from tests.support import quick_yaml
 from tests.support.chart import helm
 from tests.support.places import HOME, ROOT, behind
@@ -205,19 +206,41 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
     assert quick_yaml.load((ROOT / "docs/openapi.yaml").read_text())["info"]["version"] == __version__
 
 
+WORKFLOWS = {path.name: quick_yaml.load(path.read_text()) for path in (ROOT / ".github" / "workflows").iterdir()}
+
+
 def test_the_workflows_call_the_scripts_and_targets_that_there_are() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     called: set[str] = set()
-    for path in (ROOT / ".github" / "workflows").iterdir():
-        for job in quick_yaml.load(path.read_text())["jobs"].values():
+    for workflow in WORKFLOWS.values():
+        for job in workflow["jobs"].values():
             for step in job["steps"]:
                 for make in re.findall(r"make ([a-z -]+)", step.get("run", "")):
                     called |= set(make.split())
-                for script in re.findall(r"bash (\S+)", step.get("run", "")):
-                    assert (ROOT / script).is_file()
-    assert called == {"lint", "test", "release"}
+                for script in re.findall(r"(?<![\w/.-])(?:\.ci|release|tests)/[\w.-]+", step.get("run", "")):
+                    assert os.access(ROOT / script, os.X_OK), script
+    assert called == {"docs", "lint", "test", "release"}
     assert all(quick_yaml.load(path.read_text()) for path in (ROOT / ".github").rglob("*.y*ml"))
     assert called <= targets
+
+
+def test_what_a_workflow_refers_to_is_there() -> None:
+    """Jobs that are waited for, outputs of steps, what one job hands to another: GitHub takes a wrong name as empty."""
+    for workflow in WORKFLOWS.values():
+        uploads: list[str] = []
+        for job in workflow["jobs"].values():
+            needs = job.get("needs", [])
+            assert {needs} if isinstance(needs, str) else set(needs) <= workflow["jobs"].keys()
+            steps = {step["id"] for step in job["steps"] if "id" in step}
+            for step, output in re.findall(r"steps\.(\w+)\.outputs\.([\w-]+)", json.dumps(job)):
+                assert step in steps
+                assert output in publish.OUTPUTS
+            for step in job["steps"]:
+                if "/upload-artifact@" in step.get("uses", ""):
+                    uploads.append(re.sub(r"\$\{\{.*?\}\}", "*", step["with"]["name"]))
+                if "/download-artifact@" in step.get("uses", ""):
+                    assert step["with"].get("name", step["with"].get("pattern")) in uploads
+        assert workflow["permissions"] in ({}, {"contents": "read"})  # a job has no more than it says
 
 
 def test_a_commit_is_checked_by_the_tools_of_make_lint() -> None:

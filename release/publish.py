@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Put a release's image and chart into a registry, and name both by digest in what is left to publish.
+
+`release/publish.py FOLDER REGISTRY`, where REGISTRY is a host and an owner, such as ghcr.io/OWNER. The archives of all
+architectures in FOLDER become one image REGISTRY/pod-gpu-metrics-exporter. The chart is packed anew with that image as
+its own and goes to REGISTRY/charts. Then FOLDER has the plain manifests with the image's digest, too, the notes end
+with the commands that install these very files, and SHA256SUMS is of what is there. It needs root, buildah and
+helm-python-sdk; user and password stand in REGISTRY_USER and REGISTRY_PASSWORD. --plain-http is for a registry on this
+machine. What it prints are lines of NAME=VALUE, as a workflow reads its outputs.
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "pod-gpu-metrics-exporter"
+MANIFESTS = (
+    "daemonset.yaml",
+    "deploy/daemonset-beside-gpu-operator.yaml",
+    "deploy/cluster.yaml",
+    "deploy/operator/crds.yaml",
+    "deploy/operator/operator.yaml",
+)
+OUTPUTS = ("version", "image", "image-digest", "chart", "chart-digest")
+NOTES = """
+## Install this release
+
+With Helm, by the chart's digest; `--version {version}` in place of it is the same chart:
+
+```
+kubectl create namespace pod-gpu-metrics
+kubectl label namespace pod-gpu-metrics pod-security.kubernetes.io/enforce=privileged
+helm install {name} oci://{chart} -n pod-gpu-metrics
+```
+
+With kubectl and the manifests of this release, `kubectl apply -f daemonset.yaml`. Without Kubernetes, each library by
+its hash:
+
+```
+pip install --require-hashes -r requirements-{version}.txt
+```
+
+Chart and manifests run this image and no other, for {platforms}: `{image}`.
+`gh attestation verify oci://{image} --repo {repository}` says where it was made, and from which commit.
+"""
+
+
+def main() -> None:
+    """Publish."""
+    import helm_python  # noqa: PLC0415 - it does not come for every machine that runs the tests
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("registry")
+    parser.add_argument("--plain-http", action="store_true")
+    given = parser.parse_args()
+    folder, registry, plain = given.folder.resolve(), given.registry.lower(), given.plain_http
+    version = next(folder.glob("*.whl")).name.split("-")[1]
+    archives = sorted(folder.glob("*.oci.tar"))
+    with tempfile.TemporaryDirectory() as work:
+        logins = log_in(Path(work), registry.partition("/")[0], plain)
+        digest = push_image(Path(work), archives, f"{registry}/{NAME}:{version}", plain)
+        image = f"{registry}/{NAME}@{digest}"
+        commit = ["git", "log", "-1", "--format=%ct"]
+        date = subprocess.run(commit, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": date}
+        subprocess.run([ROOT / "release" / "chart", folder, image], check=True, env=environment)
+        client = helm_python.RegistryClient(plain_http=plain, credentials_file=logins)
+        client.push(folder / f"{NAME}-{version}.tgz", f"oci://{registry}/charts", plain_http=plain)
+        chart = f"{registry}/charts/{NAME}"
+        chart += f"@{client.resolve(f'oci://{chart}:{version}')['digest']}"
+    for path in MANIFESTS:
+        text = (ROOT / path).read_text().replace(f"{NAME}:{version}", image)
+        (folder / Path(path).name).write_text(text)
+    platforms = " and ".join(f"linux/{path.name.split('-')[-1].partition('.')[0]}" for path in archives)
+    repository = os.environ.get("GITHUB_REPOSITORY", "REPOSITORY")
+    with (folder / f"NOTES-{version}.md").open("a") as notes:
+        notes.write(
+            NOTES.format(
+                image=image, platforms=platforms, name=NAME, version=version, chart=chart, repository=repository
+            )
+        )
+    paths = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    values = (version, *image.split("@"), *chart.split("@"))
+    sys.stdout.write("".join(f"{name}={value}\n" for name, value in zip(OUTPUTS, values, strict=True)))
+
+
+def log_in(work: Path, host: str, plain_http: bool) -> Path:
+    """Log in where there is a password. Returns the file of logins, which buildah and Helm both read."""
+    logins = work / "logins.json"
+    logins.write_text("{}")
+    if password := os.environ.get("REGISTRY_PASSWORD"):
+        command = ["buildah", "login", f"--tls-verify={not plain_http}".lower(), f"--authfile={logins}"]
+        command += [f"--username={os.environ['REGISTRY_USER']}", "--password-stdin", host]
+        subprocess.run(command, input=password, text=True, check=True, stdout=subprocess.DEVNULL)
+    return logins
+
+
+def push_image(work: Path, archives: list[Path], name: str, plain_http: bool) -> str:
+    """Push the images as one, under that name. Returns its digest."""
+    store = ["buildah", "--root", f"{work}/storage", "--runroot", f"{work}/run", "--storage-driver", "vfs"]
+    digest = work / "digest"
+    push = ["push", "--quiet", "--all", "--format=oci", f"--digestfile={digest}", f"--authfile={work}/logins.json"]
+    commands = [
+        ["create", name],
+        *(["add", name, f"oci-archive:{archive}"] for archive in archives),
+        [*push, f"--tls-verify={not plain_http}".lower(), name, f"docker://{name}"],
+    ]
+    for command in commands:
+        subprocess.run([*store, "manifest", *command], check=True, stdout=subprocess.DEVNULL)
+    return digest.read_text()
+
+
+if __name__ == "__main__":
+    main()
