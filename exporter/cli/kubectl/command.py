@@ -10,11 +10,11 @@ import click
 from exporter import __version__
 from exporter.cli.kubectl import holders, places, why
 from exporter.cli.kubectl.binary import Kubectl
+from exporter.cli.kubectl.prometheus import ProxiedPrometheus
 from exporter.cli.main import EXIT_FAILED, run_group
 from exporter.cli.report import make, report
-from exporter.cli.top.asking import Gone, ShownReader
+from exporter.cli.top.asking import Gone
 from exporter.cli.top.command import show, top
-from exporter.cli.top.devices import Shown
 from exporter.errors import ConfigError, ExporterError
 from exporter.lenient import AnyObject, mapping, text
 
@@ -43,7 +43,7 @@ def _output(command: _Command) -> _Command:
 
 
 class _Asked:
-    """What the flags before and after the command's name say."""
+    """What the flags before and after the command's name say. `own_namespace` is where a pod's name is looked for."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         context = click.get_current_context()
@@ -52,16 +52,11 @@ class _Asked:
         of_kubectl = {name: flags[name.replace("-", "_")] for name in _OF_KUBECTL}
         self.kubectl = Kubectl(tuple(f"--{name}={value}" for name, value in of_kubectl.items() if value))
         self.exporter: str | None = flags["exporter"]
-        self.namespace = "" if flags["all_namespaces"] else flags["namespace"] or ""
-        self.is_any = bool(flags["all_namespaces"])
+        self.is_any = flags["all_namespaces"]
+        self.namespace: str = "" if self.is_any else flags["namespace"] or ""
 
     def own_namespace(self) -> str:
-        """Where a pod that is named alone is looked for; "" for everywhere."""
         return "" if self.is_any else self.namespace or self.kubectl.namespace()
-
-    def reader(self) -> ShownReader | places.NodesReader:
-        """The exporter."""
-        return places.locate(self.kubectl, self.exporter)
 
 
 @click.group()
@@ -76,44 +71,41 @@ def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
     """
 
 
-def _without(command: click.Command, *names: str) -> Callable[[_Command], _Command]:
+def _also(command: click.Command, *without: str) -> Callable[[_Command], _Command]:
     """The flags of a command of the exporter's own, but for those that say whom to ask."""
 
     def decorate(function: _Command) -> _Command:
-        function.__click_params__ = [each for each in reversed(command.params) if each.name not in names]  # type: ignore[attr-defined]
+        function.__click_params__ = [each for each in reversed(command.params) if each.name not in without]  # type: ignore[attr-defined]
         function.__doc__ = command.help
         return function
 
     return decorate
 
 
+def _own(command: click.Command, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for each in command.params if (name := each.name or "") in given}
+
+
 @commands.command("top", epilog=top.epilog)
 @_where
 @_output
-@_without(top, "url", "http_config", "as_json")
-def top_of_cluster(*, output: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - see `commands`, `_without`
+@_also(top, "url", "http_config", "as_json")
+def top_of_cluster(*, output: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - see `commands`, `_also`
     asked = _Asked(given)
-    own = {parameter.name: given[parameter.name] for parameter in top.params if parameter.name in given}
-    reader = asked.reader()
-    show(
-        lambda: places.NamespaceReader(reader, asked.namespace) if asked.namespace else reader,
-        as_json=output == "json",
-        **own,
-    )
+    reader = places.locate(asked.kubectl, asked.exporter)
+    shown = places.NamespaceReader(reader, asked.namespace) if asked.namespace else reader
+    show(lambda: shown, as_json=bool(output), **_own(top, given))
 
 
 @commands.command("report")
 @click.option("--prometheus", metavar="NAMESPACE/SERVICE[:PORT]", help="Its Service. Default: the only one there is.")
 @_where
-@_without(report, "prometheus", "http_config")
+@_also(report, "prometheus", "http_config")
 def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - as above
-    from exporter.cli.kubectl.prometheus import ProxiedPrometheus  # noqa: PLC0415 - the others are quicker without
-
-    asked = _Asked(given)
     if prometheus and not all(prometheus.partition("/")):
         raise ConfigError(f"--prometheus: {prometheus!r} is not allowed; it takes NAMESPACE/SERVICE[:PORT]")
-    own = {parameter.name: given[parameter.name] for parameter in report.params if parameter.name in given}
-    make(lambda seconds: ProxiedPrometheus(places.prometheus_of(asked.kubectl, prometheus), seconds), **own)
+    kubectl = _Asked(given).kubectl
+    make(lambda seconds: ProxiedPrometheus(places.prometheus_of(kubectl, prometheus), seconds), **_own(report, given))
 
 
 @commands.command()
@@ -126,7 +118,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
     A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
     """
     asked = _Asked(given)
-    shown, rows = _answered(asked)
+    rows = _rows(asked)
     chosen = holders.who(rows, name, asked.own_namespace())
     if not chosen:
         where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
@@ -134,7 +126,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
             f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
             f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
         )
-    _print(chosen, output, shown)
+    _write(chosen, output, holders.table(chosen))
 
 
 @commands.command()
@@ -143,13 +135,11 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
 def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
     """List the devices that a container holds and does not use, longest first."""
     asked = _Asked(given)
-    shown, rows = _answered(asked)
+    rows = _rows(asked)
     chosen = holders.idle(rows, asked.namespace)
-    if chosen or output:
-        _print(chosen, output, shown, is_idle=True)
-    else:
-        print("No device that a container holds is idle.", file=sys.stderr)
-        _say_missing(shown)
+    _write(
+        chosen, output, holders.table(chosen, is_idle=True) if chosen else "No device that a container holds is idle."
+    )
 
 
 @commands.command("why")
@@ -166,10 +156,7 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
     namespace = first or asked.own_namespace() or asked.kubectl.namespace()
     item = asked.kubectl.item(f"/api/v1/namespaces/{namespace}/pods/{name}")
     diagnosis = why.before_the_node(item) or why.explain(item, _of_node(asked, text(mapping(item, "spec"), "nodeName")))
-    print(
-        json.dumps(diagnosis.as_json(), indent=2) if output else diagnosis.render(is_of_node=False),
-        end="\n" * bool(output),
-    )
+    _write(diagnosis.as_json(), output, diagnosis.render(is_of_node=False))
     if not diagnosis.works():
         sys.exit(EXIT_FAILED)
 
@@ -183,25 +170,18 @@ def _of_node(asked: _Asked, node: str) -> AnyObject:
     return places.reader_of_pod(asked.kubectl, pods[node]).about()
 
 
-def _answered(asked: _Asked) -> tuple[Shown, Sequence[AnyObject]]:
-    answer = asked.reader().ask("devices")
+def _rows(asked: _Asked) -> Sequence[AnyObject]:
+    """The objects of /container/metrics. Nodes that are missing are named on the standard error."""
+    answer = places.locate(asked.kubectl, asked.exporter).ask("devices")
     if answer.shown.trouble:
         raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")
-    return answer.shown, answer.rows
-
-
-def _print(rows: Sequence[AnyObject], output: str | None, shown: Shown, *, is_idle: bool = False) -> None:
-    _write(rows, output, holders.table(rows, is_idle=is_idle))
-    _say_missing(shown)
+    for node in answer.shown.missing:
+        print(f"the node {node.name} is missing: {node.message}", file=sys.stderr)
+    return answer.rows
 
 
 def _write(content: object, output: str | None, words: str) -> None:
     print(json.dumps(content, indent=2) if output else words.removesuffix("\n"))
-
-
-def _say_missing(shown: Shown) -> None:
-    for node in shown.missing:
-        print(f"the node {node.name} is missing: {node.message}", file=sys.stderr)
 
 
 def main() -> None:

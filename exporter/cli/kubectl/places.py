@@ -8,11 +8,11 @@ from http import HTTPStatus
 from itertools import chain
 
 from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal
+from exporter.cli.top.answers import shown_of_cluster
 from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader
-from exporter.cli.top.devices import Shown, ShownSource
+from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.cli.top.state import View
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.model.states import DeviceState
 
 FLAG = "--exporter"
 NAMESPACE = "pod-gpu-metrics"  # of the shipped manifests, as the names that follow
@@ -20,6 +20,8 @@ CLUSTER, NODE = "pod-gpu-metrics-cluster", "pod-gpu-metrics-exporter"
 PORT = "metrics"
 _DEFAULT_PORT = "9400"
 _AT_ONCE = 8
+# labels of its Service, as the Prometheus operator and the charts set them
+_PROMETHEUS = ("operated-prometheus=true", "app.kubernetes.io/name=prometheus")
 _NAME_IT = f"name one: {FLAG} NAMESPACE or {FLAG} NAMESPACE/SERVICE"
 # what kubectl says of a status that the exporter itself answers with, and not the API server
 _PASSED_ON = {
@@ -66,7 +68,7 @@ def _way(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) ->
 
 
 class NodesReader:
-    """The exporters of many nodes, shown as the cluster role would show them. Of a node that fails its name is told."""
+    """The exporters of many nodes, shown as the cluster role would show them: nodes that do not answer are named."""
 
     def __init__(self, readers: Mapping[str, ShownReader]) -> None:
         """By node."""
@@ -76,39 +78,28 @@ class NodesReader:
         """As ShownReader. Raises Gone: no node's exporter answers."""
         return self.ask(view).shown
 
-    def ask(self, view: View) -> Answered:
+    def ask(self, _: View) -> Answered:
         """The same, with the objects of /container/metrics."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            tried = dict(
-                zip(self._readers, pool.map(lambda each: _tried(each, view), self._readers.values()), strict=True)
-            )
-        answers = {node: answer for node, answer in tried.items() if isinstance(answer, Answered)}
-        failures = {node: answer for node, answer in tried.items() if isinstance(answer, Gone)}
-        if failures and not answers:
-            raise next(iter(failures.values()))
-        shown = [answer.shown for answer in answers.values()]
-        processes = [*chain.from_iterable(each.processes or () for each in shown)]
-        whole = replace(
-            shown[0],
-            role="cluster",
-            url=f"{len(tried)} node exporters",
-            node="",
-            at=max(each.at for each in shown),
-            devices=[*chain.from_iterable(each.devices for each in shown)],
-            sources=[replace(of, name=f"{each.node} {of.name}") for each in shown for of in each.sources if not of.up],
-            missing=[ShownSource(name=node, up=False, message=str(error)) for node, error in failures.items()],
-            nodes=len(tried),
-            trouble=shown[0].trouble if all(each.trouble for each in shown) else "",
-            processes=processes if view == "processes" else None,
-        )
-        return Answered(whole, [*chain.from_iterable(answer.rows for answer in answers.values())])
+            answers = [*pool.map(_rows_of, self._readers.values())]
+        if all(isinstance(answer, str) for answer in answers):
+            raise Gone(str(answers[0]))
+        rows = [row for answer in answers if not isinstance(answer, str) for row in answer]
+        nodes = [
+            {"name": node, "missing": isinstance(answer, str), "message": answer}
+            for node, answer in zip(self._readers, answers, strict=True)
+        ]
+        shown = shown_of_cluster(f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
+        return Answered(replace(shown, processes_trouble="the processes are on the exporter of their node"), rows)
 
 
-def _tried(reader: ShownReader, view: View) -> Answered | Gone:
+def _rows_of(reader: ShownReader) -> Sequence[AnyObject] | str:
+    """A node's objects, or why it has none."""
     try:
-        return reader.ask(view)
+        answer = reader.ask("devices")
     except Gone as error:
-        return error
+        return str(error)
+    return answer.shown.trouble or answer.rows
 
 
 class NamespaceReader:
@@ -121,14 +112,13 @@ class NamespaceReader:
     def read(self, view: View) -> Shown:
         """As the reader does."""
         shown = self._reader.read(view)
-        held = [
-            each
-            for each in shown.devices
-            if self._namespace in (of.namespace for of in (*each.holders, *each.strangers))
-        ]
-        gpus = {device.gpu for device in held}
-        parents = [each for each in shown.devices if each.state is DeviceState.CUT and each.gpu in gpus]
-        return replace(shown, devices=[*parents, *held])
+        used = [each for each in shown.devices if self._namespace in _namespaces(each)]
+        gpus = {each.gpu for each in used}
+        return replace(shown, devices=[*(of for of in shown.devices if of.instances and of.gpu in gpus), *used])
+
+
+def _namespaces(device: ShownDevice) -> Iterable[str]:
+    return (each.namespace for each in (*device.holders, *device.strangers))
 
 
 def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
@@ -149,10 +139,8 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
         return proxied(kubectl, "services", namespace or NAMESPACE, CLUSTER, PORT)
     if len(services) > 1:
         raise Gone(f"there are several cluster roles, {_names(services)} -> {_NAME_IT}")
-    for service_object in services:
-        ports = mappings(mapping(service_object, "spec"), "ports")
-        port = next((str(each.get("port")) for each in ports if each.get("name") == PORT), PORT)
-        return proxied(kubectl, "services", *_place_of(service_object), port)
+    if services:
+        return proxied(kubectl, "services", *_place_of(services[0]), _port_of(services[0], PORT))
     pods = node_exporters(kubectl, namespace)
     if not pods:
         where = f"in the namespace {namespace}" if namespace else "in this cluster"
@@ -167,13 +155,12 @@ def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[s
     """The running pods of node exporters, by node. Raises Gone: a node has several, or the user may not look."""
     pods: dict[str, AnyObject] = {}
     for pod in _labelled(kubectl, "pods", namespace, NODE, **fields):
-        node = text(mapping(pod, "spec"), "nodeName")
-        if text(mapping(pod, "status"), "phase") != "Running" or mapping(pod, "metadata").get("deletionTimestamp"):
-            continue
-        if node in pods:
-            both = _names((pods[node], pod))
-            raise Gone(f"there are several exporters on the node {node}: {both} -> name one: {FLAG} NAMESPACE")
-        pods[node] = pod
+        node, is_ending = text(mapping(pod, "spec"), "nodeName"), mapping(pod, "metadata").get("deletionTimestamp")
+        if text(mapping(pod, "status"), "phase") == "Running" and not is_ending:
+            if node in pods:
+                both = _names((pods[node], pod))
+                raise Gone(f"there are several exporters on the node {node}: {both} -> name one: {FLAG} NAMESPACE")
+            pods[node] = pod
     return pods
 
 
@@ -187,24 +174,25 @@ def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
 
 def prometheus_of(kubectl: Kubectl, named: str | None) -> ProxyTransport:
     """The Prometheus that a flag names as NAMESPACE/SERVICE[:PORT], or the only one there is. Raises Gone."""
-    if named:
-        namespace, _, service = named.partition("/")
-        name, _, port = service.partition(":")
-        services = [kubectl.item(f"/api/v1/namespaces/{namespace}/services/{name}")] if not port else []
+    namespace, _, service = (named or "").partition("/")
+    name, _, port = service.partition(":")
+    if port:
+        return _way(kubectl, "services", namespace, name, port)
+    if name:
+        services = [kubectl.item(f"/api/v1/namespaces/{namespace}/services/{name}")]
     else:
-        services, port = [], ""
-        for selector in ("operated-prometheus=true", "app.kubernetes.io/name=prometheus"):
-            services = services or [*kubectl.items("services", "", labelSelector=selector)]
-        if len(services) != 1:
-            there = f"several Prometheus servers, {_names(services)}" if services else "no Prometheus"
-            raise Gone(f"there is {there} -> name its Service: --prometheus NAMESPACE/SERVICE:PORT")
-        namespace, name = _place_of(services[0])
-    for ports in (mappings(mapping(each, "spec"), "ports") for each in services):
-        names = {text(each, "name"): str(each.get("port")) for each in ports}
-        port = next((names[each] for each in ("web", "http-web", "http") if each in names), "") or next(
-            iter(names.values()), ""
-        )
-    return _way(kubectl, "services", namespace, name, port)
+        labelled = (kubectl.items("services", "", labelSelector=each) for each in _PROMETHEUS)
+        services = [*next(filter(None, labelled), ())]
+    if len(services) != 1:
+        there = f"several Prometheus servers, {_names(services)}" if services else "no Prometheus"
+        raise Gone(f"there is {there} -> name its Service: --prometheus NAMESPACE/SERVICE:PORT")
+    return _way(kubectl, "services", *_place_of(services[0]), _port_of(services[0], "web", "http-web", "http"))
+
+
+def _port_of(service: AnyObject, *names: str) -> str:
+    """The number of the port of the first of these names that it has, else of its first port."""
+    ports = {text(each, "name"): str(each.get("port")) for each in mappings(mapping(service, "spec"), "ports")}
+    return next((ports[name] for name in names if name in ports), next(iter(ports.values()), "80"))
 
 
 def _labelled(kubectl: Kubectl, plural: str, namespace: str, name: str, **fields: str) -> Sequence[AnyObject]:

@@ -87,7 +87,7 @@ def test_idle_lists_the_longest_idle_first(cluster: GpuCluster) -> None:
     assert len(table.splitlines()) == 1 + len(moments)
     # what is idle here belongs to other namespaces
     nothing = cluster.gpu("idle", "-n", "kube-system")
-    assert (nothing.code, nothing.out) == (0, "")
+    assert (nothing.code, nothing.out) == (0, "No device that a container holds is idle.\n")
 
 
 def put_pod(cluster: GpuCluster, name: str, *, node: str = "gpu-node-1", gpus: int = 1, phase: str = "Running") -> None:
