@@ -20,6 +20,7 @@ def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("site.toml"), SITE / "zensical.toml")
+    shutil.copytree(ROOT / "docs" / "img", PAGES / "docs" / "img")  # the chart's icon is among them
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = page.read_text()
         for link, _ in set(_LINK.findall(text)):

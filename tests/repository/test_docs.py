@@ -97,7 +97,7 @@ FOREIGN = {
         "--show-labels",
     ),  # kubectl
     *("--archive", "--manifest", "--raw"),  # kubectl krew, and kubectl again
-    *("--reuse-values", "--set"),  # helm
+    *("--find-links", "--require-hashes", "--reuse-values", "--set"),  # pip and helm
     *(
         "--enable-feature",
         "--storage.tsdb.path",
