@@ -62,10 +62,13 @@ class Glyphs:
     down: str = "▼"
     up: str = "▲"
     dot: str = "·"
+    chart: str = "▁▂▃▄▅▆▇█"
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs(bar="#", ellipsis="~", unknown="?", branch="|", last="`", degrees="C", down="v", up="^", dot="-")
+ASCII = Glyphs(
+    bar="#", ellipsis="~", unknown="?", branch="|", last="`", degrees="C", down="v", up="^", dot="-", chart="_.-:=+*#"
+)
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,8 @@ from typing import Literal
 
 from exporter.model.states import IN_HAND, DeviceState
 
+DeviceName = tuple[str, str, str]  # node, GPU, MIG instance
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownHolder:
@@ -88,6 +90,11 @@ class ShownDevice:
     def gpu(self) -> tuple[str, str]:
         """What all instances of one GPU share."""
         return (self.node, self.uuid or self.index)
+
+    @property
+    def name(self) -> DeviceName:
+        """What no other device shares."""
+        return (*self.gpu, self.instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

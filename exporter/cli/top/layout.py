@@ -6,13 +6,15 @@ from typing import TypeVar
 
 from exporter.cli.top import columns as table
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, TopColumn, cut, harmless, width_of
-from exporter.cli.top.devices import Shown, ShownSource
+from exporter.cli.top.devices import Shown, ShownProcess, ShownSource
+from exporter.cli.top.history import DeviceHistory, charts
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.cli.top.strip import strip
-from exporter.cli.top.tables import device_columns, entries, gib, process_columns
+from exporter.cli.top.tables import TableEntry, device_columns, entries, gib, process_columns
 from exporter.model.states import WORDS, DeviceState
 
 MOST_TROUBLES = 3  # shown in full
+_LEAST_OF_PROCESSES = 5  # lines, of the history's screen
 _MOST_OF_STRIP = 60  # lines, where the whole table is printed
 Row = TypeVar("Row")
 
@@ -23,8 +25,9 @@ _HELP = (
     ("/", "filter: words of pod, namespace, workload, model, node; idle, held, free"),
     ("Escape", "no filter"),
     ("p", "the processes, where the exporter shows them (--processes.expose), and back"),
+    ("Enter", "a device's or a holder's last minutes and its processes, and back"),
     ("Space", "pause, and go on"),
-    ("arrows j k", "scroll; also Page Up, Page Down, Home, End"),
+    ("arrows j k", "choose a line; also Page Up, Page Down, Home, End"),
     ("q", "quit, as Ctrl-C does"),
     ("", ""),
     ("idle", "a container holds it and does not use it (--accounting.idle-below)"),
@@ -55,27 +58,73 @@ def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
     above += strip(shown, width, height // 3, glyphs)
     if state.view == "devices":
-        of_devices = [*entries(chosen_devices(shown.devices, state))]
-        columns = device_columns(shown, glyphs, width)
-        if "bar" not in table.fit(columns, of_devices, width):
-            columns = device_columns(shown, glyphs, width, number_says_idle=True)
-        return _table(above, columns, of_devices, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
+        picture = _devices(above, shown, [*entries(chosen_devices(shown.devices, state))], width, glyphs)
+        return picture or _alone(above, _nothing(shown, state), width, glyphs)
+    return _processes(above, shown, chosen_processes(shown.processes or (), state), state, width, glyphs)
+
+
+def _devices(
+    above: Sequence[Line], shown: Shown, rows: Sequence[TableEntry], width: int, glyphs: Glyphs
+) -> Picture | None:
+    columns = device_columns(shown, glyphs, width)
+    if "bar" not in table.fit(columns, rows, width):
+        columns = device_columns(shown, glyphs, width, number_says_idle=True)
+    return _table(above, columns, rows, width, glyphs)
+
+
+def _processes(
+    above: Sequence[Line], shown: Shown, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
+) -> Picture:
     if shown.processes is None:
         asked = shown.processes_trouble or "the exporter is being asked for processes"
         return _alone(above, asked, width, glyphs)
-    processes = chosen_processes(shown.processes, state)
-    of_processes = process_columns(shown, glyphs, width)
-    return _table(above, of_processes, processes, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
+    columns = process_columns(shown, glyphs, width)
+    return _table(above, columns, rows, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
+
+
+def _history(
+    shown: Shown, state: State, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs, history: DeviceHistory
+) -> tuple[Picture, State]:
+    """A device's lines, its charts and its processes, of a part those of its holder; and the state with its subject."""
+    width, height = size
+    rows = [*entries(chosen_devices(shown.devices, state))]
+    cursor = min(state.cursor, len(rows) - 1)
+    if rows and state.subject and rows[cursor].name != state.subject:
+        cursor = next((number for number, each in enumerate(rows) if each.name == state.subject), -1)
+    if cursor < 0:
+        return _alone((), "this device is not there any more, or the filter leaves it out", width, glyphs), state
+    chosen = rows[cursor]
+    device, (_, holder) = chosen.device, chosen.name
+    parts = [each for each in rows if each.device is device and (not holder or each.name == chosen.name)]
+    names = (device.node, f"GPU {device.label}", device.model, device.profile, device.uuid, WORDS[device.state])
+    title = "  ".join(harmless(name, glyphs) for name in names if name)
+    about = _devices([_headed(TextSpan(title, "title"), TextSpan(""), width, glyphs)], shown, parts, width, glyphs)
+    above = [*([_words(shown.trouble, "bad", width, glyphs)] if shown.trouble else ()), *(about.lines if about else ())]
+    above += charts(device, history, (width, height - len(above) - _LEAST_OF_PROCESSES), interval_seconds, glyphs)
+    of_device = [
+        each
+        for each in chosen_processes(shown.processes or (), replace(state, filter=""))
+        if each.device == device.label and each.node in ("", device.node) and each.owner.startswith(holder)
+    ]
+    state = replace(state, cursor=cursor, subject=chosen.name)
+    return _processes(above, shown, of_device, replace(state, view="processes", filter=""), width, glyphs), state
 
 
 def frame(
-    shown: Shown | None, trouble: str, state: State, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs
-) -> tuple[Sequence[Line], int]:
-    """A screen of columns and lines, and the largest offset that still shows something new.
+    shown: Shown | None,
+    trouble: str,
+    state: State,
+    size: tuple[int, int],
+    interval_seconds: float,
+    glyphs: Glyphs,
+    history: DeviceHistory,
+) -> tuple[Sequence[Line], State]:
+    """A screen of columns and lines, and the state with a cursor that is on a line of it.
 
     `trouble` is why there is nothing newer than `shown`; without either, the first answer is waited for.
     """
     width, height = size
+    shown = replace(shown, trouble=trouble) if shown and trouble else shown
     if shown is None:
         picture = Picture(
             above=[_words(trouble or "the exporter is being asked", "bad" if trouble else "", width, glyphs)]
@@ -83,17 +132,24 @@ def frame(
     elif state.helps:
         helps = help_lines(width, glyphs)
         picture = Picture(count=len(helps), row=helps.__getitem__)
+    elif state.view == "history":
+        picture, state = _history(shown, state, size, interval_seconds, glyphs, history)
     else:
-        picture = draw(replace(shown, trouble=trouble) if trouble else shown, state, width, glyphs, height)
+        picture = draw(shown, state, width, glyphs, height)
+        state = replace(state, cursor=max(0, min(state.cursor, picture.count - 1)))
     # the table is worth more than the third trouble
     above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
     space = height - 1 - len(above)
+    has_cursor = state.view != "history" and not state.helps
     most = max(0, picture.count - max(space, 1))
-    first = min(state.offset, most)
+    first = min(max(0, state.cursor - space // 2), most) if has_cursor else 0
     rows = [picture.row(number) for number in range(first, min(first + space, picture.count))]
+    if has_cursor and shown and rows:
+        text = "".join(span.text for span in rows[state.cursor - first])
+        rows[state.cursor - first] = [TextSpan(table.pad(text, width), "status")]
     empty: Sequence[Line] = [()] * (space - len(rows))
     seen = f"{first + 1}-{first + len(rows)} of {picture.count}" if most and rows else ""
-    return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], most
+    return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], state
 
 
 def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -116,7 +172,7 @@ def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, se
         *([f"filter {harmless(state.filter, glyphs)}"] if state.filter else ()),
         *([seen] if seen else ()),
     ]
-    keys = "? help  q quit"
+    keys = f"{'Esc back' if state.view == 'history' else 'Enter history'}  ? help  q quit"
     left = " " + f" {glyphs.dot} ".join(parts)
     space = width - width_of(left) - len(keys) - 1
     text = f"{left}{' ' * space}{keys} " if space > 0 else cut(left, width, glyphs)

@@ -3,11 +3,11 @@
 import signal
 import threading
 import time
-from dataclasses import replace
 
 from exporter.cli.top.asking import TopReader
 from exporter.cli.top.columns import Glyphs, Painter
 from exporter.cli.top.devices import Shown
+from exporter.cli.top.history import DeviceHistory
 from exporter.cli.top.layout import frame
 from exporter.cli.top.state import State, View, press
 from exporter.cli.top.terminal import Ended, Keys, Terminal, opened
@@ -77,23 +77,25 @@ def run(asking: TopReader, state: State, interval_seconds: float, painter: Paint
 def _show(
     terminal: Terminal, reader: _Poller, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
 ) -> None:
-    keys = Keys()
+    keys, history = Keys(), DeviceHistory()
     answer = reader.answer
     while not state.quits:
         if reader.error:
             raise reader.error
-        if not state.paused:
+        if not state.paused and answer is not reader.answer:
             answer = reader.answer
-        lines, most = frame(answer[0], _trouble(answer, reader), state, terminal.size(), interval_seconds, glyphs)
-        state = replace(state, offset=min(state.offset, most))
+            if answer[0] and not answer[1]:
+                history.add(answer[0].devices, reader.answered_at)
+        size, trouble = terminal.size(), _trouble(answer, reader)
+        lines, state = frame(answer[0], trouble, state, size, interval_seconds, glyphs, history)
         terminal.show([painter.text(line) for line in lines])
         timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
         data = terminal.wait(timeout)
         for key in keys.feed(data) if data else keys.flush():
-            before, state = state, press(replace(state, offset=min(state.offset, most)), key)
+            before, state = state, press(state, key)
             reader.is_paused = state.paused
             if state.view != before.view or (before.paused and not state.paused):
-                reader.ask(state.view)
+                reader.ask("devices" if state.view == "devices" else "processes")
 
 
 def _trouble(answer: tuple[Shown | None, str], reader: _Poller) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from exporter.cli.top.devices import ShownDevice, ShownProcess
+from exporter.cli.top.devices import DeviceName, ShownDevice, ShownProcess
 from exporter.model.states import IN_HAND, WORDS, DeviceState
 
 MOST_FILTER_CHARS = 100
@@ -13,7 +13,7 @@ _END = 10**9
 
 Row = TypeVar("Row")
 Key = tuple[Any, ...]
-View = Literal["devices", "processes"]
+View = Literal["devices", "processes", "history"]
 # What `--sort` takes, with the key that chooses it.
 SORTS = {"gpu": "g", "utilization": "u", "memory": "m", "watts": "w", "temperature": "t", "name": "n", "idle": "i"}
 _SORT_OF = {key: name for name, key in SORTS.items()}
@@ -21,7 +21,10 @@ _SORT_OF = {key: name for name, key in SORTS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How the table is shown. `typing` while the user writes the filter, `offset` the first line that is seen."""
+    """How the table is shown. `typing` while the user writes the filter; `cursor` is the line that is chosen.
+
+    `subject` is the device whose history is seen, and whose part of it; None until the picture has looked.
+    """
 
     sort: str = "gpu"
     reverse: bool = False
@@ -32,7 +35,8 @@ class State:
     paused: bool = False
     helps: bool = False
     quits: bool = False
-    offset: int = 0
+    cursor: int = 0
+    subject: tuple[DeviceName, str] | None = None
 
 
 def press(state: State, key: str) -> State:
@@ -42,7 +46,7 @@ def press(state: State, key: str) -> State:
     if state.helps and key not in ("q", "quit"):
         return replace(state, helps=False)
     if key in _SORT_OF:
-        return replace(state, sort=_SORT_OF[key], reverse=False, offset=0)
+        return replace(state, sort=_SORT_OF[key], reverse=False, cursor=0)
     return _ACTIONS[key](state) if key in _ACTIONS else state
 
 
@@ -54,24 +58,32 @@ def _type(state: State, key: str) -> State:
     if key == "escape":
         return replace(state, typing=False, filter=state.before_typing)
     if key == "backspace":
-        return replace(state, filter=state.filter[:-1], offset=0)
+        return replace(state, filter=state.filter[:-1], cursor=0)
     if len(key) == 1 and key.isprintable() and len(state.filter) < MOST_FILTER_CHARS:
-        return replace(state, filter=state.filter + key, offset=0)
+        return replace(state, filter=state.filter + key, cursor=0)
     return state
 
 
 def _moved(lines: int) -> Callable[[State], State]:
-    return lambda state: replace(state, offset=max(0, min(_END, state.offset + lines)))
+    return lambda state: replace(state, cursor=max(0, min(_END, state.cursor + lines)), subject=None)
+
+
+def _back(state: State) -> State:
+    """From a device to the devices, and there to all of them."""
+    if state.view == "history":
+        return replace(state, view="devices", subject=None)
+    return replace(state, filter="", cursor=0)
 
 
 _ACTIONS: Mapping[str, Callable[[State], State]] = {
     **dict.fromkeys(("q", "quit"), lambda state: replace(state, quits=True)),
     **dict.fromkeys(("?", "h"), lambda state: replace(state, helps=True)),
-    "r": lambda state: replace(state, reverse=not state.reverse, offset=0),
+    "r": lambda state: replace(state, reverse=not state.reverse, cursor=0),
     "/": lambda state: replace(state, typing=True, before_typing=state.filter),
-    "escape": lambda state: replace(state, filter="", offset=0),
+    "escape": _back,
+    "enter": lambda state: _back(state) if state.view == "history" else replace(state, view="history", subject=None),
     " ": lambda state: replace(state, paused=not state.paused),
-    "p": lambda state: replace(state, view="devices" if state.view == "processes" else "processes", offset=0),
+    "p": lambda state: replace(state, view="devices" if state.view == "processes" else "processes", cursor=0),
     **dict.fromkeys(("up", "k"), _moved(-1)),
     **dict.fromkeys(("down", "j"), _moved(1)),
     "page up": _moved(-_PAGE),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from exporter.cli.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
-from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess
+from exporter.cli.top.devices import DeviceName, Shown, ShownDevice, ShownHolder, ShownProcess
 from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
 
 _KIB = 1024
@@ -24,6 +24,11 @@ class TableEntry:
     holder: ShownHolder | None = None
     is_part: bool = False
     is_last: bool = False
+
+    @property
+    def name(self) -> tuple[DeviceName, str]:
+        """What no other line shares: the device, and whose part of it this is."""
+        return (self.device.name, self.holder.name if self.is_part and self.holder else "")
 
     @property
     def is_idle(self) -> bool:
@@ -135,8 +140,7 @@ class _Cells:
         celsius = None if entry.is_part else entry.device.temperature_celsius
         if celsius is None:
             return EMPTY
-        style = "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
-        return TextCell(f"{celsius:.0f}{self._glyphs.degrees}", style)
+        return TextCell(f"{celsius:.0f}{self._glyphs.degrees}", heat_style(celsius))
 
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
@@ -240,6 +244,11 @@ def _memory(entry: TableEntry) -> tuple[float | None, float | None]:
 
 def _of_load(percent: float) -> str:
     return "busy" if percent > 100 * _FULL else "load"
+
+
+def heat_style(celsius: float) -> str:
+    """Hot, warm, or neither."""
+    return "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
 
 
 def gib(mib: float) -> str:

@@ -75,10 +75,12 @@ def test_it_updates_sorts_filters_and_resizes(pane: Tmux, exporter: FixedExporte
     pane.resize(1, 1)
     pane.resize(80, 10)
     screen = pane.until(lambda screen: len(screen) == 10 and "1-6 of 16" in screen[9])
-    pane.type("Down")
+    pane.type("Down", "Down", "Down", "Down")
     pane.until_it_says("2-7 of 16")
-    pane.type("End", "End", "Up")
-    pane.until_it_says("10-15 of 16")
+    pane.type("End", "End")
+    pane.until_it_says("11-16 of 16")
+    pane.type("Home")
+    pane.until_it_says("1-6 of 16")
     pane.type("q")
     pane.until_it_says("ended with 0")
 
@@ -103,6 +105,28 @@ def test_it_shows_processes_help_and_pauses(pane: Tmux, exporter: FixedExporter)
     pane.until_it_says("serving/eval-nightly-gsgkz")
     pane.type("Space")
     pane.until_it_says("no GPU is known")
+
+
+# issue 32, "top"
+@pytest.mark.real
+def test_enter_shows_the_last_minutes_and_the_processes_of_a_line(pane: Tmux, exporter: FixedExporter) -> None:
+    started(pane, exporter.url)
+    pane.until_it_says("serving/eval-nightly-gsgkz")
+    pane.type("Down", "Enter")
+    screen = pane.until_it_says("python3 -m eval")
+    assert screen[0].startswith("gpu-node-1  GPU 1  NVIDIA H100")
+    at = next(number for number, line in enumerate(screen) if line.startswith("UTIL"))
+    assert "65%" in screen[at]
+    pane.until(lambda screen: any(line.rstrip().endswith(chart) for line in screen for chart in "▁▂▃▄▅▆▇█"))
+    assert "Esc back" in screen[SORT_LINE]
+    # the lines of GPU 2 follow, then those of its holders, who have processes of their own
+    pane.type("Down", "Down")
+    screen = pane.until(lambda screen: "GPU 2" in screen[0] and "eval-nightly-q2kk4" in "".join(screen))
+    assert not any("finetune-llm" in line for line in screen)
+    exporter.say("/processes", {"error": "--processes.expose is off"}, 403)
+    pane.until_it_says("--processes.expose is off")
+    pane.type("Escape")
+    pane.until_it_says("serving/eval-nightly-gsgkz")
 
 
 @pytest.mark.real

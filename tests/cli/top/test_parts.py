@@ -2,6 +2,8 @@
 
 import json
 import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_no
 from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmless, width_of
 from exporter.cli.top.command import document
 from exporter.cli.top.devices import Shown, ShownDevice
+from exporter.cli.top.history import SECONDS, DeviceHistory, charts
 from exporter.cli.top.layout import draw, frame
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
 from exporter.cli.top.strip import strip
@@ -76,14 +79,19 @@ def test_keys(pieces: list[bytes], keys: list[str]) -> None:
         assert [*found, *reader.flush()] == keys
 
 
-@given(st.lists(st.sampled_from([*"umwtnigrph? /q", "up", "page down", "end", "escape", "enter", "backspace", "x"])))
+@given(
+    st.lists(
+        st.sampled_from([*"umwtnigrph? /q", "up", "down", "page down", "end", "escape", "enter", "backspace", "x"])
+    )
+)
 def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
     state = State()
+    lines: Sequence[Line] = ()
     shown = shown_of_node("http://x", MAPPING, ROWS, "")
-    for key in typed:
+    for key in ["?", *typed]:
         state = press(state, key)
-    lines, most = frame(shown, "", state, (80, 10), 2.0, UNICODE)
-    assert (len(lines), most >= 0) == (10, True)
+        lines, state = frame(shown, "", state, (80, 10), 2.0, UNICODE, DeviceHistory())
+    assert (len(lines), state.cursor >= 0) == (10, True)
     assert {width_of(text_of(line)) <= 80 for line in lines} == {True}
 
 
@@ -119,8 +127,17 @@ def test_whatever_an_exporter_says_the_picture_fits(
     about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
 ) -> None:
     for made in (shown_of_node("u", about, rows, ""), shown_of_cluster("u", about, rows, "no\nGPU")):
-        for state in (State(), State(sort="idle"), State(view="processes"), State(helps=True), State(typing=True)):
-            lines, _ = frame(made, "", state, (width, height), 2.0, glyphs)
+        history = DeviceHistory()
+        history.add(made.devices, 7.0)
+        for state in (
+            State(),
+            State(sort="idle"),
+            State(view="processes"),
+            State(view="history"),
+            State(helps=True),
+            State(typing=True),
+        ):
+            lines, _ = frame(made, "", state, (width, height), 2.0, glyphs, history)
             assert len(lines) == height
             for line in lines:
                 assert width_of(text_of(line)) <= width
@@ -261,8 +278,7 @@ def test_a_cluster_has_a_cell_for_each_gpu_by_its_state() -> None:
     shown = cluster(gpus, missing="gpu-node-5")
     for glyphs, cells in ((UNICODE, ("█▓░·", "!?X", "░")), (ASCII, ("#=-.", "!?X", "-"))):
         legend, first = map(text_of, strip(shown, 140, 9, glyphs))
-        used, held, *_ = cells[0]
-        assert legend.startswith(f"gpu-node-{glyphs.ellipsis} {used} used  {held} held  ")
+        assert legend.startswith(f"gpu-node-{glyphs.ellipsis} {cells[0][0]} used  {cells[0][1]} held  ")
         assert legend.endswith("! used around Kubernetes  ? unknown  X failing or gone  ")
         words = first.split()
         assert dict(zip(words[::2], words[1::2], strict=True)) == {
@@ -393,3 +409,51 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     assert " gone " in screen("gone")
     assert " gone: XID 79 " in screen("gone", health_reasons=["Xid 79 (fallen off the bus) -> restart it"], last_xid=79)
     assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)
+
+
+def charted(device: ShownDevice, history: DeviceHistory, rows: int, glyphs: Glyphs = UNICODE) -> dict[str, list[str]]:
+    """The ten last columns of each chart, from above, by its title."""
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in map(text_of, charts(device, history, (78, rows), 2.0, glyphs)):
+        title = line[:5].strip() or title
+        found.setdefault(title, []).append(line[-10:])
+    return found
+
+
+# issue 32, "top"
+def test_a_chart_has_what_was_seen_and_nothing_where_nothing_was() -> None:
+    history = DeviceHistory()
+    percents = (0, 50, 100, None, None, 25)  # one each five seconds, of which a column is made
+    for number, percent in enumerate(percents):
+        device = ShownDevice(node="n", index="0", uuid="GPU-0", utilization_percent=percent, power_watts=70)
+        history.add([device], 1000.0 + 5 * number)
+    # a column after one that is known has the value before: a reading may be late
+    assert charted(device, history, 3) == {"UTIL": ["    ▁▄██ ▂"], "POWER": ["    ██████", "       now"]}
+    assert charted(device, history, 5)["UTIL"] == ["      ██  ", "    ▁███ ▄"]
+    assert charted(device, history, 3, ASCII)["UTIL"] == ["    _:## ."]
+    history.add([], 1000.0 + SECONDS + 40)
+    assert "nothing of it has been read yet" in "".join(
+        text_of(line) for line in charts(device, history, (78, 3), 2.0, UNICODE)
+    )
+
+
+# issue 32, "top"
+def test_the_history_stays_with_its_device_however_the_lines_are_sorted() -> None:
+    history = DeviceHistory()
+    shown = Shown(role="cluster", url="u", devices=DEVICES)
+
+    def title(state: State) -> tuple[str, State]:
+        lines, state = frame(shown, "", state, (80, 24), 2.0, UNICODE, history)
+        return text_of(lines[0]), state
+
+    _, state = title(press(press(State(), "down"), "down"))
+    said, state = title(press(state, "enter"))
+    assert "GPU 10 " in said
+    said, state = title(press(state, "u"))
+    assert ("GPU 10 " in said, state.cursor) == (True, 1)
+    said, state = title(press(state, "up"))
+    assert "GPU 2 " in said
+    said, state = title(replace(state, filter="GPU-10"))
+    assert "not there any more, or the filter leaves it out" in said
+    assert press(state, "escape").view == "devices"
