@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Install a release from its files alone, as who has downloaded them does, and see whether what is installed works.
 
-`release/check.py FOLDER [--only PART]… [--libraries PATH]`. The parts are checksums, wheel, sdist, chart and image.
-Wheel and sdist go into fresh environments, with the libraries that the lock file names; with --libraries those in the
-folder PATH are taken instead, and nothing is fetched. The chart needs helm, or helm-python-sdk beside this Python. The
-image needs root and buildah, and runs without a container engine. Ends with 1 and one line that says which file is
-wrong, and how.
+`release/check.py FOLDER [--only PART]… [--libraries PATH]`. The parts are checksums, wheel, sdist, plugin, chart and
+image. Wheel and sdist go into fresh environments, with the libraries that the lock file names; with --libraries those
+in the folder PATH are taken instead, and nothing is fetched. The chart needs helm, or helm-python-sdk beside this
+Python. The image needs root and buildah, and runs without a container engine. Ends with 1 and one line that says which
+file is wrong, and how.
 """
 
 import argparse
@@ -195,6 +195,19 @@ def sdist(release: Release) -> str:
     return "builds the wheel that is beside it"
 
 
+def plugin(release: Release) -> str:
+    """The plugin of kubectl: the archive that krew's manifest names answers with no library but its own."""
+    archive, manifest_file = release.one("kubectl-gpu-*.tar.gz"), release.one("gpu.yaml")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if digest not in (text := manifest_file.read_text()) or f"/{archive.name}\n" not in text:
+        raise WrongError(f"{manifest_file.name} names another archive than {archive.name}")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        run(sys.executable, "-I", "-S", f"{folder}/kubectl-gpu", "--help", env={"PATH": "/usr/bin:/bin"})
+    return f"{archive.name} is the one of {manifest_file.name}, and answers"
+
+
 def rendered(chart: Path, values: Mapping[str, str]) -> str:
     """What the chart makes of values by path."""
     try:
@@ -317,7 +330,7 @@ def packages(root: Path, beside: Path) -> int:
     return len(listed)
 
 
-PARTS = {part.__name__: part for part in (checksums, wheel, sdist, chart, image)}
+PARTS = {part.__name__: part for part in (checksums, wheel, sdist, plugin, chart, image)}
 
 
 def main() -> int:

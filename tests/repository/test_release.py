@@ -118,6 +118,8 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
         f"pod_gpu_metrics_exporter-{__version__}.tar.gz",
         f"pod-gpu-metrics-exporter-{__version__}.tgz",
         f"requirements-{__version__}.txt",
+        f"kubectl-gpu-{__version__}.tar.gz",
+        "gpu.yaml",
     }
     pack(tmp_path)
     assert digests(tmp_path) == once
@@ -138,7 +140,7 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
 @pytest.mark.real
 def test_what_is_packed_is_installed_from_its_files_and_works(packages: Path) -> None:
     helm()
-    parts = ["checksums", "wheel", "sdist", "chart"]
+    parts = ["checksums", "wheel", "sdist", "plugin", "chart"]
     libraries = ["--libraries", sysconfig.get_path("purelib")]
     ended = tried(packages, *libraries, *(word for part in parts for word in ("--only", part)))
     assert (ended.returncode, ended.stderr) == (0, "")
