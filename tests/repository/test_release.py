@@ -197,6 +197,14 @@ def test_the_notes_are_the_versions_section_of_the_changelog(tmp_path: Path) -> 
     assert "no section '## 1.3.0'" in refused.stderr
 
 
+def test_the_changelog_has_a_dated_section_for_this_version() -> None:
+    """Between releases the program keeps the version of the last one."""
+    titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert titles[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(__version__)} \(20\d\d-\d\d-\d\d\)", titles[1])
+    assert notes(ROOT, __version__, "--tagged").stdout.startswith(f"# {__version__}\n\n")
+
+
 def test_the_version_is_the_same_wherever_it_stands() -> None:
     """It is written in exporter/__init__.py; pyproject.toml reads it there, all others are held to it here."""
     image = re.compile(r"pod-gpu-metrics-exporter:(\d[\w.-]*)")
