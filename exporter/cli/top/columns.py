@@ -63,11 +63,22 @@ class Glyphs:
     up: str = "▲"
     dot: str = "·"
     chart: str = "▁▂▃▄▅▆▇█"
+    cells: str = "█▓░·!?X"
 
 
 UNICODE = Glyphs()
 ASCII = Glyphs(
-    bar="#", ellipsis="~", unknown="?", branch="|", last="`", degrees="C", down="v", up="^", dot="-", chart="_.-:=+*#"
+    bar="#",
+    ellipsis="~",
+    unknown="?",
+    branch="|",
+    last="`",
+    degrees="C",
+    down="v",
+    up="^",
+    dot="-",
+    chart="_.-:=+*#",
+    cells="#=-.!?X",
 )
 
 

@@ -18,23 +18,15 @@ from exporter.cli.running import Running
 from exporter.cli.top.asking import FLAG, HttpTransport, ShownReader, TopReader
 from exporter.cli.top.columns import ASCII, UNICODE, Painter
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
-from exporter.cli.top.layout import draw
+from exporter.cli.top.layout import HELP, draw
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError
 
-# \b keeps click from wrapping what follows
 _LONGEST_SECONDS = 86_400.0
-_KEYS = """\b
-Keys:  u m w t  sort by utilization, memory, watts, temperature
-       n i g    sort by name of the pod, idle ones first, by GPU
-       r        the other way round
-       /        filter by words of pod, namespace, workload, model, node,
-                or idle, held, free; Escape ends it
-       p        the processes, and back
-       Space    pause      ?  help      q  quit
-"""
+# \b keeps click from wrapping what follows
+_KEYS = "\b\nKeys:\n" + "\n".join(f"{keys:<12} {does}" for keys, does in HELP)
 
 
 @command(epilog=_KEYS)

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
-from math import isnan, nan
+from math import ceil, isnan, nan
 
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, cut, pad
 from exporter.cli.top.devices import DeviceName, ShownDevice
@@ -37,16 +37,20 @@ class DeviceHistory:
             if not points:
                 del self._points[name]
 
-    def columns(self, device: DeviceName, field: str, count: int, seconds: float) -> Sequence[float | None]:
-        """The mean of each `seconds`, the latest at the end. A column that a late reading misses has the one before."""
+    def columns(self, device: DeviceName, field: str, count: int, reach_seconds: float) -> Sequence[float | None]:
+        """The means of SECONDS in so many columns, the latest at the end. A reading reaches so far if none follows."""
         points, at = self._points.get(device, array("d")), 1 + _FIELDS.index(field)
-        sums: list[list[float]] = [[] for _ in range(count)]
+        read: list[list[float]] = [[] for _ in range(count)]
         for first in range(0, len(points), _POINT):
-            ago = int((self.at_seconds - points[first]) / seconds)
-            if ago < count and not isnan(points[first + at]):
-                sums[-1 - ago].append(points[first + at])
-        means = [sum(each) / len(each) if each else None for each in sums]
-        return [means[at - 1] if at and mean is None else mean for at, mean in enumerate(means)]
+            ago = int((self.at_seconds - points[first]) * count / SECONDS)
+            read[-1 - min(ago, count - 1)].append(points[first + at])
+        means: list[float | None] = []
+        last, reach = count, ceil(reach_seconds * count / SECONDS)
+        for number, values in enumerate(read):
+            last = number if values else last
+            mean = sum(read[last]) / len(read[last]) if last <= number <= last + reach else nan
+            means.append(None if isnan(mean) else mean)
+        return means
 
 
 def charts(
@@ -55,8 +59,8 @@ def charts(
     """A chart of each field that is known, in a width and at most so many lines, and the scale of time below them."""
     width, height = size
     count = max(1, width - _LABEL)
-    seconds = max(SECONDS / count, 1.5 * interval_seconds)
-    all_columns = {field: history.columns(device.name, field, count, seconds) for field in _FIELDS}
+    reach = max(10.0, 3 * interval_seconds)
+    all_columns = {field: history.columns(device.name, field, count, reach) for field in _FIELDS}
     shown = {field: values for field, values in all_columns.items() if any(value is not None for value in values)}
     rows = min(_MOST_ROWS, max(1, (height - 1) // max(1, len(shown))))
     for field, values in shown.items():
@@ -68,7 +72,7 @@ def charts(
             label = labels[rows - 1 - row] if row > rows - 1 - len(labels) else ""
             bars = "".join(_part(value, most, rows, row, glyphs) for value in values)
             yield [TextSpan(cut(pad(label, _LABEL), width, glyphs), "label"), TextSpan(bars[: width - _LABEL], style)]
-    minutes = f"{count * seconds / 60:.0f} min ago"
+    minutes = f"{SECONDS / 60:.0f} min ago"
     axis = f"{minutes}{'now':>{max(4, count - len(minutes))}}" if shown else "nothing of it has been read yet"
     yield [TextSpan(cut(" " * _LABEL + axis, width, glyphs), "dim")]
 

@@ -1,7 +1,9 @@
 """The whole picture: what is shown, as lines of a width. Pure: no clock, no terminal."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pkgutil import get_data
 from typing import TypeVar
 
 from exporter.cli.top import columns as table
@@ -18,24 +20,7 @@ _LEAST_OF_PROCESSES = 5  # lines, of the history's screen
 _MOST_OF_STRIP = 60  # lines, where the whole table is printed
 Row = TypeVar("Row")
 
-_HELP = (
-    ("u m w t", "sort by utilization, memory, watts or temperature, the largest first"),
-    ("n i g", "sort by name of the pod, idle ones first, or by GPU"),
-    ("r", "the other way round"),
-    ("/", "filter: words of pod, namespace, workload, model, node; idle, held, free"),
-    ("Escape", "no filter"),
-    ("p", "the processes, where the exporter shows them (--processes.expose), and back"),
-    ("Enter", "a device's or a holder's last minutes and its processes, and back"),
-    ("Space", "pause, and go on"),
-    ("arrows j k", "choose a line; also Page Up, Page Down, Home, End"),
-    ("q", "quit, as Ctrl-C does"),
-    ("", ""),
-    ("idle", "a container holds it and does not use it (--accounting.idle-below)"),
-    ("free", "no container holds it"),
-    ("failing", "no container holds it, and none can use it: health says failing or gone"),
-    ("unknown", "who holds it is not known; the reason stands in the pod's place"),
-    ("before", "the values were read before the device changed hands"),
-)
+HELP: Sequence[tuple[str, str]] = json.loads(get_data(__package__, "keys.json") or b"")  # keys or a word, what it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +141,7 @@ def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
     """What the keys do."""
     return [
         _headed(TextSpan(f"  {keys:<12}" if keys else "", "label"), TextSpan(says), width, glyphs)
-        for keys, says in _HELP
+        for keys, says in HELP
     ]
 
 
@@ -289,4 +274,4 @@ def _time(at: str) -> str:
     return f"{time[:8]} UTC" if day and time.endswith("Z") and time[:8].replace(":", "").isdigit() else ""
 
 
-assert set(SORTS.values()) <= {key for keys, _ in _HELP for key in keys.split()}  # noqa: S101 - the help is whole
+assert set(SORTS.values()) <= {key for keys, _ in HELP for key in keys.split()}  # noqa: S101 - the help is whole

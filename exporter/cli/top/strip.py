@@ -1,6 +1,6 @@
 """The picture of several nodes at a glance: one cell a GPU, whose character says the state, also without colours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, cut, harmless, width_of
@@ -8,17 +8,16 @@ from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.model.states import BROKEN, WORDS, DeviceState, state_of_device
 
 _GAP = 3
-# The states in the order of the legend, with a character of ASCII for each and the style.
-_CELLS = {
-    DeviceState.USED: ("#", "load"),
-    DeviceState.HELD: ("=", "owner"),
-    DeviceState.IDLE: ("-", "idle.number"),
-    DeviceState.FREE: (".", "dim"),
-    DeviceState.OUTSIDE: ("!", "warn"),
-    DeviceState.UNKNOWN: ("?", "warn"),
-    DeviceState.FAILING: ("X", "bad"),
+# The states in the order of the legend and of Glyphs.cells, each with its style.
+_STYLES = {
+    DeviceState.USED: "load",
+    DeviceState.HELD: "owner",
+    DeviceState.IDLE: "idle.number",
+    DeviceState.FREE: "dim",
+    DeviceState.OUTSIDE: "warn",
+    DeviceState.UNKNOWN: "warn",
+    DeviceState.FAILING: "bad",
 }
-_BLOCKS = str.maketrans("#=-.", "█▓░·")
 
 
 def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -42,13 +41,19 @@ def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator
     if len(chosen) > room:
         chosen = sorted(sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)])
     seen = {state for cells in nodes.values() for state in cells}
-    yield _legend(f"{start}{glyphs.ellipsis}" if start else "", seen, width, glyphs)
+    of_states = {state: TextSpan(char, _STYLES[state]) for state, char in zip(_STYLES, glyphs.cells, strict=True)}
+    of_states[DeviceState.CUT] = of_states[DeviceState.FREE]  # into nothing yet
+    yield _legend(
+        f"{start}{glyphs.ellipsis}" if start else "",
+        {state: of_states[state] for state in of_states if state in seen},
+        width,
+    )
     for first in range(0, len(chosen), across):
         line: list[TextSpan] = []
         for name in chosen[first : first + across]:
             line += [TextSpan(" " * _GAP)] if line else []
             line.append(TextSpan(" " * (most - width_of(names[name])) + names[name] + " ", "label"))
-            cells = [TextSpan(*_cell(state, glyphs)) for state in nodes[name][: width - most - 1]]
+            cells = [of_states[state] for state in nodes[name][: width - most - 1]]
             cells = cells or [TextSpan("missing"[: width - most - 1], "bad")]
             line += [*cells, TextSpan(" " * (each_width - most - 1 - sum(width_of(cell.text) for cell in cells)))]
         yield line
@@ -70,17 +75,11 @@ def _worth(states: Sequence[DeviceState]) -> tuple[bool, int]:
     return bool(states), -sum((state in order) * 100 ** (3 - order.index(state)) for state in states if state in order)
 
 
-def _cell(state: DeviceState, glyphs: Glyphs) -> tuple[str, str]:
-    char, style = _CELLS.get(state, _CELLS[DeviceState.FREE])
-    return char if glyphs.dot.isascii() else char.translate(_BLOCKS), style
-
-
-def _legend(start: str, seen: set[DeviceState], width: int, glyphs: Glyphs) -> Line:
+def _legend(start: str, of_states: Mapping[DeviceState, TextSpan], width: int) -> Line:
     line = [TextSpan(f"{start} " if start else "", "dim")]
-    for state in _CELLS:
-        char, style = _cell(state, glyphs)
+    for state, cell in of_states.items():
         words = "failing or gone" if state is DeviceState.FAILING else WORDS[state]
-        spans = [TextSpan(char, style), TextSpan(f" {words}  ", "dim")]
-        if state in seen and sum(width_of(span.text) for span in (*line, *spans)) <= width + 2:
+        spans = [cell, TextSpan(f" {words}  ", "dim")]
+        if sum(width_of(span.text) for span in (*line, *spans)) <= width + 2:
             line += spans
     return line

@@ -428,11 +428,13 @@ def test_a_chart_has_what_was_seen_and_nothing_where_nothing_was() -> None:
     for number, percent in enumerate(percents):
         device = ShownDevice(node="n", index="0", uuid="GPU-0", utilization_percent=percent, power_watts=70)
         history.add([device], 1000.0 + 5 * number)
-    # a column after one that is known has the value before: a reading may be late
-    assert charted(device, history, 3) == {"UTIL": ["    ▁▄██ ▂"], "POWER": ["    ██████", "       now"]}
-    assert charted(device, history, 5)["UTIL"] == ["      ██  ", "    ▁███ ▄"]
-    assert charted(device, history, 3, ASCII)["UTIL"] == ["    _:## ."]
-    history.add([], 1000.0 + SECONDS + 40)
+    assert charted(device, history, 3) == {"UTIL": ["    ▁▄█  ▂"], "POWER": ["    ██████", "       now"]}
+    assert charted(device, history, 5)["UTIL"] == ["      █   ", "    ▁██  ▄"]
+    assert charted(device, history, 3, ASCII)["UTIL"] == ["    _:#  ."]
+    # a reading may be late, but not for long
+    history.add([replace(device, utilization_percent=50)], 1050.0)
+    assert charted(device, history, 3)["UTIL"] == ["▄█  ▂▂▂  ▄"]
+    history.add([], 1000.0 + SECONDS + 90)
     assert "nothing of it has been read yet" in "".join(
         text_of(line) for line in charts(device, history, (78, 3), 2.0, UNICODE)
     )
