@@ -74,10 +74,19 @@ def main() -> None:
         client.push(folder / f"{NAME}-{version}.tgz", f"oci://{registry}/charts", plain_http=plain)
         chart = f"{registry}/charts/{NAME}"
         chart += f"@{client.resolve(f'oci://{chart}:{version}')['digest']}"
+    finish(folder, version, image, chart)
+    values = (version, *image.split("@"), *chart.split("@"))
+    sys.stdout.write("".join(f"{name}={value}\n" for name, value in zip(OUTPUTS, values, strict=True)))
+
+
+def finish(folder: Path, version: str, image: str, chart: str) -> None:
+    """Write the manifests, the end of the notes, and the checksums. `image` and `chart` are names with digests."""
     for path in MANIFESTS:
         text = (ROOT / path).read_text().replace(f"{NAME}:{version}", image)
         (folder / Path(path).name).write_text(text)
-    platforms = " and ".join(f"linux/{path.name.split('-')[-1].partition('.')[0]}" for path in archives)
+    platforms = " and ".join(
+        f"linux/{path.name.split('-')[-1].partition('.')[0]}" for path in sorted(folder.glob("*.oci.tar"))
+    )
     repository = os.environ.get("GITHUB_REPOSITORY", "REPOSITORY")
     with (folder / f"NOTES-{version}.md").open("a") as notes:
         notes.write(
@@ -88,8 +97,6 @@ def main() -> None:
     paths = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in paths]
     (folder / "SHA256SUMS").write_text("".join(lines))
-    values = (version, *image.split("@"), *chart.split("@"))
-    sys.stdout.write("".join(f"{name}={value}\n" for name, value in zip(OUTPUTS, values, strict=True)))
 
 
 def log_in(work: Path, host: str, plain_http: bool) -> Path:

@@ -159,6 +159,28 @@ def test_a_file_that_is_not_the_one_that_was_made_is_named(packages: Path, tmp_p
     assert (ended.returncode, name in ended.stderr, ended.stderr.count("\n")) == (1, True, 1)
 
 
+@pytest.mark.real
+def test_what_is_published_names_image_and_chart_by_digest(packages: Path, tmp_path: Path) -> None:
+    helm()
+    folder = tmp_path / "dist"
+    shutil.copytree(packages, folder)
+    (folder / f"NOTES-{__version__}.md").write_text("# The notes\n")
+    image, chart = (f"ghcr.io/owner/{name}@sha256:{2 * digit * 32}" for name, digit in (("image", "a"), ("chart", "b")))
+    subprocess.run([ROOT / "release" / "chart", folder, image], check=True)
+    publish.finish(folder, __version__, image, chart)
+    for path in publish.MANIFESTS:
+        text = (folder / Path(path).name).read_text()
+        assert f"pod-gpu-metrics-exporter:{__version__}" not in text
+        assert path.endswith("crds.yaml") or f"image: {image}\n" in text
+    assert f"--operator.exporter-image={image}" in (folder / "operator.yaml").read_text()
+    notes = (folder / f"NOTES-{__version__}.md").read_text()
+    assert notes.startswith("# The notes\n")
+    assert f"helm install pod-gpu-metrics-exporter oci://{chart} " in notes
+    ended = tried(folder, "--only", "checksums", "--only", "chart")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert f" {image}) and with an image by digest" in ended.stdout
+
+
 @pytest.mark.parametrize(("layer", "says"), [(b"layer", "is whole, and is not run here"), (b"other", "has the digest")])
 def test_an_image_for_another_machine_is_read(packages: Path, tmp_path: Path, layer: bytes, says: str) -> None:
     """A blob that is not what its name says is found, and an archive for this machine is missed."""
