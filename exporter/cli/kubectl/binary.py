@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from exporter.cli.top.asking import Gone
-from exporter.lenient import AnyObject, mappings
+from exporter.lenient import AnyObject, mapping, mappings
 
 LONGEST_SECONDS = 90.0  # of one answer; kubectl itself gives a connection 30 s
 _MOST_CHARS = 300
@@ -45,16 +45,18 @@ class Kubectl:
         """The answer at a path of the API. Raises KubectlRefusal: a status. Gone: kubectl could not ask."""
         return self._run("get", "--raw", f"{path}?{urlencode(parameters)}" if parameters else path)
 
-    def item(self, path: str) -> AnyObject:
+    def item(self, path: str, **parameters: str) -> AnyObject:
         """An object of the API. Raises as `raw`."""
-        content = json.loads(self.raw(path))
-        return content if isinstance(content, dict) else {}
+        try:
+            content = json.loads(self.raw(path, **parameters))
+        except ValueError as error:
+            raise Gone(f"what answers as the API server sends no JSON -> {_CONTEXTS}") from error
+        return mapping(content)
 
     def items(self, plural: str, namespace: str, **selectors: str) -> Sequence[AnyObject]:
         """Objects of the core API: of a namespace, or of all. Raises as `raw`."""
         below = f"namespaces/{namespace}/" if namespace else ""
-        content = json.loads(self.raw(f"/api/v1/{below}{plural}", **selectors))
-        return mappings(content, "items", _MOST_OBJECTS)
+        return mappings(self.item(f"/api/v1/{below}{plural}", **selectors), "items", _MOST_OBJECTS)
 
     def namespace(self) -> str:
         """That of the context, which counts where a command names none."""

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from exporter.errors import ExporterError
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report
 
+_MOST_DEVICES = 50_000
 _ENDED = ("Succeeded", "Failed")
 # what findings are about that concern every pod of the node
 _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
@@ -41,20 +43,21 @@ def asks_for(pod: AnyObject) -> Sequence[str]:
 def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
     """What doctor on the pod's node says of the pod, of its devices, and of what the node lacks.
 
-    Raises KeyError, TypeError, ValueError: the exporter there is of another version.
+    Raises ExporterError: the exporter there is of another version.
     """
     name = _name(pod)
-    of_pod = [
-        each for each in mappings(about, "assigned", 50_000) if f"{each.get('namespace')}/{each.get('pod')}" == name
-    ]
-    findings = [*_about(name, {text(each, "uuid") for each in of_pod}, read_report(about["doctor"]))]
+    assigned = mappings(about, "assigned", _MOST_DEVICES)
+    of_pod = [each for each in assigned if f"{each.get('namespace')}/{each.get('pod')}" == name]
+    try:
+        findings = (*_about(name, {text(each, "uuid") for each in of_pod}, read_report(about["doctor"])),)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ExporterError(f"the exporter on the node of {name} is of another version -> update this one") from error
     if of_pod:
         matched = sum(each.get("matched") is True for each in of_pod)
-        summary = f"{matched} of {len(of_pod)} devices of {name} have metrics with its name"
-        return Diagnosis(summary=summary, findings=tuple(findings))
-    remedy = (
-        "it lists a container's devices once they are handed out: look again in a few seconds; kubectl describe pod"
-    )
+        return Diagnosis(
+            summary=f"{matched} of {len(of_pod)} devices of {name} have metrics with its name", findings=findings
+        )
+    remedy = "a device is listed once its container starts: look again in some seconds, and at kubectl describe pod"
     missing = problem(name, f"it asks for {', '.join(asks_for(pod))}, and the kubelet lists no device for it", remedy)
     return Diagnosis(summary=f"{name} has no device", findings=(missing, *findings))
 
