@@ -130,7 +130,7 @@ lock: $(VENV)/installed-dev  ## lock the dependencies of the image and of CI, wi
 	@echo 'cyclonedx-bom' | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-sbom.lock
 	@printf 'nvidia-%s\n' $(CUDA) | $(BIN)/$(subst pyproject.toml,-,$(LOCK)) -o requirements-cuda.lock
 
-release: $(VENV)/installed-dev  ## what a release consists of, in dist/: wheel, sdist, chart, image, SBOM, notes, checksums (as root)
+release: $(VENV)/installed-dev  ## what a release consists of, in dist/, and its installation from there alone (as root)
 	@tests/get-real-components $(CACHE)/real
 	@release/build $(ARGS)
 
