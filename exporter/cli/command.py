@@ -17,6 +17,7 @@ from exporter.cli.program import PROGRAM
 
 _WIDEST = 100
 _WIDEST_FLAG = 40
+_HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
 
 
 class _Completed(click.types.StringParamType):
@@ -33,7 +34,7 @@ class WithTwoHelps(click.Command):
     """What every command is. Its name is a key of help.json; "" is the program's own."""
 
     def __init__(self, name: str | None, **attributes: Any) -> None:  # noqa: ANN401 - click's own
-        usual = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST, "allow_extra_args": True}
+        usual = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST}
         super().__init__(name, context_settings=usual, **attributes)
         for parameter in self.params:
             if parameter.type is click.STRING:
@@ -43,19 +44,9 @@ class WithTwoHelps(click.Command):
         """And --help-all, which is no setting, and in no reference."""
         return [*super().get_params(ctx), _HELP_ALL]
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises click.UsageError: there is something that is neither a flag nor a flag's value."""
-        given = list(args)
-        rest = super().parse_args(ctx, args)
-        if rest and not ctx.resilient_parsing and not isinstance(self, click.Group):
-            from exporter.cli.mistakes import no_argument  # noqa: PLC0415 - only a mistake needs it
-
-            raise click.UsageError(no_argument(self.name or "", rest[0], given), ctx)
-        return rest
-
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Groups of what is used most, a line each, and three examples: 23 lines of 80 columns at most."""
-        shown = _read_help()[self.name or ""]
+        shown = _HELP[self.name or ""]
         formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
         formatter.write_text(shown["says"])
         rows = {heading: [self._row(*each) for each in of.items()] for heading, of in shown["groups"].items()}
@@ -101,11 +92,6 @@ def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.command.format_all(ctx, formatter)
         click.echo(formatter.getvalue().rstrip("\n"))
         ctx.exit()
-
-
-def _read_help() -> Mapping[str, Mapping[str, Any]]:
-    content: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
-    return content
 
 
 _HELP_ALL = click.Option(

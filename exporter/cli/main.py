@@ -34,16 +34,6 @@ class _Commands(WithTwoHelps, click.Group):
         """A shell that completes a line has not added the command that is left out."""
         return super().parse_args(ctx, _with_command(args) if args and ctx.resilient_parsing else args)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with, or a click.UsageError that names those that may be meant."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            from exporter.cli.mistakes import no_such_command  # noqa: PLC0415 - only a mistake needs it
-
-            raise click.UsageError(no_such_command(args[0]), ctx)
-        return super().resolve_command(ctx, args)
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands, without importing one; flags are those of the command that may be left out."""
         if incomplete.startswith("-"):

@@ -15,29 +15,23 @@ from exporter.config.mistakes import COMMANDS as MEANT
 
 def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
     """One line without an end. `arguments` begin with the command."""
-    command = arguments[0]
+    command, *given = arguments
+    if command not in COMMANDS:
+        near = asked([MEANT[command]] if command in MEANT else closest(command, COMMANDS)[:1])
+        return f"{command}: no such command; {f'{near} There are' if near else 'there are'} {', '.join(COMMANDS)}"
     if isinstance(error, click.NoSuchOption):
-        return _no_such_flag(error.option_name, command, arguments)
+        return _no_such_flag(error.option_name, command, given)
     if isinstance(error, click.BadOptionUsage):
         return f"{error.option_name}: a value is missing; it takes {_takes(error.option_name, command)}"
     if isinstance(error, click.MissingParameter) and error.param is not None:
         flag = error.param.opts[0]
         return f"{flag} is missing; {command} needs it: {PROGRAM} {command} {flag} {_takes(flag, command)}"
-    return error.format_message().removesuffix(".")
-
-
-def no_such_command(name: str) -> str:
-    """`name` stands where a command does."""
-    near = asked([MEANT[name]] if name in MEANT else closest(name, COMMANDS)[:1])
-    return f"{name}: no such command; {f'{near} There are' if near else 'there are'} {', '.join(COMMANDS)}"
-
-
-def no_argument(command: str, value: str, arguments: Sequence[str]) -> str:
-    """`value` stands among a command's flags, and belongs to none of them."""
+    words = error.format_message().removesuffix(".")
+    value = next((each for each in given if f"unexpected extra argument ({each})" in words), "")
     if value in COMMANDS:
-        others = " ".join(each for each in arguments if each != value)
+        others = " ".join(each for each in given if each != value)
         return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
-    return f"{value}: {command} takes flags alone; did you mean {ARGUMENTS[command]} {value}?"
+    return f"{value}: {command} takes flags alone; did you mean {ARGUMENTS[command]} {value}?" if value else words
 
 
 def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
