@@ -10,7 +10,6 @@ import click
 from exporter import __version__
 from exporter.cli.kubectl import holders, places, why
 from exporter.cli.kubectl.binary import Kubectl
-from exporter.cli.kubectl.prometheus import ProxiedPrometheus
 from exporter.cli.main import EXIT_FAILED, run_group
 from exporter.cli.report import make, report
 from exporter.cli.top.asking import Gone
@@ -105,7 +104,7 @@ def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa:
     if prometheus and not all(prometheus.partition("/")):
         raise ConfigError(f"--prometheus: {prometheus!r} is not allowed; it takes NAMESPACE/SERVICE[:PORT]")
     kubectl = _Asked(given).kubectl
-    make(lambda seconds: ProxiedPrometheus(places.prometheus_of(kubectl, prometheus), seconds), **_own(report, given))
+    make(lambda seconds: places.prometheus_of(kubectl, prometheus, seconds), **_own(report, given))
 
 
 @commands.command()

@@ -1,5 +1,6 @@
 """Where the exporter is in the cluster: the cluster role's Service, else the node exporters' pods, by their labels."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +13,7 @@ from exporter.cli.top.answers import shown_of_cluster
 from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader
 from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.cli.top.state import View
+from exporter.errors import HttpRefusal, Unavailable
 from exporter.lenient import AnyObject, mapping, mappings, text
 
 FLAG = "--exporter"
@@ -20,6 +22,7 @@ CLUSTER, NODE = "pod-gpu-metrics-cluster", "pod-gpu-metrics-exporter"
 PORT = "metrics"
 _DEFAULT_PORT = "9400"
 _AT_ONCE = 8
+_NAME_PROMETHEUS = "name its Service: --prometheus NAMESPACE/SERVICE:PORT"
 # labels of its Service, as the Prometheus operator and the charts set them
 _PROMETHEUS = ("operated-prometheus=true", "app.kubernetes.io/name=prometheus")
 _NAME_IT = f"name one: {FLAG} NAMESPACE or {FLAG} NAMESPACE/SERVICE"
@@ -55,6 +58,40 @@ class ProxyTransport:
             kind = OtherProtocol if any(words in error.message for words in _SPEAKS_TLS) else Gone
             remedy = "is a pod of it ready, and does a NetworkPolicy let the API server reach it?"
             raise kind(f"{self.url} does not answer: {error.message} -> {remedy}") from error
+
+
+class ProxiedPrometheus:
+    """A Connection to it. kubectl tells no body of an error: one that may be of size is taken as such."""
+
+    def __init__(self, transport: ProxyTransport, query_seconds: float) -> None:
+        self._transport = transport
+        self._query_seconds = query_seconds
+
+    async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
+        """As Connection."""
+        moment = {} if at_seconds is None else {"time": f"{at_seconds:.3f}"}
+        return await self.get("/api/v1/query", {"query": expression, "timeout": f"{self._query_seconds:g}s", **moment})
+
+    async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        """As Connection."""
+        try:
+            status, body = await asyncio.to_thread(lambda: self._transport.get(path, **parameters))
+        except Gone as error:
+            message, _, remedy = str(error).partition(" -> ")
+            raise Unavailable("unreachable", message, remedy=remedy) from error
+        if status == HTTPStatus.OK:
+            return body
+        refusal = HttpRefusal(
+            "http_status",
+            f"HTTP status {status} for {path}",
+            remedy="look at the server's log; --timeout gives a query more time",
+        )
+        refusal.status = status
+        refusal.content = {"errorType": "timeout"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        raise refusal
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 def proxied(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) -> ShownReader:
@@ -172,21 +209,22 @@ def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
     return proxied(kubectl, "pods", *_place_of(pod), port)
 
 
-def prometheus_of(kubectl: Kubectl, named: str | None) -> ProxyTransport:
+def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> ProxiedPrometheus:
     """The Prometheus that a flag names as NAMESPACE/SERVICE[:PORT], or the only one there is. Raises Gone."""
     namespace, _, service = (named or "").partition("/")
     name, _, port = service.partition(":")
-    if port:
-        return _way(kubectl, "services", namespace, name, port)
-    if name:
-        services = [kubectl.item(f"/api/v1/namespaces/{namespace}/services/{name}")]
-    else:
-        labelled = (kubectl.items("services", "", labelSelector=each) for each in _PROMETHEUS)
-        services = [*next(filter(None, labelled), ())]
-    if len(services) != 1:
-        there = f"several Prometheus servers, {_names(services)}" if services else "no Prometheus"
-        raise Gone(f"there is {there} -> name its Service: --prometheus NAMESPACE/SERVICE:PORT")
-    return _way(kubectl, "services", *_place_of(services[0]), _port_of(services[0], "web", "http-web", "http"))
+    if not port:
+        by_label = [{"labelSelector": each} for each in _PROMETHEUS]
+        selectors = [{"fieldSelector": f"metadata.name={name}"}] if name else by_label
+        try:
+            services = next(filter(None, (kubectl.items("services", namespace, **each) for each in selectors)), ())
+        except KubectlRefusal as error:
+            raise Gone(f"{str(error).partition(' -> ')[0]} -> {_NAME_PROMETHEUS}") from error
+        if len(services) != 1:
+            there = f"several Prometheus servers, {_names(services)}" if services else f"no Prometheus {name}".rstrip()
+            raise Gone(f"there is {there} -> {_NAME_PROMETHEUS}")
+        (namespace, name), port = _place_of(services[0]), _port_of(services[0], "web", "http-web", "http")
+    return ProxiedPrometheus(_way(kubectl, "services", namespace, name, port), query_seconds)
 
 
 def _port_of(service: AnyObject, *names: str) -> str:

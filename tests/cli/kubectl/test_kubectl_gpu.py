@@ -149,6 +149,14 @@ def test_report_asks_the_prometheus_that_it_finds(cluster: GpuCluster) -> None:
         ended = cluster.gpu("report", "--since", "1m", "--format", "json")
         assert ended.code == 0, ended.err
         assert json.loads(ended.out)["groups"]
+        named = ["--since", "1m", "--prometheus", "monitoring/prometheus-operated:web", "--format", "csv"]
+        # to name the port spares the right to list
+        rule = {"apiGroups": [""], "resources": ["services/proxy"], "verbs": ["get"]}
+        cluster.api.rules = [("monitoring", rule)]
+        assert cluster.gpu("report", *named, user=JANE).code == 0
+        assert cluster.line("report", user=JANE) == (
+            "jane may not list services in all namespaces -> name its Service: --prometheus NAMESPACE/SERVICE:PORT"
+        )
     gone = cluster.line("report", "--prometheus", "monitoring/prometheus-operated")
     assert gone.startswith("--prometheus: service monitoring/prometheus-operated does not answer: ")
     assert cluster.line("report", "--prometheus", "x", code=2).startswith("--prometheus: 'x' is not allowed")
