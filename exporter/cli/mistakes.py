@@ -31,6 +31,8 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
     if value in COMMANDS:
         others = " ".join(each for each in given if each != value)
         return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
+    if MEANT.get(value, "").startswith("--"):
+        return f"{value}: {command} takes flags alone; did you mean {MEANT[value]}?"
     return f"{value}: {command} takes flags alone; did you mean {ARGUMENTS[command]} {value}?" if value else words
 
 
@@ -39,11 +41,10 @@ def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
     if not flag.startswith("--"):
         flag = next((each.partition("=")[0] for each in arguments if each.startswith(flag)), flag)
     has_it = [each for each in COMMANDS if each != command and flag in _flags_of(each)]
-    if has_it:
-        instead = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it"
-    else:
-        instead = did_you_mean(flag, _flags_of(command)) or "--help-all shows all"
-    return f"{flag}: no such flag of {command}; {instead}"
+    elsewhere = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it" if has_it else ""
+    # a flag with a dot is no other program's, and like no flag of another group
+    instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command)) or elsewhere
+    return f"{flag}: no such flag of {command}; {instead or '--help-all shows all'}"
 
 
 def _flags_of(command: str) -> Sequence[str]:

@@ -43,6 +43,9 @@ COMMAND_LINES = {
     "docter": "did you mean doctor?",
     "start": "did you mean serve?",
     "--log.level debug cluster": f"{PROGRAM} cluster --log.level debug",
+    "serve help": "did you mean --help?",
+    "cluster --prometheus http://prom:9090": "did you mean --cluster.prometheus?",
+    "report --url http://prom:9090": "did you mean --prometheus?",
     "top http://gpu-1:9400": "did you mean --url http://gpu-1:9400?",
     "report --since 30d": f"{PROGRAM} report --prometheus URL",
 }
