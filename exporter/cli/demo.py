@@ -27,12 +27,15 @@ from exporter.node.role import NODE
 
 if TYPE_CHECKING:
     from exporter.simulator.node import SimulatedNode
+    from exporter.simulator.scheduler import Scheduler
 
 STEP_SECONDS = 5.0
 LEAST_STEP_SECONDS = 2.0  # at any --speed, owners stay long enough for the exporter to read them
 PORTS_TO_TRY = 20
 DRA_CLAIMS = 3
 MOST_NODES = 50
+# Every eighth of several nodes has shared and cut GPUs, the fifth first.
+_FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
 
 
 @command()
@@ -48,7 +51,7 @@ MOST_NODES = 50
     "--shared",
     type=click.IntRange(0),
     default=None,
-    help="Of these, time-sliced by four.  [default: 2, or none with --nodes]",
+    help="Of these, time-sliced by four.  [default: 2; with --nodes on every eighth node, the fifth first]",
 )
 @click.option(
     "--mig",
@@ -56,7 +59,7 @@ MOST_NODES = 50
     is_flag=False,
     flag_value=1,
     default=None,
-    help="Of these, cut into 7 MIG instances.  [default: 1, if there is one left, or none with --nodes]",
+    help="Of these, cut into 7 MIG instances.  [default: as --shared; 1, if there is one left]",
 )
 @click.option(
     "--claims",
@@ -118,7 +121,8 @@ MOST_NODES = 50
     flag_value=30.0,
     default=inf,
     metavar="SECONDS",
-    help="After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it.",
+    help="After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it. With --nodes one"
+    " does now and then in any case.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
 @setting_options(without=("kubelet.socket", "dcgm.url"))
@@ -143,43 +147,66 @@ def demo(
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.node import SimulatedNode  # noqa: PLC0415
+    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
 
+    if nodes > 1 and settings_file:
+        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
+    if nodes > 1 and "off" in given["dcgm_mode"]:
+        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
+    simulated = []
+    for number in range(nodes):
+        is_mixed = nodes == 1 or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
+        parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
+        world = World(gpus=gpus, **parts, seed=seed + number, speed=speed)
+        node = SimulatedNode(
+            world,
+            f"gpu-node-{number + 1}" if nodes > 1 else socket.gethostname(),
+            generation,
+            counters=counters,
+            with_parents=nodes > 1,
+            collect_seconds=collect_interval,
+            fails_after_seconds=inf if number else fails_after,
+        )
+        simulated.append(node)
+    scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
+    for node in simulated:
+        node.world.add_strangers(strangers)
+    if nodes == 1:
+        asyncio.run(_demo(simulated[0], scheduler, step_seconds, given, settings_file))
+        return
+    from exporter.cli.demo_cluster import demo_of_nodes  # noqa: PLC0415
+
+    config_of, web = partial(_of_one_of_many, given), partial(_web, given)
+    asyncio.run(demo_of_nodes(simulated, config_of, web, live=scheduler.live, step_seconds=step_seconds))
+
+
+def _parts(
+    gpus: int, shared: int | None, mig: int | None, claims: int | None, units: int, *, is_mixed: bool, is_dra_on: bool
+) -> dict[str, Any]:
+    """How many GPUs of a node are handed out how. Raises click.UsageError: more than there are."""
     if shared is None:
-        shared = 2 if nodes == 1 else 0
+        shared = 2 if is_mixed else 0
     if mig is None:
-        mig = 1 if nodes == 1 and shared + (claims or 0) + units < gpus else 0
+        mig = int(is_mixed and shared + (claims or 0) + units < gpus)
     if claims is None:
-        claims = min(DRA_CLAIMS, max(0, gpus - shared - mig - units)) if "on" in (given["dra"] or ()) else 0
+        claims = min(DRA_CLAIMS, max(0, gpus - shared - mig - units)) if is_dra_on else 0
     if shared + mig + claims + units > gpus:
         kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
         raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
-    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
-    parts: dict[str, Any] = {"shared": shared, "mig": mig, "claims": claims, "units": units}
-    world_of = partial(World, gpus=gpus, **parts, dynamic=int(claims > 1), strangers=strangers, speed=speed)
-    node_of = partial(SimulatedNode, generation=generation, counters=counters, collect_seconds=collect_interval)
-    if nodes == 1:
-        one = node_of(world_of(seed=seed), socket.gethostname(), fails_after_seconds=fails_after)
-        asyncio.run(_demo(one, step_seconds, given, settings_file))
-        return
-    if settings_file:
-        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
-    if "off" in given["dcgm_mode"]:
-        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
-    from exporter.cli.demo_cluster import TEAMS, demo_of_nodes  # noqa: PLC0415
-
-    several = [
-        node_of(world_of(seed=seed + number, teams=TEAMS), f"gpu-node-{number + 1}", fails_after_seconds=after)
-        for number, after in enumerate([fails_after, *[inf] * (nodes - 1)])
-    ]
-    asyncio.run(demo_of_nodes(several, partial(_of_one_of_many, given), partial(_web, given), step_seconds))
+    return {"shared": shared, "mig": mig, "claims": claims, "units": units, "dynamic": int(claims > 1)}
 
 
 async def _demo(
-    simulated: "SimulatedNode", step_seconds: float, given: dict[str, Any], settings_file: Path | None
+    simulated: "SimulatedNode",
+    scheduler: "Scheduler",
+    step_seconds: float,
+    given: dict[str, Any],
+    settings_file: Path | None,
 ) -> None:
     try:
-        await simulated.start(step_seconds=step_seconds)
+        await simulated.start(live=scheduler.live, step_seconds=step_seconds)
         simulated.nvml.load()
         if "off" in given["dcgm_mode"] and not simulated.nvml.is_loaded:
             raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
@@ -194,7 +221,7 @@ async def _demo(
         def reread() -> Config:
             return _listening_on(_config(simulated, given), addresses)
 
-        await service.serve(config, NODE, on_listening=partial(_say_what_to_open, step_seconds), reread=reread)
+        await service.serve(config, NODE, on_listening=_say_what_to_open, reread=reread)
     finally:
         await simulated.stop()
 
@@ -261,12 +288,12 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
     return replace(config, web=replace(config.web, listen_addresses=addresses))
 
 
-def _say_what_to_open(step_seconds: float, addresses: Iterable[Address]) -> None:
+def _say_what_to_open(addresses: Iterable[Address]) -> None:
     port = next(iter(addresses)).port
     top = f"{this_program()} top --url http://localhost:{port}"
     print(
         f"""
-A simulated GPU node is running; pods come and go every {step_seconds:g} s. Open
+A simulated GPU node is running; pods come and go. Open
 
   http://localhost:{port}/
 

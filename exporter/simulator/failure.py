@@ -5,8 +5,8 @@
   so in the status of the pods that hold them (recorded on 1.36).
 - When dcgm-exporter next reads the GPUs: DCGM has blank values of a lost GPU, which dcgm-exporter leaves out. The row
   of the last XID stays, and does not say 79: NVML tells DCGM of no XID of a GPU that it cannot ask any more.
-- Steps of life later: the programs end, the pods fail, and their controllers make others, on other GPUs.
-- Last, the GPU is well again, as after a restart of the node, and another pod holds it.
+- Later the programs end, the pods fail, and their controllers make others, on other GPUs; then the GPU is well again,
+  as after a restart of the node (see scheduler.py).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,6 @@ from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.parts import Pod, SimulatedGpu
 from exporter.simulator.world import World, ids_of
 
-ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP = 2, 12, 13
 _RECOVERY = "GPU recovery action changed from {} to {}"
 _NOTHING, _REBOOT = "0x0 (None)", "0x2 (Node Reboot Required)"
 
@@ -32,7 +31,10 @@ class GpuFailure:
         self.holders: tuple[Pod, ...] = ()
         self._world, self._log = world, log
         self._due_ns = world.machine.clock() + after_seconds * 1e9
-        self._steps = 0
+
+    def fail(self) -> None:
+        """It is time now, perhaps again."""
+        self.gpu, self.holders, self._due_ns = "", (), 0
 
     def look(self, pids: Mapping[tuple[str, str], int]) -> None:
         """Lose the GPU if it is time and somebody holds one. For `pids` see SimulatedProcesses."""
@@ -51,30 +53,18 @@ class GpuFailure:
             ailing = tuple((device, "Unhealthy", "") for _, device in first.devices if device in ids_of(gpu))
             self._world.change(pod, replace(pod, containers=(replace(first, ailing=ailing), *others)))
 
-    def live(self) -> None:
-        """A step of life has passed."""
-        self._steps += bool(self.gpu)
-        if self._steps == ENDS_STEP:
-            for pod in self._holders_of(self._lost):
-                self._world.end(pod, "Failed")
-                self._replace(pod)
-        elif self._steps == REPAIRED_STEP:
-            self._world.machine.boards[self.gpu].reload()
-            self._set(is_lost=False)
-            self._log.write(self._lost, 154, _RECOVERY.format(_REBOOT, _NOTHING))
-        elif self._steps == RETAKEN_STEP and (
-            new := self._world.make.pod_with(dict(self._world.free()).get(self.gpu, ()))
-        ):
-            self._world.pods += (new,)
+    def end_holders(self) -> tuple[Pod, ...]:
+        """The programs on the lost GPU notice it, and end. Returns their pods."""
+        holders = self._holders_of(self._lost)
+        for pod in holders:
+            self._world.end(pod, "Failed")
+        return holders
 
-    def _replace(self, failed: Pod) -> None:
-        """The pod's controller makes another, where there is as much free of what it held."""
-        first, *others = failed.containers
-        resources = [resource for resource, _ in first.devices]
-        free = [slot for _, slots in self._world.free() for slot in slots if slot[0] in resources]
-        if resources and len(free) >= len(resources):
-            first = replace(first, devices=tuple(free[: len(resources)]), ailing=())
-            self._world.pods += (self._world.make.pod(failed.namespace, failed.owner[1], (first, *others)),)
+    def repair(self) -> None:
+        """The lost GPU is well again."""
+        self._world.machine.boards[self.gpu].reload()
+        self._set(is_lost=False)
+        self._log.write(self._lost, 154, _RECOVERY.format(_REBOOT, _NOTHING))
 
     @property
     def _lost(self) -> SimulatedGpu:

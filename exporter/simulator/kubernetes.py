@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +20,10 @@ BOOKMARK_SECONDS = 0.2
 
 
 class SimulatedApi:
-    """Answers list and watch, with bookmarks. A ReplicaSet is controlled by a Deployment of the same name."""
+    """Answers list and watch, with bookmarks. A ReplicaSet is controlled by a Deployment of the same name.
+
+    A Job whose name ends with a CronJob's minute (since 1970, 8 digits) is that CronJob's, any other Job is nobody's.
+    """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
         self._world = world
@@ -133,6 +137,10 @@ class SimulatedApi:
         collection, _, named = request.path.rpartition("/")
         if collection.startswith("/apis/apps/v1/") and collection.endswith("/replicasets"):
             return web.json_response(controlled_by("apps/v1", "Deployment", named))
+        if collection.startswith("/apis/batch/v1/") and collection.endswith("/jobs"):
+            cron_job = re.fullmatch(r"(.+)-\d{8}", named)
+            above = controlled_by("batch/v1", "CronJob", cron_job[1]) if cron_job else {"metadata": {}}
+            return web.json_response(above)
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
     def why_too_old(self, _: int) -> Object | None:
@@ -189,7 +197,7 @@ def controlled_by(api_version: str, kind: str, name: str) -> Object:
 
 def _pod(pod: Pod, node_name: str) -> Object:
     kind, name = pod.owner
-    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+    owner = {"apiVersion": pod.owner_version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
     return {
         "metadata": {
             "namespace": pod.namespace,

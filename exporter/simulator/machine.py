@@ -296,14 +296,15 @@ class Machine:
                 living.add(key)
                 if key not in self._born:
                     age = _OLDEST * chance(self.seed, key, "age") if is_first else 0.0
-                    self._born[key] = self.life - age
+                    self._born[key] = self.life - age if pod.began is None else pod.began
+                work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
                 for device_id, count in shares.items():
                     uuid, is_share, _ = device_id.partition("::")
                     self._holders.setdefault(uuid, []).append(
                         _Holder(
                             of=(pod.namespace, pod.name, container.name),
-                            seed=f"{self.seed}/{'/'.join(key)}",
-                            workload=pod.owner[1],
+                            seed=seed,
+                            workload=work,
                             born=self._born[key],
                             part=count / REPLICAS if is_share else 1.0,
                             is_linked=not is_share and len(shares) > 1,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 
@@ -76,8 +76,8 @@ class SimulatedNode:
         self._cut: dict[str, tuple[Instance, ...]] = {}
         self._life: asyncio.Task[None] | None = None
 
-    async def start(self, *, step_seconds: float | None = None) -> None:
-        """Start all servers. With `step_seconds` a pod comes or goes each time that so many seconds have passed."""
+    async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = inf) -> None:
+        """Start all servers. Each time that so many seconds have passed, `live` lets pods come and go."""
         self.write_inventory()
         driver_files.write(self.root, self.world.gpus)
         await self.kubelet.start()
@@ -85,8 +85,8 @@ class SimulatedNode:
         self.api_url = await self.api.start()
         self.url = await self.dcgm.start()
         self.write_processes()
-        if step_seconds:
-            self._life = asyncio.create_task(self._live(step_seconds))
+        if live:
+            self._life = asyncio.create_task(self._live(live, step_seconds))
 
     def listed(self) -> Sequence[Pod]:
         """The pods that the kubelet's List names. The specs of their claims are there before it names them."""
@@ -120,16 +120,20 @@ class SimulatedNode:
         cut, self._cut = self._cut, {gpu.uuid: gpu.instances for gpu in self.world.gpus}
         self.nvml.write(self.world.gpus, lines, is_recut=cut != self._cut)
 
-    async def _live(self, step_seconds: float) -> None:
+    async def _live(self, live: Callable[[], None], step_seconds: float) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + step_seconds
+        kubelet_is_up = True
         while True:
             await asyncio.sleep(min(SAMPLE_SECONDS, step_seconds))
             if loop.time() >= due:
                 due += step_seconds
-                self.world.live()
-                self.failure.live()
+                live()
                 # as long as the processes of those that have crashed are there
                 self.kernel_log.write_new(self.world.machine, self.processes.pids)
             self.failure.look(self.processes.pids)
             self.write_processes()
+            if kubelet_is_up is not self.world.kubelet_is_up:
+                kubelet_is_up = self.world.kubelet_is_up
+                for server in (self.kubelet, self.pods_api):
+                    await (server.start() if kubelet_is_up else server.stop())

@@ -206,6 +206,10 @@ class Pod:
 
     `init_containers` end before the `containers` start; a device of both is the same. `is_acknowledged` is off as long
     as only the API server knows it. `is_static`: it comes from a file. `created` is in whole seconds since 1970.
+
+    `work` is what it does (see workloads.py), and by which seed: the pods of a job have one, so they work in step.
+    Without it, the controller's name says what it does. `began` is when, in seconds of its node's life, which may be
+    before 0; without it, the pod begins when it is there.
     """
 
     namespace: str
@@ -220,6 +224,13 @@ class Pod:
     is_acknowledged: bool = True
     is_static: bool = False
     created: int = 1_700_000_000
+    work: tuple[str, str] | None = None
+    began: float | None = None
+
+    @property
+    def owner_version(self) -> str:
+        """The apiVersion of its controller."""
+        return "batch/v1" if self.owner[0] == "Job" else "apps/v1"
 
     @property
     def has_ended(self) -> bool:

@@ -35,7 +35,9 @@ def pod_message(pod: Pod) -> bytes:
     """A pod as a serialised core/v1 Pod."""
     kind, name = pod.owner
     owners = [
-        messages.OwnerReference(kind=kind, name=name, uid=f"uid-of-{name}", apiVersion="apps/v1", controller=True)
+        messages.OwnerReference(
+            kind=kind, name=name, uid=f"uid-of-{name}", apiVersion=pod.owner_version, controller=True
+        )
     ]
     body: bytes = messages.Pod(
         metadata=messages.ObjectMeta(

@@ -55,13 +55,17 @@ def _training(seed: object, age: float, clock: float) -> WorkloadUse:
     return _at(most, seed, clock, memory=0.85, tensor=0.6, dram=0.55, pcie=0.12, nvlink=0.45)
 
 
+def daytime(clock: float) -> float:
+    """How many people want something of services, as a part of the most that do: in the afternoon 1, at night 0."""
+    hour = (MORNING + clock) % DAY
+    return 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 3 * 3600) / DAY)
+
+
 def _serving(seed: object, age: float, clock: float) -> WorkloadUse:
     """Requests come by day: many in the afternoon, few at night. Memory is taken at the start and kept."""
     if age < 45:  # noqa: PLR2004 - the weights are read
         return WorkloadUse(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
-    hour = (MORNING + clock) % DAY
-    by_day = 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 3 * 3600) / DAY)
-    busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * by_day
+    busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * daytime(clock)
     return _at(busy, seed, clock, memory=0.8, tensor=0.3, dram=0.75, pcie=0.05, wavers=0.25)
 
 
@@ -107,7 +111,18 @@ def _at(
     )
 
 
+def _burn_in(seed: object, _: float, clock: float) -> WorkloadUse:
+    """A test that keeps the whole GPU busy, as after a repair."""
+    return _at(0.97, seed, clock, memory=0.9, tensor=0.8, dram=0.7, wavers=0.03)
+
+
+TRAINING, SERVING, NOTEBOOK, BATCH, BURN_IN = "training", "serving", "notebook", "batch", "burn-in"
 _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
+    TRAINING: _training,
+    SERVING: _serving,
+    NOTEBOOK: _notebook,
+    BATCH: _batch,
+    BURN_IN: _burn_in,
     "train-resnet": _training,
     "finetune-llm": _training,
     "serve-embeddings": _serving,
@@ -115,6 +130,11 @@ _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     "eval-nightly": _batch,
     "jupyter": _notebook,
 }
+
+
+def serves(workload: str) -> bool:
+    """Whether somebody waits for it, so that its controller starts it again after a crash."""
+    return _PHASES.get(workload) in (_serving, _notebook)
 
 
 def together(uses: list[tuple[WorkloadUse, float]]) -> WorkloadUse:

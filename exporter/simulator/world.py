@@ -6,8 +6,8 @@ Everything is drawn from one seed, so that a run can be repeated. No I/O: the si
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
 from exporter.simulator.machine import Machine
@@ -24,55 +24,28 @@ from exporter.simulator.parts import (
     SimulatedGpu,
     instance_ids,
 )
+from exporter.simulator.workloads import serves
 
 SMALL_CUT = (SMALLEST,) * 7
-# The share of the node's slots that pods hold: a step adds one below the first, and takes none away above it.
-LEAST_HELD, MOST_HELD = 0.6, 0.9
-CRASHES = 0.03  # how often a step of life is a crash
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
-_XIDS = (13, 31, 31, 43, 94)
+XIDS = (13, 31, 31, 43, 94)
 # how many of a resource pods often have, at most
 _WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
 _MEMORY_UNITS = 318  # of a GPU
-# these start again after a crash
-SERVICES = ("serve-embeddings", "jupyter")
 _NAMES = uuid.UUID(int=0)
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Teams:
-    """Whose pods come to a node: the namespaces, and the workloads, each with the name of its pods' first container."""
-
-    namespaces: Sequence[str] = ("ml-research", "serving", "team-vision", "notebooks")
-    workloads: Mapping[str, str]
-
-
-TEAMS = Teams(
-    workloads={
-        "train-resnet": "trainer",
-        "finetune-llm": "worker",
-        "serve-embeddings": "server",
-        "render": "main",
-        "jupyter": "notebook",
-        "eval-nightly": "eval",
-    }
-)
 
 
 class Maker:
     """Makes what comes to a node. The same `chance` makes the same."""
 
-    def __init__(self, chance: random.Random, teams: Teams = TEAMS) -> None:
+    def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._teams = teams
         self._pods_made = 0
         self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU that they stand for
 
-    def pod_with(self, free: Sequence[tuple[str, str]]) -> Pod | None:
-        """A pod that holds something of what is free, each as (resource, device id); None where nothing is."""
-        if not free:
-            return None
+    def some_of(self, free: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """What a pod has of what is free, each as (resource, device id): of one resource, and on some node at once."""
         resource = self._chance.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
         if resource == CORES:
@@ -81,18 +54,18 @@ class Maker:
             choices = [slot for slot in choices if slot[1].startswith(gpu)]
         # pods often have several whole GPUs, but hardly ever several shares
         wanted = self._chance.choice(_WANTED.get(resource, (1,)))
-        devices = tuple(self._chance.sample(choices, min(wanted, len(choices))))
-        workload = self._chance.choice(sorted(self._teams.workloads))
-        namespace = self._chance.choice(self._teams.namespaces)
-        container = self._teams.workloads[workload]
-        first = Container(name=container, devices=devices)
-        if resource == DRA_DRIVER:
-            first = Container(name=container, claims=tuple(self._claim(namespace, device) for _, device in devices))
-        if resource == CORES:
+        return tuple(self._chance.sample(choices, min(wanted, len(choices))))
+
+    def containers(self, namespace: str, name: str, devices: Sequence[tuple[str, str]]) -> tuple[Container, ...]:
+        """A pod's: the first, of this name, holds these devices."""
+        first = Container(name=name, devices=tuple(devices))
+        if devices[0][0] == DRA_DRIVER:
+            first = Container(name=name, claims=tuple(self._claim(namespace, device) for _, device in devices))
+        if devices[0][0] == CORES:
             chosen = tuple(part for _, part in devices)
             units = tuple(unit for part in chosen for unit in self._units[part])
-            first = Container(name=container, devices=units, chosen=chosen)
-        return self.pod(namespace, workload, (first, Container(name="log-shipper")))
+            first = Container(name=name, devices=units, chosen=chosen)
+        return first, Container(name="log-shipper")
 
     def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
         """The ids of gpu-manager by GPU, for each part of it: any of the node's, since ids tell no GPU."""
@@ -150,7 +123,8 @@ class Maker:
 class World:
     """The node. `pods` and `gpus` are exchanged as a whole, so that a reader never sees half a change.
 
-    `machine` is the hardware. `clock` tells real time, in nanoseconds; the pods live `speed` times as fast.
+    `machine` is the hardware. `clock` tells real time, in nanoseconds; the pods live `speed` times as fast. Its node's
+    kubelet answers while `kubelet_is_up`.
     """
 
     def __init__(
@@ -166,17 +140,15 @@ class World:
         cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
         speed: float = 1.0,
-        teams: Teams = TEAMS,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
 
         Of the rest the first `claims` go out by DRA, of which the last `dynamic` are cut for each claim, and the next
-        `units` by gpu-manager. `strangers` are pods that use a GPU each which they do not hold, and stay. `teams` say
-        whose pods come.
+        `units` by gpu-manager. For `strangers` see `add_strangers`.
         """
         self._random = random.Random(seed)
-        self.make = Maker(self._random, teams)
+        self.make = Maker(self._random)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
         uuids = [f"GPU-{self.make.uuid()}" for _ in range(gpus)] if units else []
@@ -195,14 +167,9 @@ class World:
         )
         # what is there from the start came before the machine did: the machine sees it once, as a whole
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
-        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
-            self._pods += (pod,)
-        held = set(self.held())
-        uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
-        uncut.sort(key=lambda gpu: gpu.uuid not in held)
-        for gpu in uncut[:strangers]:
-            self._pods += (self.make.pod("ml-research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)),)
-        self.pods = self._pods
+        self._fill()
+        self.kubelet_is_up = True
+        self.add_strangers(strangers)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -243,34 +210,30 @@ class World:
         parts = [len(free.get(gpu.uuid, ())) / len(gpu.slots) for gpu in self._gpus]
         return 1.0 - sum(parts) / len(parts) if parts else 1.0
 
-    def step(self) -> None:
-        """One of the oldest pods with devices goes, or a new one comes. LEAST_HELD of the GPUs stay held if any can."""
-        owners = [pod for pod in self.pods if pod.devices]
-        if owners and (self.used_share > MOST_HELD or self._random.random() < 0.5):  # noqa: PLR2004
-            self.remove(self._random.choice(owners[: len(owners) // 2 + 1]))
-        elif pod := self._new_pod():
-            self.pods += (pod,)
-        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
-            self.pods += (pod,)
+    def add_strangers(self, count: int) -> None:
+        """So many pods come, and stay, that use a GPU each which they do not hold: one that others hold, if any."""
+        held = set(self.held())
+        uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
+        uncut.sort(key=lambda gpu: gpu.uuid not in held)
+        self.pods += tuple(
+            self.make.pod("ml-research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)) for gpu in uncut[:count]
+        )
 
-    def live(self) -> None:
-        """A step of life: what has crashed goes or starts again; then a pod crashes, or comes, or goes."""
-        self.pods = tuple(_running(pod) for pod in self.pods if not pod.has_ended)
-        owners = [pod for pod in self.pods if pod.devices]
-        if owners and self.used_share >= LEAST_HELD and self._random.random() < CRASHES:
-            self.crash(self._random.choice(owners), self._random.choice(_XIDS))
-        else:
-            self.step()
+    def recover(self) -> None:
+        """What has ended goes, and what has crashed and serves starts again."""
+        pods = tuple(_running(pod) for pod in self.pods if not pod.has_ended)
+        if pods != self.pods:
+            self.pods = pods
 
     def crash(self, pod: Pod, xid: int) -> Pod:
         """A pod's application dies, and its first GPU reports why. Returns the pod's new state.
 
-        What serves waits for its next start with its devices; all else has failed, and gives them back.
+        What serves somebody waits for its next start with its devices; all else has failed, and gives them back.
         """
         crashed, device = next((gpu, one) for gpu in self.gpus for one in pod.devices if one in ids_of(gpu))
         is_instance = any(mig.device_id == device for mig in crashed.instances)
         self.machine.add_xid(crashed.uuid, xid, of=(pod.uid, device if is_instance else crashed.uuid))
-        if pod.owner[1] not in SERVICES:
+        if not serves(pod.work[0] if pod.work else pod.owner[1]):
             return self.end(pod, "Failed")
         waiting = tuple(replace(container, running=False) for container in pod.containers)
         return self.change(pod, replace(pod, containers=waiting))
@@ -357,8 +320,8 @@ class World:
             )
         return gpu if not new and kept == gpu.instances else replace(gpu, instances=(*kept, *new))
 
-    def _new_pod(self) -> Pod | None:
-        return self.make.pod_with([slot for _, slots in self.free() for slot in slots])
+    def _fill(self) -> None:
+        """Pods that were there before the machine."""
 
 
 def ids_of(gpu: SimulatedGpu) -> set[str]:

@@ -19,14 +19,13 @@ import pytest
 from aiohttp import web
 
 from exporter.dcgm.fields import METRICS as FIELDS
-from exporter.simulator.world import Teams
 from tests.support import quick_yaml
 from tests.support.background import Background
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus, prometheus
-from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated import SimulatedNode, Teams, World
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]

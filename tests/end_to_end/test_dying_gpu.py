@@ -21,7 +21,6 @@ from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key
 from exporter.operator.pod_events import PodEvents
-from exporter.simulator.failure import ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP
 from tests.end_to_end.clusters import NODE, Target, jobs, quick
 from tests.operator.looking import OWNER, looking
 from tests.operator.made import pod as made_pod
@@ -30,7 +29,7 @@ from tests.support.background import Background
 from tests.support.demo import demo
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import Prometheus, prometheus
-from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated import ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP, SimulatedNode, World
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")

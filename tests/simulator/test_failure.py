@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from exporter.simulator import driver_files
-from exporter.simulator.failure import ENDS_STEP, RETAKEN_STEP, GpuFailure
 from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
 from exporter.simulator.parts import Container, Pod, SimulatedGpu
 from exporter.simulator.pods_api import allocated
 from exporter.simulator.world import ids_of
 from exporter.sources.kernel_log.lines import EventReader, read_record
 from tests.simulator.test_node import Time
-from tests.support.simulated import World
+from tests.support.simulated import ENDS_STEP, RETAKEN_STEP, GpuFailure, World
 
 AFTER = 60.0
 

@@ -44,14 +44,13 @@ class _Loop(asyncio.SelectorEventLoop):
 
 async def pages(seconds: int, fails_after: float) -> list[list[str]]:
     """What was answered."""
-    from exporter.simulator import world  # noqa: PLC0415 - only now the clock is another one
-    from tests.node.test_accounting import node_of  # noqa: PLC0415
+    from tests.node.test_accounting import node_of  # noqa: PLC0415 - only now the clock is another one
     from tests.support.exporter import config_of, running  # noqa: PLC0415
     from tests.support.simulated import SimulatedNode, World  # noqa: PLC0415
     from tests.support.waiting import until  # noqa: PLC0415
 
-    world.CRASHES = 0.0
     made = World(gpus=8, shared=2, mig=1, seed=1)
+    made.crashes = 0.0
     node = SimulatedNode(made, "gpu-node-1", collect_seconds=30.0, fails_after_seconds=fails_after)
     answers: list[list[str]] = []
     try:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from exporter.simulator import driver_files, kubelet, node, pods_api, world
+from exporter.simulator import driver_files, failure, kubelet, node, pods_api, world
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
@@ -38,14 +38,82 @@ __all__ = [
     "SimulatedPodsApi",
     "World",
 ]
+ENDS_STEP, REPAIRED_STEP, RETAKEN_STEP = 2, 12, 13
 # How long the List of a starting kubelet was empty, and how long it then had only some of the pods, in 2 of 12 starts.
 _EMPTY_SECONDS = (0.4, 2.0)
 _PARTIAL_SECONDS = (0.03, 0.06)
 _PARTIAL_STARTS = 2 / 12
 
 
+# The share of the node's slots that pods hold: a step adds one below the first, and takes none away above it.
+LEAST_HELD, MOST_HELD = 0.6, 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teams:
+    """Whose pods come to a node: the namespaces, and the workloads, each with the name of its pods' first container."""
+
+    namespaces: Sequence[str] = ("ml-research", "serving", "team-vision", "notebooks")
+    workloads: Mapping[str, str]
+
+
+TEAMS = Teams(
+    workloads={
+        "train-resnet": "trainer",
+        "finetune-llm": "worker",
+        "serve-embeddings": "server",
+        "render": "main",
+        "jupyter": "notebook",
+        "eval-nightly": "eval",
+    }
+)
+
+
 class World(world.World):
-    """A world whose GPUs and pods are changed by hand."""
+    """A world whose GPUs and pods are changed by hand, or come and go, one in each `step` or `live`."""
+
+    crashes = 0.03  # how often a step of life is a crash
+
+    def __init__(self, *, teams: Teams = TEAMS, **more: Any) -> None:
+        """`teams` say whose pods come; the rest as before."""
+        self._teams = teams
+        super().__init__(**more)
+
+    def _fill(self) -> None:
+        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
+            self._pods += (pod,)
+
+    def _new_pod(self) -> Pod | None:
+        return self.pod_with([slot for _, slots in self.free() for slot in slots])
+
+    def pod_with(self, free: Sequence[tuple[str, str]]) -> Pod | None:
+        """A pod that holds something of what is free, each as (resource, device id); None where nothing is."""
+        if not free:
+            return None
+        devices = self.make.some_of(free)
+        workload = self._random.choice(sorted(self._teams.workloads))
+        namespace = self._random.choice(self._teams.namespaces)
+        containers = self.make.containers(namespace, self._teams.workloads[workload], devices)
+        return self.make.pod(namespace, workload, containers)
+
+    def step(self) -> None:
+        """One of the oldest pods with devices goes, or a new one comes. LEAST_HELD of the GPUs stay held if any can."""
+        owners = [pod for pod in self.pods if pod.devices]
+        if owners and (self.used_share > MOST_HELD or self._random.random() < 0.5):
+            self.remove(self._random.choice(owners[: len(owners) // 2 + 1]))
+        elif pod := self._new_pod():
+            self.pods += (pod,)
+        while self.used_share < LEAST_HELD and (pod := self._new_pod()):
+            self.pods += (pod,)
+
+    def live(self) -> None:
+        """A step of life: what has crashed goes or starts again; then a pod crashes, or comes, or goes."""
+        self.recover()
+        owners = [pod for pod in self.pods if pod.devices]
+        if owners and self.used_share >= LEAST_HELD and self._random.random() < self.crashes:
+            self.crash(self._random.choice(owners), self._random.choice(world.XIDS))
+        else:
+            self.step()
 
     def recut(self, gpu: SimulatedGpu, cut: Sequence[str]) -> SimulatedGpu:
         """A GPU is cut anew, or made whole again by an empty cut; pods that hold it go. Returns the GPU's new state.
@@ -87,6 +155,35 @@ class World(world.World):
         """Whether a pod holds this device, or a share of it."""
         of_claims = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
         return any(of_claims.get(held, held).partition("::")[0] == device_id for held in self.held())
+
+
+class GpuFailure(failure.GpuFailure):
+    """Steps of life after the GPU is lost, its pods fail and others come; then it is well again, and held again."""
+
+    def __init__(self, world: World, *arguments: Any, **more: Any) -> None:
+        super().__init__(world, *arguments, **more)
+        self._of = world
+        self._steps = 0
+
+    def live(self) -> None:
+        """A step of life has passed."""
+        self._steps += bool(self.gpu)
+        if self._steps == ENDS_STEP:
+            for pod in self.end_holders():
+                self._replace(pod)
+        elif self._steps == REPAIRED_STEP:
+            self.repair()
+        elif self._steps == RETAKEN_STEP and (new := self._of.pod_with(dict(self._of.free()).get(self.gpu, ()))):
+            self._of.pods += (new,)
+
+    def _replace(self, failed: Pod) -> None:
+        """The pod's controller makes another, where there is as much free of what it held."""
+        first, *others = failed.containers
+        resources = [resource for resource, _ in first.devices]
+        free = [slot for _, slots in self._of.free() for slot in slots if slot[0] in resources]
+        if resources and len(free) >= len(resources):
+            first = replace(first, devices=tuple(free[: len(resources)]), ailing=())
+            self._of.pods += (self._of.make.pod(failed.namespace, failed.owner[1], (first, *others)),)
 
 
 class SimulatedKubelet(kubelet.SimulatedKubelet):
@@ -241,12 +338,23 @@ class SimulatedNode(node.SimulatedNode):
     kubelet: SimulatedKubelet
     pods_api: SimulatedPodsApi
     api: SimulatedApi
+    failure: GpuFailure
 
     def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3", **more: Any) -> None:
         super().__init__(world, host_name, generation, **more)
         self.kubelet = SimulatedKubelet(self.socket, self.listed, offers=self.kubelet.offers)
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=more.get("fails_after_seconds", inf))
+
+    async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = 0.0) -> None:
+        """Start all servers. With `step_seconds` pods come and go: by `live`, or as this node has it."""
+        await super().start(live=(live or self.live) if step_seconds else None, step_seconds=step_seconds)
+
+    def live(self) -> None:
+        """A step of life."""
+        self.world.live()
+        self.failure.live()
 
     async def restart_kubelet(
         self,

@@ -1,0 +1,105 @@
+"""Watches a demo of many nodes: which part of its GPUs is in which state, minute by minute, and what it costs.
+
+python -m benchmarks.demo_states [--minutes 30] [ARGUMENT OF demo …]
+
+starts `demo --nodes 40` with the arguments, asks the cluster role every few seconds, and prints a line a minute: the
+share of devices in each state, the share of the held devices that are used, CPU and memory. Ends with 1 if a state was
+not seen, or if the used ones were fewer than 40 % or more than 80 % of the held ones in a minute after the first three.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from exporter.model.states import IN_HAND, DeviceState, Object, state_of_device, stated
+
+LOOKS_APART = 3.0
+LEAST_USED, MOST_USED = 0.4, 0.8
+UNSETTLED_MINUTES = 3  # the samples of before the first pods, and trainings that load their data
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def states_of(rows: Iterable[Object]) -> Counter[DeviceState]:
+    """How many devices are in each state. A GPU is cut if rows name instances of it and none is the GPU's own."""
+    devices: dict[tuple[str, str], list[DeviceState]] = defaultdict(list)
+    of_gpus: dict[tuple[str, str], set[bool]] = defaultdict(set)
+    for row in rows:
+        instance = row.get("mig_instance_id") or ""
+        devices[row["node_name"], f"{row['device_id']}/{instance}"].append(stated(row))
+        of_gpus[row["node_name"], row["device_id"]].add(bool(instance))
+    cut = sum(of_gpu == {True} for of_gpu in of_gpus.values())
+    return Counter(map(state_of_device, devices.values())) + Counter({DeviceState.CUT: cut})
+
+
+def used_of_held(states: Mapping[DeviceState, int]) -> float:
+    """The share (0 to 1) of the held devices that are used."""
+    held = sum(states.get(state, 0) for state in IN_HAND)
+    return states.get(DeviceState.USED, 0) / held if held else 0.0
+
+
+def watch(url: str, pid: int, minutes: int) -> int:
+    """Print the table. Returns the exit code."""
+    every_state: Counter[DeviceState] = Counter()
+    odd: list[str] = []
+    cpu, began = _cpu_seconds(pid), time.monotonic()
+    print("minute  " + "".join(f"{state:>9}" for state in DeviceState) + "  used/held  cores     MiB", flush=True)
+    for minute in range(1, minutes + 1):
+        states: Counter[DeviceState] = Counter()
+        while time.monotonic() < began + 60 * minute:
+            time.sleep(LOOKS_APART)
+            try:
+                with urllib.request.urlopen(f"{url}/container/metrics", timeout=30) as answer:
+                    states += states_of(json.load(answer))
+            except OSError as error:
+                print(f"no answer: {error}", flush=True)
+        every_state += states
+        used = used_of_held(states)
+        if minute > UNSETTLED_MINUTES and not LEAST_USED <= used <= MOST_USED:
+            odd.append(f"minute {minute}: {used:.0%} of the held devices are used")
+        cpu, before = _cpu_seconds(pid), cpu
+        shares = "".join(f"{states[state] / max(1, states.total()):9.1%}" for state in DeviceState)
+        cores, memory = (cpu - before) / 60, _rss_mib(pid)
+        print(f"{minute:6}  {shares}  {used:9.0%}  {cores:5.2f}  {memory:6.0f}", flush=True)
+    odd += [f"{state}: never seen" for state in DeviceState if not every_state[state]]
+    print("\n".join(odd or ["every state was seen, and 40 to 80 % of the held devices were used"]), flush=True)
+    return int(bool(odd))
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime, proc(5)
+
+
+def _rss_mib(pid: int) -> float:
+    (kib,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(kib) / 1024
+
+
+def main() -> int:
+    """Start the demo, watch it, and end it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.demo_states")
+    parser.add_argument("--minutes", type=int, default=30)
+    asked, of_demo = parser.parse_known_args()
+    command = [sys.executable, "-m", "exporter", "demo", "--nodes=40", "--web.listen-address=127.0.0.1:0", *of_demo]
+    with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(command, stderr=Path(log.name).open("w")) as process:
+        try:
+            while not (address := re.search(r"http://localhost:\d+", log.read())):
+                assert process.poll() is None
+                log.seek(0)
+                time.sleep(1)
+            return watch(address[0], process.pid, asked.minutes)
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

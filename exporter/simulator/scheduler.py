@@ -1,0 +1,271 @@
+"""Teams at work on simulated nodes. Each takes what another releases. Drawn from one seed; no I/O.
+
+- Some nodes are for trainings alone: jobs of several pods, each with all GPUs of a node, that begin, end and fail
+  together. They wait in a queue for nodes.
+- On the other nodes there are notebooks, which hold much and use little; services, with more replicas by day than by
+  night; and short jobs.
+- Applications crash. Where there are several nodes, now and then a GPU falls off the bus: its node is drained, its
+  kubelet restarts, an administrator tests the GPUs without asking the kubelet for them, and the node is filled anew.
+
+Time is that of life, in seconds.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from exporter.simulator.failure import GpuFailure
+from exporter.simulator.parts import GPU_RESOURCE, Container, Pod
+from exporter.simulator.workloads import BATCH, BURN_IN, NOTEBOOK, SERVING, TRAINING, daytime
+from exporter.simulator.world import XIDS, World
+
+_TRAININGS = (("research", "pretrain-moe"), ("research", "finetune-70b"), ("vision", "train-detector"))
+_SERVICES = (("chat", "chat-8b"), ("search", "embeddings"), ("search", "reranker"), ("speech", "transcribe"))
+_JOBS = (("research", "eval-nightly"), ("search", "embed-corpus"), ("vision", "render"), ("research", "sweep"))
+_CRON_JOBS = ("eval-nightly",)
+_TEAMS = ("research", "vision", "search", "speech")
+_PEOPLE = (
+    "anna",
+    "ben",
+    "chen",
+    "dana",
+    "emeka",
+    "fatma",
+    "hana",
+    "ivan",
+    "jun",
+    "kofi",
+    "lena",
+    "mira",
+    "noor",
+    "priya",
+)
+# how long each lasts, at least and at most
+_SECONDS = {TRAINING: (900.0, 10_000.0), NOTEBOOK: (900.0, 30_000.0), BATCH: (100.0, 700.0)}
+_LEAST_SECONDS = 60.0  # what begins anew has before it
+_SERVICE_SECONDS = 20_000.0  # how long the replicas that are there at the start may have run, at most
+_NODES_OF_TRAININGS = (1, 1, 2, 2, 3, 4)
+_QUEUED = 4
+_MOST_PASSED = 2  # so many smaller trainings begin before the first of the queue
+_MOST_HELD = 0.88  # of a node that many share
+_NOTEBOOKS, _SERVING_BY_NIGHT, _SERVING_BY_DAY = 0.42, 0.1, 0.35  # of the pods there
+_WAVE, _WAVE_SECONDS = 0.3, 1_100.0  # the load of services goes up and down by this part of it
+_CRASH_SECONDS = 400.0  # from one crash to the next, on a node
+_FIRST_FAILURE, _FAILURE_SECONDS, _FEW_NODES = 240.0, 900.0, 20
+# what comes of a GPU that is lost, so many seconds later
+_PODS_END, _REPAIRED_ALONE, _DRAINED, _KUBELET_GOES, _REPAIRED, _TESTED = 10.0, 60.0, 150.0, 190.0, 260.0, 420.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a team wants: pods of one controller (kind and name). `does` is one of workloads.py.
+
+    With `nodes` it takes so many nodes, a pod each; without, one pod takes what is free. Services go on for ever.
+    """
+
+    does: str
+    namespace: str
+    owner: tuple[str, str]
+    container: str
+    seconds: float = math.inf
+    nodes: int = 0
+
+
+class Scheduler:
+    """Lets the pods of these nodes come and go."""
+
+    def __init__(self, worlds: Sequence[World], failures: Sequence[GpuFailure], *, seed: int = 1) -> None:
+        """The nodes (empty ones) are filled, as after hours of work. `failures` are those of the nodes, one each."""
+        self._worlds = tuple(worlds)
+        self._failures = tuple(failures)
+        self._random = random.Random(seed)
+        self._numbers = count(1)
+        self._running: dict[tuple[str, str], tuple[Work, float]] = {}  # and until when, by namespace and controller
+        self._queue: list[Work] = []  # trainings, the first of which so many have passed
+        self._passed = 0
+        self._again: list[Work] = []  # what lost its place on the other nodes
+        whole = [world for world in worlds if world.gpus and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)]
+        self._for_trainings = tuple(whole[::2]) if len(worlds) > 1 else ()
+        self._for_all = tuple(world for world in worlds if world not in self._for_trainings)
+        self._ailing: tuple[int, float] | None = None  # the number of the node whose GPU was lost, and when
+        self._next_failure = _FIRST_FAILURE
+        self._now = self._life()
+        self._fill(is_first=True)
+        for world in worlds:
+            for board in world.machine.boards.values():
+                board.warm_up()
+
+    def live(self) -> None:
+        """Bring the nodes to now."""
+        before, self._now = self._now, self._life()
+        for world in self._worlds:
+            world.recover()
+        self._mend()
+        self._end()
+        if self._random.random() < -math.expm1((before - self._now) * (1 + len(self._worlds) / 20) / _CRASH_SECONDS):
+            self._crash()
+        self._scale_in()
+        self._fill()
+
+    def _life(self) -> float:
+        machine = self._worlds[0].machine
+        machine.advance()
+        return machine.life
+
+    def _end(self) -> None:
+        """End what is over, and what has lost a pod: that begins anew, with what is left of its time."""
+        pods_of: dict[tuple[str, str], list[tuple[World, Pod]]] = {}
+        for world in self._worlds:
+            for pod in world.pods:
+                pods_of.setdefault((pod.namespace, pod.owner[1]), []).append((world, pod))
+        for key, (work, ends) in tuple(self._running.items()):
+            pods = pods_of.get(key, [])
+            is_broken = len(pods) < max(1, work.nodes)
+            if not is_broken and self._now < ends:
+                continue
+            del self._running[key]
+            for world, pod in pods:
+                if work.does == NOTEBOOK:
+                    world.remove(pod)
+                else:
+                    world.end(pod, "Failed" if is_broken else "Succeeded")
+            if is_broken:
+                rest = replace(work, seconds=max(_LEAST_SECONDS, ends - self._now))
+                (self._queue if work.nodes else self._again).insert(0, rest)
+
+    def _crash(self) -> None:
+        world = self._random.choice(self._worlds)
+        if holders := [pod for pod in world.pods if pod.devices and not pod.has_ended]:
+            world.crash(self._random.choice(holders), self._random.choice(XIDS))
+
+    def _mend(self) -> None:
+        """Lose a GPU when it is time, and do what is due on the node of a lost one."""
+        are_several = len(self._worlds) > 1
+        if self._ailing is None:
+            lost = [number for number, world in enumerate(self._worlds) if any(gpu.is_lost for gpu in world.gpus)]
+            if lost:
+                self._ailing = lost[0], self._now
+            elif are_several and self._now >= self._next_failure:
+                self._next_failure = self._now + _FAILURE_SECONDS * max(1.0, _FEW_NODES / len(self._worlds))
+                self._random.choice(self._failures).fail()
+            return
+        number, since = self._ailing
+        world, failure, after = self._worlds[number], self._failures[number], self._now - since
+        world.kubelet_is_up = not (are_several and _KUBELET_GOES <= after < _REPAIRED)
+        if after >= _PODS_END:
+            failure.end_holders()
+        if after >= _DRAINED and are_several:
+            world.pods = tuple(pod for pod in world.pods if not pod.devices)
+        if after >= (_REPAIRED if are_several else _REPAIRED_ALONE) and any(gpu.is_lost for gpu in world.gpus):
+            failure.repair()
+            test = Container(name="burn", uses=tuple(gpu.uuid for gpu in world.gpus if are_several))
+            pod = world.make.pod("kube-system", "burn-in", (test,), kind="")
+            world.pods += (replace(pod, work=(BURN_IN, pod.name)),)
+        if after >= (_TESTED if are_several else _REPAIRED_ALONE):
+            world.pods = tuple(pod for pod in world.pods if pod.owner[1] != "burn-in")
+            self._ailing = None
+
+    def _scale_in(self) -> None:
+        """Where there are too many replicas of services, the newest ones of the largest go, and the last one stays."""
+        for _ in self._for_all[::10]:
+            doing, replicas = self._doing()
+            if replicas and doing[SERVING] > 1.15 * self._wanted()[SERVING] * doing.total():
+                largest, most = replicas.most_common(1)[0]
+                if most > 1:
+                    world, pod = next(
+                        (world, pod)
+                        for world in reversed(self._for_all)
+                        for pod in reversed(world.pods)
+                        if (pod.namespace, pod.owner[1]) == largest
+                    )
+                    world.remove(pod)
+
+    def _fill(self, *, is_first: bool = False) -> None:
+        """Let what waits begin where there is room."""
+        while len(self._queue) < _QUEUED + 2 * is_first * len(self._for_trainings):
+            self._queue.append(self._training())
+        for work in tuple(self._queue):
+            is_first_in_queue = work is self._queue[0]
+            if self._passed > _MOST_PASSED and not is_first_in_queue:
+                break
+            empty = [world for world in self._open(self._for_trainings) if not any(pod.devices for pod in world.pods)]
+            if len(empty) < work.nodes:
+                continue
+            self._passed = 0 if is_first_in_queue else self._passed + 1
+            self._queue.remove(work)
+            began = self._begin(work, is_first=is_first)
+            for number, world in enumerate(self._random.sample(empty, work.nodes)):
+                self._place(work, world, [slot for gpu in world.gpus for slot in gpu.slots], began, f"-{number}")
+        for world in self._open(self._for_all):
+            while world.used_share < _MOST_HELD and (free := [slot for _, slots in world.free() for slot in slots]):
+                work = self._again.pop(0) if self._again else self._next()
+                self._place(work, world, world.make.some_of(free), self._begin(work, is_first=is_first))
+
+    def _open(self, worlds: Sequence[World]) -> list[World]:
+        """Those of the nodes that take pods, in any order. The only one does even while a GPU of it is lost."""
+        ailing = self._worlds[self._ailing[0]] if self._ailing and len(self._worlds) > 1 else None
+        takers = [world for world in worlds if world is not ailing]
+        return self._random.sample(takers, len(takers))
+
+    def _begin(self, work: Work, *, is_first: bool) -> float:
+        """When the work begins: what is there at the start has gone on for a while."""
+        passed = self._random.random() * min(work.seconds, _SERVICE_SECONDS) if is_first else 0.0
+        if work.does != SERVING:
+            self._running[work.namespace, work.owner[1]] = work, self._now - passed + work.seconds
+        return self._now - passed
+
+    def _place(
+        self, work: Work, world: World, devices: Sequence[tuple[str, str]], began: float, number: str = ""
+    ) -> None:
+        kind, name = work.owner
+        containers = world.make.containers(work.namespace, work.container, devices)
+        pod = world.make.pod(work.namespace, f"{name}{number}", containers, kind)
+        own_name = f"{name}-0" if kind == "StatefulSet" else pod.name
+        # the pods of a job work in step
+        seed = name if number else own_name
+        world.pods += (replace(pod, name=own_name, owner=work.owner, work=(work.does, seed), began=began),)
+
+    def _doing(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+        """How many pods on the nodes for all do what, and how many replicas each service has."""
+        pods = [pod for world in self._for_all for pod in world.pods if pod.work and pod.devices and not pod.has_ended]
+        services = ((pod.namespace, pod.owner[1]) for pod in pods if pod.owner[0] == "ReplicaSet")
+        return Counter(pod.work[0] for pod in pods if pod.work), Counter(services)
+
+    def _wanted(self) -> dict[str, float]:
+        """Which part of the pods on the nodes for all should do what."""
+        wave = 1 + _WAVE * math.sin(2 * math.pi * self._now / _WAVE_SECONDS)
+        serving = wave * (_SERVING_BY_NIGHT + (_SERVING_BY_DAY - _SERVING_BY_NIGHT) * daytime(self._now))
+        return {NOTEBOOK: _NOTEBOOKS, SERVING: serving, BATCH: 1 - _NOTEBOOKS - serving}
+
+    def _next(self) -> Work:
+        """What is missing most on the nodes for all."""
+        doing, replicas = self._doing()
+        wanted = self._wanted()
+        match min(wanted, key=lambda does: doing[does] / wanted[does]):
+            case "serving":
+                namespace, name = min(_SERVICES, key=replicas.__getitem__)
+                return Work(does=SERVING, namespace=namespace, owner=("ReplicaSet", name), container="server")
+            case "notebook":
+                number = next(self._numbers)
+                person = f"jupyter-{_PEOPLE[number % len(_PEOPLE)]}{number // len(_PEOPLE) or ''}"
+                namespace = self._random.choice(_TEAMS)
+                owner = ("StatefulSet", person)
+                return self._lasting(Work(does=NOTEBOOK, namespace=namespace, owner=owner, container="notebook"))
+        namespace, name = self._random.choice(_JOBS)
+        number = next(self._numbers)
+        run = f"{29_000_000 + number}" if name in _CRON_JOBS else f"{number}"
+        return self._lasting(Work(does=BATCH, namespace=namespace, owner=("Job", f"{name}-{run}"), container="main"))
+
+    def _training(self) -> Work:
+        namespace, name = self._random.choice(_TRAININGS)
+        nodes = min(self._random.choice(_NODES_OF_TRAININGS), max(1, len(self._for_trainings)))
+        owner = ("Job", f"{name}-{next(self._numbers)}")
+        return self._lasting(Work(does=TRAINING, namespace=namespace, owner=owner, container="trainer", nodes=nodes))
+
+    def _lasting(self, work: Work) -> Work:
+        """It lasts as long as such work may, rather short than long."""
+        least, most = _SECONDS[work.does]
+        return replace(work, seconds=least * (most / least) ** self._random.random())
