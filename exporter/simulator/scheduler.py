@@ -200,7 +200,9 @@ class Scheduler:
             for number, world in enumerate(self._random.sample(empty, work.nodes)):
                 self._place(work, world, [slot for gpu in world.gpus for slot in gpu.slots], began, f"-{number}")
         for world in self._open(self._for_all):
-            while world.used_share < _MOST_HELD and (free := [slot for _, slots in world.free() for slot in slots]):
+            while (self._again or world.used_share < _MOST_HELD) and (
+                free := [slot for _, slots in world.free() for slot in slots]
+            ):
                 work = self._again.pop(0) if self._again else self._next()
                 self._place(work, world, world.make.some_of(free), self._begin(work, is_first=is_first))
 

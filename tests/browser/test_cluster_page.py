@@ -29,7 +29,7 @@ def have_all_answered(base: str) -> bool:
 
 # issue 12, "Must show" 1
 async def test_the_page_of_five_nodes(tab: Tab) -> None:
-    with demo(f"--nodes={NODES}") as base:
+    with demo(f"--nodes={NODES}", "--shared=0", "--mig=0") as base:
         await until(lambda: asyncio.to_thread(have_all_answered, base))
         await opened(tab, f"{base}/")
         said = await tab.run(UPDATED)
