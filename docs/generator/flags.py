@@ -68,7 +68,9 @@ def page() -> str:
         f"Every command but `top`, `report` and `device-access` takes `--config.file` ({code(CONFIG_FILE)}).",
         "## Commands",
         table(("command", ""), commands),
-        "Without a command, `serve` runs. `--help` after a command shows its flags, and `--version` the version.",
+        "Without a command, `serve` runs. `--help` after a command shows what of its flags is used most and examples,"
+        " `--help-all` every flag; `--version` shows the version. What is answered to a wrong one:"
+        " [mistakes.md](mistakes.md).",
         "## Settings of a node's exporter",
         _OF_NODE,
         *_groups(node.GROUPS),

@@ -14,11 +14,11 @@ TIMEOUT_SECONDS = 3.0
 
 
 @command()
-@setting_options(shown="web.")
+@setting_options()
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line.
 
-    It takes every flag of `serve`, so that it can be given the same ones. Those below decide where it asks.
+    It takes every flag of `serve`, so that it can be given the same ones. Those of the web decide where it asks.
     """
     settings = web_of(given)
     address = settings.listen_addresses[0]

@@ -23,11 +23,11 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def setting_options(
-    without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS, shown: str = ""
+    without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS
 ) -> Callable[[Command], Command]:
     """Add a flag for every setting, the node's if no others are given, and --config.file.
 
-    --help shows those whose names begin with `shown`. It leaves out the environment names that follow from the flags.
+    --help-all leaves out the environment names that follow from the flags.
 
     To click, every flag may be given several times: then a flag that was not given differs from one that was given
     its default. `read_config` refuses several values of a setting that takes one.
@@ -46,7 +46,6 @@ def setting_options(
                 multiple=True,
                 metavar=setting.kind.metavar,
                 help=f"{setting.help}{default}{repeat}{also}",
-                hidden=not setting.name.startswith(shown),
             )(command)
         return click.option(
             "--config.file",

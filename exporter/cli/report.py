@@ -106,11 +106,7 @@ def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  
 
     It asks a Prometheus server that scrapes the exporter's /metrics, two small queries at a time. What it could not
     know, such as times in which nothing was scraped, it says at the end.
-
-    \b
-      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --since 30d --by label:team
-      pod-gpu-metrics-exporter report --prometheus http://localhost:9090 --price-per-gpu-hour 2.50 --format html > gpus.html
-    """  # noqa: D301, E501 - \b is click's word for "leave these lines as they are"
+    """
 
     def connect(seconds: float) -> Connection:
         from exporter.sources.prometheus.history.over_http import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp

@@ -65,7 +65,7 @@ def test_help_all_has_every_flag_under_a_heading(command: str) -> None:
 def test_help_all_without_a_command_is_that_of_all_commands() -> None:
     lines = shown("--help-all")
     assert [line.split()[2] for line in lines if line.startswith("Usage: ")] == list(COMMANDS)
-    assert sum(line.startswith("  --kubelet.timeout") for line in lines) == 4
+    assert sum(line.startswith("  --kubelet.timeout") for line in lines) == 5
 
 
 @pytest.mark.parametrize(("help_", "width"), [("--help", 60), ("--help", 200), ("--help-all", 70), ("--help-all", 200)])
