@@ -1,20 +1,20 @@
-"""The table of GPUs and MIG instances on the page, made of the objects of /container/metrics: a row for each.
+"""The table of GPUs and MIG instances on the page: a line for each, in the columns of one table.
 
-page.js makes the same rows of the same objects: what is changed here is changed there, and a test compares the two.
+This is the one place where a device becomes HTML: page.js asks for the page again and takes over what has changed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from html import escape
-from itertools import groupby, islice
 from math import floor
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
 from exporter.model.states import (
     IN_HAND,
+    WORDS,
     DeviceState,
     idle_seconds,
     is_before,
@@ -24,149 +24,294 @@ from exporter.model.states import (
     stated,
     used_by,
 )
-from exporter.outputs.page.document import text
-
-Object = Mapping[str, Any]
-DeviceId = tuple[str, str, str]
+from exporter.outputs.page.document import text, visible
+from exporter.outputs.page.lines import (
+    SORTED_BY,
+    DeviceId,
+    DeviceLine,
+    Object,
+    device_of,
+    health_rank,
+    matching,
+    shown,
+    total_mib,
+    tree,
+    utilisation,
+    worst,
+)
+from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
 _MIB_PER_GIB = 1024
-# Watts, of a bar: the next one above all that is drawn by GPUs of a model.
-_POWER_SCALES = (50, 75, 100, 150, 200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 2000, 3000)
-_HOTTEST = 100  # °C, of a bar
-_DEVICES_A_SLICE = 100
-SHARED = (
-    " Of a shared GPU every owner has a row, and its name has what it does in all. What is not measured by owner is as"
-    " --sharing has it: the whole GPU's, unless it divides."
-)
-METRIC_TITLES = ("Utilisation", "Memory", "Power", "Temperature")
-_TITLES = ("Pod", "Namespace", "Workload", *METRIC_TITLES)
+_LINES_A_SLICE = 100
+SHARED = " What is not measured by owner is as --sharing has it: the whole GPU's, unless it divides."
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands.
 BEFORE: Final = ' <span class="badge before">before</span>'
-# What stands in the place of the pod where none is named.
-_WITHOUT_POD: Final[Mapping[DeviceState, str]] = {
-    DeviceState.FREE: '<span class="none">free</span>',
-    DeviceState.FAILING: '<span class="none">failing</span>',
-    DeviceState.CUT: '<span class="none">cut into instances</span>',
-    DeviceState.OUTSIDE: '<span class="badge idle">used around Kubernetes</span>',
-    **dict.fromkeys(IN_HAND, '<span class="none">several owners, which --sharing device does not name</span>'),
-}
+_COUNT = (
+    '<span class="count" title="{1} {2}"><span class="cell {0}" aria-hidden="true"></span> {1}<span class="seen"> {2}'
+    "</span></span> "
+)
+_CELL = '<span class="cell {}" aria-hidden="true"></span>'
+
+_SPARK = (
+    '<svg class="spark" data-metric="{number}" data-full="{full:g}" viewBox="0 0 100 20" preserveAspectRatio="none"'
+    ' aria-hidden="true"><path/></svg>'
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """What a full bar means: the watts by model, and the MiB of a whole GPU of a model where an unshared one tells."""
+class DeviceColumn(NamedTuple):
+    """A column: its name in addresses, its title, and how the cell of a line is made (HTML)."""
 
-    watts: dict[str, int] = field(default_factory=dict)
-    mib: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: Iterable[Object]) -> "Scales":
-        """Those for these objects."""
-        scales = cls()
-        for row in rows:
-            model, watts = row["model_name"], row["power_usage"]
-            if watts is not None:
-                scale = next((scale for scale in _POWER_SCALES if scale >= watts), _POWER_SCALES[-1])
-                scales.watts[model] = max(scale, scales.watts.get(model, 0))
-            if row["entity"] == "gpu" and not row["gpu_shared"]:
-                mib = _total_mib(row)
-                if mib is not None:
-                    scales.mib[model] = max(mib, scales.mib.get(model, 0))
-        return scales
-
-    def full_mib(self, row: Object) -> float | None:
-        """How much memory the device has: of a shared one an object may hold a part only."""
-        if row["gpu_shared"]:
-            return self.mib.get(row["model_name"]) if row["entity"] == "gpu" else None
-        return _total_mib(row)
+    name: str
+    title: str
+    cell: Callable[[DeviceLine, PageView], str]
 
 
-def device_of(row: Object) -> DeviceId:
-    """Which device an object is of."""
-    return row["node_name"], row["device_uuid"] or row["device"], row.get("mig_instance_id", "")
-
-
-def utilisation(row: Object) -> float | None:
-    """Percent. A MIG instance has no utilisation of its own, but how long its engine was active says as much."""
-    if row["gpu_utilization"] is not None:
-        return float(row["gpu_utilization"])
-    active = row["graphics_engine_active"]
-    return None if active is None else float(active * 100)
-
-
-def devices_table(rows: Sequence[Object], *, with_node: bool, note: str = "") -> Work[Sequence[str]]:
-    """The table in texts, with a body for each device. `rows` are the objects in their order."""
-    shared = SHARED if any(row["gpu_shared"] for row in rows) else ""
-    scales = Scales.of(rows)
-    titles = ("Node", "GPU", *_TITLES) if with_node else ("GPU", *_TITLES)
-    head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
-    bodies = (
-        f'<tbody role="rowgroup">{"".join(_device(list(of), scales, with_node=with_node))}</tbody>'
-        for _, of in groupby(rows, device_of)
-    )
+def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
+    """The table in texts, and what of it is folded (of FOLDS). `rows` are all objects, in their order."""
+    devices = matching(rows, view)
+    yield
+    cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
+    gpus = yield from tree(devices, cut)
+    lines, fold = shown(gpus, view, with_node=with_node)
+    yield
+    columns = COLUMNS if with_node else COLUMNS[1:]
+    head = "".join(_head(column, view) for column in columns)
     texts = []
-    while some := "\n".join(islice(bodies, _DEVICES_A_SLICE)):
-        texts.append(some)
+    for start in range(0, min(len(lines), view.lines), _LINES_A_SLICE):
+        some = lines[start : min(start + _LINES_A_SLICE, view.lines)]
+        texts.append("\n".join(_line(line, columns, view) for line in some))
         yield
-    caption = f'GPUs and MIG instances, and who holds them{escape(note)}.<span id="shared">{escape(shared)}</span>'
     return (
-        '<div class="wide" role="region" aria-labelledby="devices-caption" tabindex="0">',
-        f'<table id="devices" role="table"><caption id="devices-caption">{caption}</caption>',
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>',
-        *texts,
-        "</table></div>",
+        (
+            f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
+            f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">',
+            *texts,
+            f"</tbody></table>{_more(len(lines) - view.lines, view)}",
+        ),
+        fold,
     )
 
 
-def _device(rows: Sequence[Object], scales: Scales, *, with_node: bool) -> Iterator[str]:
-    """The rows of one device: the first has its name, which all of them share."""
-    first, several = rows[0], len(rows) > 1
-    span = f' rowspan="{len(rows)}"' if several else ""
-    node = f'<td role="cell" data-label="Node"{span}>{text(first["node_name"])}</td>' if with_node else ""
-    name = f'{node}<th scope="row" role="rowheader"{span}>{_name(first, len(rows))}</th>'
-    for number, row in enumerate(rows):
-        kind = f"{stated(row)}{' more' if number else ''}{' before' if is_before(row) else ''}"
-        pod, *rest = _owner(row)
-        others = used_by(row) if not number else ""
-        cells = (f'{pod} <small class="users">{text(others)}</small>' if others else pod, *rest, *_metrics(row, scales))
-        yield (
-            f'<tr role="row" class="{kind}">{"" if number else name}'
-            + "".join(
-                f'<td role="cell" data-label="{title}">{cell}</td>' for title, cell in zip(_TITLES, cells, strict=True)
-            )
-            + "</tr>"
-        )
+def _caption(rows: Sequence[Object], devices: Sequence[Sequence[Object]]) -> str:
+    count, of_all = (
+        sum(of[0]["entity"] != "mig-parent" for of in each) for each in (devices, matching(rows, PageView()))
+    )
+    note = SHARED if any(row["gpu_shared"] for row in rows) else ""
+    matches = f"{count} of {of_all} GPUs and instances match"
+    return f'GPUs and MIG instances, and who holds them: <span id="matches">{matches}</span>.{escape(note)}'
 
 
-def _name(row: Object, owners: int) -> str:
-    number = row["device_id"] or row["device"]
-    instance = row.get("mig_instance_id")
+def _more(rest: int, view: PageView) -> str:
+    href = escape(view.address(lines=view.lines + MOST_LINES))
+    return f'<p><a id="more" href="{href}">Show more ({rest} lines are not shown)</a></p>' if rest > 0 else ""
+
+
+def _head(column: DeviceColumn, view: PageView) -> str:
+    order = {column.name: "ascending", f"-{column.name}": "descending"}.get(view.sort, "none")
+    link = f'<a href="{escape(view.sorted_by(column.name))}">{column.title}</a>'
+    return f'<th scope="col" role="columnheader" aria-sort="{order}" class="{column.name}">{link}</th>'
+
+
+def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
+    row, (node, uuid, instance) = line.row, device_of(line.row)
+    owner = f"{row['namespace']}/{row['pod']}/{row['container']}" if line.kind == "owner" or not line.below else ""
+    values = (utilisation(row), row["framebuffer_used"], row["power_usage"], row["temperature"])
+    key = f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"
+    classes = (
+        f"{line.kind} {line.state}{f' d{line.depth}' if line.depth else ''}{' before' if _is_before(line) else ''}"
+    )
+    marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
+    cells = "".join(
+        f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
+        if name == ("node" if line.kind == "node" else "gpu")
+        else f'<td role="cell" class="{name}" data-label="{title}">{cell(line, view)}</td>'
+        for name, title, cell in columns
+    )
+    history = ",".join("" if value is None else f"{value:g}" for value in values)
+    return (
+        f'<tr role="row" class="{classes}"{marks} data-key="{escape(visible(key))}" data-now="{history}">{cells}</tr>'
+    )
+
+
+def _fold(line: DeviceLine, view: PageView, name: str) -> str:
+    """The link that folds or unfolds a line."""
+    if line.is_open is None:
+        return ""
+    sign, verb, is_open = ("▾", "Fold", "true") if line.is_open else ("▸", "Unfold", "false")
+    href = escape(view.toggled(line.key))
+    label = escape(visible(f"{verb} {name}"))
+    return f'<a class="fold" href="{href}" aria-expanded="{is_open}" aria-label="{label}">{sign}</a> '
+
+
+def _node(line: DeviceLine, view: PageView) -> str:
+    name = line.row["node_name"]
+    link = f'<a href="{escape(PageView(node=name).address())}">{text(name)}</a>'
+    return f"{_fold(line, view, name)}{link}" if line.kind == "node" else link
+
+
+def _name(line: DeviceLine, view: PageView) -> str:
+    row = line.row
+    if line.kind == "node":
+        return _counted(len(line.below), "GPU")
+    if line.kind == "owner":
+        return f'<span class="branch">└ {text(row["container"])}</span>'
+    number, instance = row["device_id"] or row["device"], row.get("mig_instance_id")
     what = f"GPU {number}" if number else "GPU"
     if row["entity"] == "mig":
-        what = f"{what} / MIG {instance}" if instance else "MIG"
-    badges = [row["mig_profile"]] if row.get("mig_profile") else []
-    if owners > 1:
-        badges.append(f"shared by {owners}")
-    elif row["gpu_shared"]:
-        badges.append("shared")
+        whose = "" if line.kind == "instance" else f"{what} / "
+        what = f"{whose}MIG {instance}" if instance else "MIG"
+    facts = {
+        "Model": row["model_name"],
+        "UUID": row["device_uuid"],
+        "Profile": row.get("mig_profile"),
+        "Container": row["container"],
+        "In all": _whole_device(row),
+        "State": row.get("state_reason"),
+        "Health": row.get("health_message"),
+        "Others": used_by(line.rows[0]) or used_by(row),
+    }
+    items = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in facts.items() if value)
+    profile = f' <span class="badge">{text(row["mig_profile"])}</span>' if row.get("mig_profile") else ""
     return (
-        f'<span class="name">{text(what)}</span>'
-        + "".join(f' <span class="badge">{text(badge)}</span>' for badge in badges)
-        + _health(row)
-        + f' <small class="model">{text(row["model_name"])}</small>'
-        + f' <small class="uuid">{text(row["device_uuid"])}</small>'
-        + (f' <small class="whole">{whole}</small>' if (whole := _whole_device(row)) else "")
+        f'{_fold(line, view, what)}<details class="facts"><summary><span class="name">{text(what)}</span></summary>'
+        f"<dl>{items}</dl></details>{profile}"
     )
 
 
-def _health(row: Object) -> str:
-    """What is wrong with the device, and what to do, and its last XID; "" where there is none."""
+def _state(line: DeviceLine, _: PageView) -> str:
+    state, cell = line.state, _CELL.format(line.state)
+    if line.kind == "node" or any(stated(row) is DeviceState.CUT for row in line.rows):
+        if not line.below:
+            return WORDS[DeviceState.CUT]
+        counts = Counter(below.state for below in line.below)
+        return "".join(_COUNT.format(state, counts[state], WORDS[state]) for state in DeviceState if counts[state])
+    if state is DeviceState.IDLE:
+        words = ", ".join(filter(None, (WORDS[state], rounded(idle_seconds(line.row)))))
+        return f'{cell} <span class="idle">{words}</span>'
+    return f"{cell} {WORDS[state]}{BEFORE if _is_before(line) else ''}"
+
+
+def _is_before(line: DeviceLine) -> bool:
+    return line.kind != "node" and is_before(line.row)
+
+
+def _holder(line: DeviceLine, view: PageView) -> str:
+    """The pod, or how many hold the device; and whether somebody else uses it."""
+    row, words = line.row, ""
+    if line.kind == "node":
+        pods = {(each["namespace"], each["pod"]) for each in line.rows if each["pod"]}
+        return _counted(len(pods), "pod")
+    if line.below:
+        words = (
+            f"shared by {len(line.below)}"
+            if line.below[0].kind == "owner"
+            else _counted(len(line.below), "MIG instance")
+        )
+    elif row["pod"]:
+        href = escape(view.address(pod=f"{row['namespace']}/{row['pod']}", lines=MOST_LINES))
+        words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<b>{text(row["pod"])}</b></a>'
+    elif row["gpu_shared"]:
+        words = "several owners, which --sharing device does not name"
+    others = ' <span class="badge others">used by others, too</span>' if line.kind != "owner" and used_by(row) else ""
+    return words + others
+
+
+def _workload(line: DeviceLine, _: PageView) -> str:
+    row = line.row
+    return (
+        f"{text(row['workload_name'])} <small>{text(row.get('workload_kind'))}</small>"
+        if row.get("workload_name")
+        else ""
+    )
+
+
+def _use(line: DeviceLine, _: PageView) -> str:
+    percent = utilisation(line.row)
+    return _metric(line, "" if percent is None else f"{_whole(percent)} %", percent, 100, 0)
+
+
+def _memory(line: DeviceLine, _: PageView) -> str:
+    used, total = line.row["framebuffer_used"], None if line.kind == "owner" else total_mib(line.row)
+    of = f"/{_gib(total)}" if total else ""
+    return _metric(line, "" if used is None else f"{_gib(used)}{of} GiB", used, total, 1)
+
+
+def _power(line: DeviceLine, _: PageView) -> str:
+    watts = line.row["power_usage"]
+    return _metric(line, "" if watts is None else f"{_whole(watts)} W", watts, None, 2)
+
+
+def _heat(line: DeviceLine, _: PageView) -> str:
+    celsius = line.row["temperature"]
+    return _metric(line, "" if celsius is None else f"{_whole(celsius)} °C", celsius, None, 3)
+
+
+def _health(line: DeviceLine, _: PageView) -> str:
+    """What is wrong with the device, and what to do, and its last XID; of a node how many are ill."""
+    if line.kind == "owner":
+        return ""
+    if line.kind == "node":
+        counts = Counter(
+            str(worst(below.rows).get("health")) for below in line.below if health_rank(worst(below.rows)) > 1
+        )
+        return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
+    row = worst(line.rows)
     health, reasons, (xid, is_why) = row.get("health", "ok"), row.get("health_reasons"), last_xid(row)
     why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
     summary = text(f"{health}: XID {xid}" if is_why else health)
-    words = "" if health == "ok" else f' <details class="health"><summary>{summary}</summary>{text(why)}</details>'
+    ill = f'<details class="health"><summary>{summary}</summary><p>{text(why)}</p></details>'
+    words = ill if why or health_rank(row) > 1 else summary if "health" in row else ""
     return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
+
+
+COLUMNS: Final = (
+    DeviceColumn("node", "Node", _node),
+    DeviceColumn("gpu", "GPU", _name),
+    DeviceColumn("state", "State", _state),
+    DeviceColumn("pod", "Held by", _holder),
+    DeviceColumn("workload", "Workload", _workload),
+    DeviceColumn("utilisation", "Utilisation", _use),
+    DeviceColumn("memory", "Memory", _memory),
+    DeviceColumn("power", "Power", _power),
+    DeviceColumn("temperature", "Temp.", _heat),
+    DeviceColumn("health", "Health", _health),
+)
+assert [column.name for column in COLUMNS] == [*SORTED_BY]  # noqa: S101 - each column can be sorted by
+
+
+def tools(view: PageView, fold: str, *, with_node: bool) -> str:
+    """Filter, state, order and folding, as a form that works without a script."""
+    states = {"": "all", **{name: TITLES[name] for name in _SHOWN}}
+    folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
+    folds[""] = f"by itself ({FOLDS[fold]})"
+    ends = {"": "position", **{f"-{column.name}": column.title for column in COLUMNS[0 if with_node else 1 :]}}
+    hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
+    selects = (
+        ("show", "Show", states, view.show),
+        ("sort", "Sort", ends, view.sort),
+        ("fold", "Fold", folds, view.fold),
+    )
+    return (
+        '<form id="tools" method="get"><label>Filter <input id="filter" name="filter" type="search" autocomplete="off"'
+        f' spellcheck="false" placeholder="pod, namespace, model …" value="{escape(view.filter)}"></label>'
+        + "".join(_select(*each) for each in selects)
+        + "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in hidden if value)
+        + '<button id="apply">Apply</button><button id="pause" type="button" hidden>Pause updates</button>'
+        '<span id="updated"></span><span id="status" role="status"></span></form>'
+    )
+
+
+def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> str:
+    some = "".join(
+        f'<option value="{value}"{" selected" if value == chosen else ""}>{title}</option>'
+        for value, title in options.items()
+    )
+    return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{some}</select></label>'
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _whole_device(row: Object) -> str:
@@ -178,67 +323,24 @@ def _whole_device(row: Object) -> str:
         "" if used is None else f"{_gib(used)} GiB",
         "" if watts is None else f"{_whole(watts)} W",
     )
-    return f"in all {', '.join(filter(None, amounts))}" if any(amounts) else ""
+    return ", ".join(filter(None, amounts))
 
 
-def _owner(row: Object) -> tuple[str, str, str]:
-    """Pod and container, namespace, workload."""
-    state = stated(row)
-    if state is DeviceState.UNKNOWN:
-        return f'<details class="why"><summary>not known</summary>{text(row.get("state_reason"))}</details>', "", ""
-    if not row["pod"]:
-        return _WITHOUT_POD[state], "", ""
-    idle = ", ".join(filter(None, ("held but idle", rounded(idle_seconds(row)))))
-    idle = f' <span class="badge idle">{idle}</span>' if state is DeviceState.IDLE else ""
-    pod = f'<span class="pod">{text(row["pod"])}</span> <small>{text(row["container"])}</small>{idle}'
-    workload = (
-        f"{text(row['workload_name'])} <small>{text(row['workload_kind'])}</small>" if "workload_name" in row else ""
-    )
-    return pod, text(row["namespace"]), workload
-
-
-def _metrics(row: Object, scales: Scales) -> Iterator[str]:
-    if row["entity"] == "mig-parent" and not _has_metrics(row):
-        yield from ("",) * len(METRIC_TITLES)
-        return
-    percent, watts, celsius = utilisation(row), row["power_usage"], row["temperature"]
-    used, total = row["framebuffer_used"], scales.full_mib(row)
-    yield _metric("" if percent is None else f"{_whole(percent)} %", percent, 100, BEFORE if is_before(row) else "")
-    yield _metric("" if used is None else _memory(used, total), used, total)
-    yield _metric("" if watts is None else f"{_whole(watts)} W", watts, scales.watts.get(row["model_name"]))
-    yield _metric("" if celsius is None else f"{_whole(celsius)} °C", celsius, _HOTTEST)
-
-
-def _has_metrics(row: Object) -> bool:
-    return any(row[name] is not None for name in ("power_usage", "temperature", "framebuffer_used"))
-
-
-def _metric(name: str, value: float | None, full: float | None, mark: str = "") -> str:
-    """A number, its mark and its bar. The bar repeats the number, so screen readers leave it out."""
+def _metric(line: DeviceLine, words: str, value: float | None, full: float | None, number: int) -> str:
+    """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
     if value is None:
-        return UNKNOWN
+        # of a GPU that is cut its instances tell
+        return "" if line.below and line.kind != "owner" else UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
-    return f'<span class="value">{name}</span>{mark}{bar}'
-
-
-def _total_mib(row: Object) -> float | None:
-    if row["framebuffer_total"] is not None:
-        return float(row["framebuffer_total"])
-    used, free = row["framebuffer_used"], row["framebuffer_free"]
-    return None if used is None or free is None else float(used + free)
-
-
-def _memory(used: float, total: float | None) -> str:
-    of = f" <small>of {_gib(total)}</small>" if total else ""
-    return f"{_gib(used)}{of} GiB"
+    return f'<span class="value">{words}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
 
 
 def _gib(mib: float) -> str:
-    return f"{floor(mib / _MIB_PER_GIB * 10 + 0.5) / 10:.1f}"
+    gib = mib / _MIB_PER_GIB
+    return f"{_whole(gib)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
 
 
 def _whole(value: float) -> int:
-    """As JavaScript's Math.round does."""
     return floor(value + 0.5)
 
 
@@ -262,15 +364,10 @@ class Figures:
     @classmethod
     def of(cls, rows: Iterable[Object]) -> "Figures":
         """Those for the objects of /container/metrics."""
-        return cls.of_states((device_of(row), row["entity"], stated(row)) for row in rows)
-
-    @classmethod
-    def of_states(cls, objects: Iterable[tuple[DeviceId, str, DeviceState]]) -> "Figures":
-        """Those for objects of which the device, its `entity` and the state are given."""
         gpus: set[tuple[str, str]] = set()
         instances: set[DeviceId] = set()
         states: dict[DeviceId, list[DeviceState]] = {}
-        for device, entity, state in objects:
+        for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
             states.setdefault(device, []).append(state)
             if entity == "mig":
                 instances.add(device)
@@ -289,30 +386,26 @@ class Figures:
             unknown=devices[DeviceState.UNKNOWN],
         )
 
-    @classmethod
-    def sum(cls, several: Iterable["Figures"]) -> "Figures":
-        """Those of several nodes together."""
-        added = [*several]
-        return cls(**{name: sum(getattr(each, name) for each in added) for name in TITLES})
-
 
 TITLES = {
     "gpus": "GPUs",
     "instances": "MIG instances",
     "held": "held",
-    "idle": "held but idle",
-    "free": "free",
-    "failing": "failing, not held",
-    "outside": "used around Kubernetes",
-    "unknown": "unknown",
+    "idle": WORDS[DeviceState.IDLE],
+    "free": WORDS[DeviceState.FREE],
+    "failing": f"{WORDS[DeviceState.FAILING]}, not held",
+    "outside": WORDS[DeviceState.OUTSIDE],
+    "unknown": WORDS[DeviceState.UNKNOWN],
 }
+_SHOWN = tuple(TITLES)[2:]
 assert [*TITLES] == [field.name for field in fields(Figures)]  # noqa: S101 - each figure has its title
 
 
-def summary(figures: Figures) -> str:
-    """The figures, by the names that the script knows them by."""
-    items = "".join(
-        f'<div><dt>{title}</dt><dd id="figure-{name}">{getattr(figures, name)}</dd></div>'
-        for name, title in TITLES.items()
-    )
-    return f'<dl id="figures">{items}</dl>'
+def summary(figures: Figures, view: PageView) -> str:
+    """The figures; those of states lead to their devices."""
+    items = []
+    for name, title in TITLES.items():
+        cell = _CELL.format("used" if name == "held" else name)
+        link = f'{cell} <a href="{escape(view.address(show=name))}">{title}</a>' if name in _SHOWN else title
+        items.append(f'<div><dt>{link}</dt><dd id="figure-{name}">{getattr(figures, name)}</dd></div>')
+    return f'<dl id="figures">{"".join(items)}</dl>'

@@ -18,21 +18,10 @@ from exporter.model.snapshot import Health
 from exporter.outputs.output import NOTHING, Answer, AnyLook, Output, answer
 
 _FOLDER = "/static/"
+_PARTS = {"page.js": ("history.js", "morph.js", "page.js")}  # one request, and one version, for all
 _FOR_GOOD = ("Cache-Control", "max-age=31536000, immutable")
 # without a version: the present one, which a browser must not keep
 _FOR_NOW = ("Cache-Control", "no-cache")
-TOOLS = """<div id="tools" hidden>
-<label for="filter">Filter <input id="filter" type="search" autocomplete="off" spellcheck="false"
- placeholder="pod, namespace, workload, model …"></label>
-<label for="show">Show <select id="show"><option value="all">all</option><option value="held">held</option>
-<option value="idle">held but idle</option><option value="free">free</option>
-<option value="failing">failing, not held</option>
-<option value="outside">used around Kubernetes</option><option value="unknown">unknown</option></select></label>
-<button id="pause" type="button">Pause updates</button>
-<span id="updated"></span>
-<span id="status" role="status"></span>
-</div>"""
-MORE = '<button id="more" type="button" hidden>Show more</button>'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -55,7 +44,7 @@ _HEAD = """<!DOCTYPE html>
 <h1>{heading}</h1>
 <p id="about">{about}</p>
 </header>
-<main{data}>
+{main}
 """
 _FOOT = """
 </main>
@@ -68,7 +57,7 @@ Rows = Iterable[Sequence[str]]
 @cache
 def _content(name: str) -> tuple[bytes, str]:
     """The file, and its version."""
-    content = get_data(__package__, name) or b""
+    content = b"\n".join(get_data(__package__, part) or b"" for part in _PARTS.get(name, (name,)))
     return content, sha256(content).hexdigest()[:12]
 
 
@@ -116,9 +105,12 @@ def _is_unseen(char: str) -> bool:
 
 
 def document(
-    title: str, about: str, sections: Iterable[str], data: Mapping[str, str], outputs: Iterable[Output[Any]]
+    title: str, about: str, sections: Iterable[str], outputs: Iterable[Output[Any]], *, is_stale: bool = False
 ) -> Answer:
-    """The page: its heading, a line about it, sections (HTML), and links to the outputs. `data` is for the script."""
+    """The page: its heading, a line about it, sections (HTML), and links to the outputs.
+
+    `is_stale`: the sections lack what could not be read now; page.js then leaves what it had.
+    """
     head = _HEAD.format(
         title=escape(visible(title)),
         heading=text(title),
@@ -126,7 +118,7 @@ def document(
         icon=escape(_ICON),
         style=address(STYLE),
         script=address(SCRIPT),
-        data="".join(f' data-{name}="{escape(value)}"' for name, value in data.items()),
+        main='<main data-stale="">' if is_stale else "<main>",
     )
     foot = _endpoints(outputs) + _FOOT.format(version=escape(__version__))
     made = answer(
@@ -155,29 +147,22 @@ def _cells(columns: Sequence[PageColumn], row: Sequence[str]) -> str:
     )
 
 
-def state(*, up: bool | None) -> str:
-    """Up or down, as a cell. What has not been asked yet is neither."""
-    word = {True: "up", False: "down", None: "not asked yet"}[up]
-    return f'<span class="state {word.partition(" ")[0]}">{word}</span>'
-
-
 def sources(health: Mapping[str, Health]) -> str:
-    """The sources: open where one is in trouble."""
-    up = sum(each.up is True for each in health.values())
-    rows = ((text(name), state(up=each.up), text(each.message), text(each.remedy)) for name, each in health.items())
-    columns = (PageColumn(title="Source", is_header=True), *map(_column, ("State", "What is wrong", "What to do")))
-    opened = " open" if any(each.trouble for each in health.values()) else ""
-    return (
-        f'<details id="sources"{opened}><summary><h2>Sources</h2>'
-        f' <span id="sources-up">{up} of {len(health)} up</span></summary>\n'
-        + table("sources-table", "What this exporter reads, and how the last attempt went", columns, rows)
-        + "</details>"
+    """The sources and whether they answer, on one line."""
+    words = {True: "up", False: "down", None: "not asked yet"}
+    items = "".join(
+        f'<li class="state {words[each.up].partition(" ")[0]}" title="{words[each.up]}">{text(name)}'
+        f' <span class="seen">{words[each.up]}</span></li>'
+        for name, each in health.items()
     )
+    return f'<div id="sources"><h2>Sources</h2><ul>{items}</ul></div>'
 
 
-def alert(message: str) -> str:
-    """What is wrong with the whole page; the script writes here, too."""
-    return f'<p id="trouble" class="alert"{"" if message else " hidden"}>{text(message)}</p>'
+def alert(message: str, health: Mapping[str, Health]) -> str:
+    """What is wrong with the whole page, and with each source, and what to do: each is said here, and nowhere else."""
+    said_by = [f"{name}: {each.trouble}" for name, each in health.items() if each.trouble]
+    items = "".join(f"<li>{text(each)}</li>" for each in filter(None, (message, *said_by)))
+    return f'<ul id="trouble" class="alert"{"" if items else " hidden"}>{items}</ul>'
 
 
 def _endpoints(outputs: Iterable[Output[Any]]) -> str:
@@ -188,7 +173,3 @@ def _endpoints(outputs: Iterable[Output[Any]]) -> str:
         if output.says
     )
     return f'<section aria-labelledby="endpoints"><h2 id="endpoints">Endpoints</h2>\n<dl>\n{items}\n</dl></section>'
-
-
-def _column(title: str) -> PageColumn:
-    return PageColumn(title=title)

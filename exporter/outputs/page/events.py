@@ -1,7 +1,4 @@
-"""The last errors of GPUs on the page, made of the objects of /events, which a node may have made up.
-
-page.js makes the same rows of the same objects: what is changed here is changed there, and a test compares the two.
-"""
+"""The last errors of GPUs on the page, made of the objects of /events, which a node may have made up."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +25,7 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, *, with_node: bool)
     cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", columns, cells)
     hidden = "" if rows else " hidden"
-    return f'<details id="events" open{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
+    return f'<details id="events"{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
 
 
 def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:

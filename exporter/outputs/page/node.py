@@ -1,43 +1,59 @@
 """/: the page for people of a node: its GPUs, who holds them, and what the exporter knows it from."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
-from exporter.outputs.output import Answer, Look, Need, Output
-from exporter.outputs.page.devices import Figures, devices_table, summary
-from exporter.outputs.page.document import MORE, TOOLS, alert, document, sources
+from exporter.outputs.output import NO_QUESTION, Answer, Look, Need, Output, Question
+from exporter.outputs.page.devices import Figures, devices_table, summary, tools
+from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
+from exporter.outputs.page.lines import Object
+from exporter.outputs.page.pod import of_pod, pod_section
+from exporter.outputs.page.view import PageView
 
 
-def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = ()) -> Work[Answer]:
+def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = (), question: Question = NO_QUESTION) -> Work[Answer]:
     """The page of this moment, with links to the outputs."""
+    view = PageView.of(question.query)
     objects = yield from rows(snapshot)
     figures = Figures.of(objects)
     trouble = SILENT if are_owners_unknown(snapshot, objects) else ""
     yield
     events = None if snapshot.events is None else event_rows(snapshot.node, snapshot.events)
-    table = yield from devices_table(objects, with_node=False)
+    mine = of_pod(objects, view.pod) if view.pod else objects
+    table, fold = yield from devices_table(mine, view, with_node=False)
     sections = (
-        alert(trouble if snapshot.joined else why_not(snapshot)),
-        summary(figures),
+        alert(
+            trouble
+            if snapshot.joined
+            else "no GPU metrics" * (not any(each.trouble for each in snapshot.health.values())),
+            snapshot.health,
+        ),
+        pod_section(mine, view, snapshot.accounts) if view.pod else summary(figures, view),
+        tools(view, fold, with_node=False),
+        *table,
         events_section(events, with_node=False),
         sources(snapshot.health),
-        TOOLS,
-        *table,
-        MORE,
     )
-    about = f"{figures.gpus} GPUs seen." if snapshot.joined else "No GPU page."
-    # the script asks there for what the objects do not say: the sources, and the events
-    data = {"health": "debug/mapping", "silent": SILENT, "events": "" if events is None else "events"}
-    return document(f"GPUs of {snapshot.node}", about, sections, data, outputs)
+    about = models(objects, figures.gpus) if snapshot.joined else "No GPU page."
+    title = f"Pod {view.pod}" if view.pod else f"GPUs of {snapshot.node}"
+    return document(title, about, sections, outputs, is_stale=snapshot.joined is None)
+
+
+def models(objects: Sequence[Object], gpus: int) -> str:
+    """How many GPUs there are, and of which models."""
+    of = {(row["node_name"], row["device_uuid"]): row["model_name"] for row in objects if row["entity"] != "mig"}
+    counts = Counter(filter(None, of.values()))
+    names = ", ".join(model if len(counts) == 1 else f"{count} {model}" for model, count in counts.items())
+    return f"{gpus} GPUs seen{f': {names}' if names else ''}."
 
 
 def _make(look: Look) -> Work[Answer]:
-    return render(look.snapshot, look.outputs)
+    return render(look.snapshot, look.outputs, look.question)
 
 
 OUTPUT = Output(

@@ -1,0 +1,223 @@
+"""The lines of the page's table: nodes, their GPUs, and the MIG instances or owners of these, as a tree. Pure.
+
+They are made of the objects of /container/metrics. A line that has others below it says what they do together.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final
+
+from exporter.lenient import finite, mapping
+from exporter.model.slices import Work
+from exporter.model.states import IN_HAND, DeviceState, last_xid, state_of_device, stated
+from exporter.outputs.page.view import PageView
+
+Object = Mapping[str, Any]
+DeviceId = tuple[str, str, str]
+
+_MOST_UNFOLDED = 48  # lines, of an address that does not say what is folded
+_DEVICES_A_SLICE = 100
+_NUMBERS = ("gpu_utilization", "framebuffer_used", "framebuffer_total", "power_usage", "temperature")
+# From bad to worse, as /container/metrics has them.
+_HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
+_SEARCHED = (
+    *("node_name", "device_uuid", "model_name", "mig_profile", "namespace"),
+    *("pod", "container", "workload_name", "workload_kind", "health"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceLine:
+    """A line. `row` has its values, `rows` are the objects that it stands for, and `below` the lines under it.
+
+    `kind`: node, gpu (or an instance whose GPU is not known), instance, owner. `key` names it in addresses. `depth` is
+    that in the tree as it is shown; `is_open` is None where nothing is below it.
+    """
+
+    kind: str
+    key: str
+    row: Object
+    rows: Sequence[Object]
+    below: Sequence["DeviceLine"] = ()
+    depth: int = 0
+    is_open: bool | None = None
+
+    @property
+    def state(self) -> DeviceState:
+        """That of the device; of a GPU that is cut the one that comes first among its instances'."""
+        states = [*map(stated, self.rows)]
+        return state_of_device([each for each in states if each is not DeviceState.CUT] or states)
+
+
+def device_of(row: Object) -> DeviceId:
+    """Which device an object is of."""
+    return row["node_name"], row["device_uuid"] or row["device"], row.get("mig_instance_id", "")
+
+
+def utilisation(row: Object) -> float | None:
+    """Percent. A MIG instance has no utilisation of its own, but how long its engine was active says as much."""
+    if row["gpu_utilization"] is not None:
+        return float(row["gpu_utilization"])
+    active = row["graphics_engine_active"]
+    return None if active is None else float(active * 100)
+
+
+def total_mib(row: Object) -> float | None:
+    """How much memory the device has, by an object of an unshared one."""
+    if row["framebuffer_total"] is not None:
+        return float(row["framebuffer_total"])
+    used, free = row["framebuffer_used"], row["framebuffer_free"]
+    return None if used is None or free is None else float(used + free)
+
+
+def worst(rows: Iterable[Object]) -> Object:
+    """The object of the device that is in the worst health."""
+    return max(rows, key=health_rank)
+
+
+def health_rank(row: Object) -> int:
+    """0 for a sound device; one that is not known to be ill comes after it."""
+    health = row.get("health", "ok")
+    return _HEALTHS.index(health) if health in _HEALTHS else 1
+
+
+# Column → what it is sorted by; None, which is not known, comes last.
+SORTED_BY: Final[Mapping[str, Callable[[DeviceLine], Any]]] = {
+    "node": lambda line: line.row["node_name"],
+    "gpu": lambda line: line.row["model_name"],
+    "state": lambda line: [*DeviceState].index(line.state),
+    "pod": lambda line: f"{line.row['namespace']}/{line.row['pod']}" if line.row["pod"] else None,
+    "workload": lambda line: line.row.get("workload_name") or None,
+    "utilisation": lambda line: utilisation(line.row),
+    "memory": lambda line: line.row["framebuffer_used"],
+    "power": lambda line: line.row["power_usage"],
+    "temperature": lambda line: line.row["temperature"],
+    "health": lambda line: health_rank(worst(line.rows)) + ((last_xid(worst(line.rows))[0] or 0) > 0) / 2,
+}
+
+
+def matching(rows: Sequence[Object], view: PageView) -> list[list[Object]]:
+    """The devices, each with its objects, that the view filters out."""
+    words = view.filter.lower().split()
+    devices = [[*of] for _, of in groupby(rows, device_of)]
+    return [each for each in devices if _is_shown(each, view.show) and _has_words(each, words)]
+
+
+def _is_shown(rows: Sequence[Object], show: str) -> bool:
+    if show not in {"held", *DeviceState}:
+        return True
+    states = [*map(stated, rows)]
+    if show == DeviceState.IDLE:
+        return DeviceState.IDLE in states
+    state = state_of_device(states)
+    return state in IN_HAND if show == "held" else state == show
+
+
+def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    texts = [f"gpu {row['device_id']}\n" + "\n".join(str(row.get(name, "")) for name in _SEARCHED) for row in rows]
+    text = "\n".join(texts).lower()
+    return all(word in text for word in words)
+
+
+def tree(devices: Sequence[Sequence[Object]], cut: Mapping[tuple[str, str], Object]) -> Work[Sequence[DeviceLine]]:
+    """A line for each GPU of these devices. `cut` are the GPUs that are cut: they stand above their instances."""
+    lines: list[DeviceLine] = []
+    by_gpu = groupby(devices, lambda of: device_of(of[0])[:2])
+    for count, (gpu, of_gpu) in enumerate(by_gpu, start=1):
+        parts = [each for each in of_gpu if each[0]["entity"] != "mig-parent"]
+        parent = cut.get(gpu)
+        if parent is None:
+            lines += (_device(each) for each in parts)
+        else:
+            below = tuple(replace(_device(each), kind="instance") for each in parts)
+            instances = [line.row for line in below]
+            row = {**parent, **together(instances, ("framebuffer_used", "framebuffer_total"), parent)}
+            # a page repeats on instances what the GPU draws, and how hot it is
+            row |= {name: _highest(name, [parent, *instances]) for name in ("power_usage", "temperature")}
+            rows = [parent, *(row for each in parts for row in each)]
+            lines.append(DeviceLine(kind="gpu", key=_key(parent), row=row, rows=rows, below=below))
+        if not count % _DEVICES_A_SLICE:
+            yield
+    return lines
+
+
+def _device(rows: Sequence[Object]) -> DeviceLine:
+    first = rows[0]
+    if len(rows) == 1:
+        return DeviceLine(kind="gpu", key=_key(first), row=first, rows=rows)
+    whole = mapping(first, "whole_device")
+    highest = {name: _highest(name, rows) for name in _NUMBERS}
+    # an owner's part of the memory is not the GPU's
+    highest["framebuffer_used"] = highest["framebuffer_total"] = None
+    known_whole = {name: value for name in _NUMBERS if (value := finite(whole, name)) is not None}
+    free = finite(whole, "framebuffer_free")
+    nobody = dict.fromkeys(("namespace", "pod", "container", "workload_name"), "")
+    row = {**first, **nobody, **highest, **known_whole, "framebuffer_free": free}
+    below = tuple(DeviceLine(kind="owner", key="", row=each, rows=(each,)) for each in rows)
+    return DeviceLine(kind="gpu", key=_key(first), row=row, rows=rows, below=below)
+
+
+def _highest(name: str, rows: Sequence[Object]) -> Any:  # noqa: ANN401 - the field's
+    return max((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def _key(row: Object) -> str:
+    instance = row.get("mig_instance_id", "")
+    name = f"{row['node_name']}/{row['device_id'] or row['device_uuid'] or row['device']}"
+    return f"{name}/{instance}" if instance else name
+
+
+def together(rows: Sequence[Object], names: Sequence[str], own: Object) -> dict[str, float | None]:
+    """What rows have together where `own` does not say it: a sum in which something is missing is not known."""
+    sums: dict[str, float | None] = {name: own[name] for name in names}
+    for name in names:
+        values: list[Any] = [total_mib(row) if name == "framebuffer_total" else row[name] for row in rows]
+        if sums[name] is None and values and None not in values:
+            sums[name] = float(sum(values))
+    return sums
+
+
+def by_node(gpus: Sequence[DeviceLine]) -> Iterator[DeviceLine]:
+    """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
+    for name, of in groupby(gpus, lambda line: line.row["node_name"]):
+        lines = [*of]
+        rows = [line.row for line in lines]
+        busy = [value for value in map(utilisation, rows) if value is not None]
+        nothing = {**rows[0], **dict.fromkeys(_NUMBERS), **dict.fromkeys(("pod", "namespace", "workload_name"), "")}
+        row = {
+            **nothing,
+            **together(rows, ("framebuffer_used", "framebuffer_total", "power_usage"), nothing),
+            "gpu_utilization": sum(busy) / len(busy) if busy else None,
+            "temperature": _highest("temperature", rows),
+        }
+        objects = [each for line in lines for each in line.rows]
+        yield DeviceLine(kind="node", key=name, row=row, rows=objects, below=lines)
+
+
+def shown(gpus: Sequence[DeviceLine], view: PageView, *, with_node: bool) -> tuple[Sequence[DeviceLine], str]:
+    """The lines of the view from the first to the last, and what is folded: a key of FOLDS."""
+    fold = view.fold
+    if fold not in ("none", "gpu", "node"):
+        is_long = sum(1 + len(line.below) for line in gpus) > _MOST_UNFOLDED
+        fold = ("node" if with_node and len(gpus) > _MOST_UNFOLDED else "gpu") if is_long else "none"
+    top = [*by_node(gpus)] if fold == "node" and with_node else gpus
+    return [*_unfolded(top, view, fold, 0)], fold
+
+
+def _unfolded(lines: Sequence[DeviceLine], view: PageView, fold: str, depth: int) -> Iterator[DeviceLine]:
+    value = SORTED_BY.get(view.sort.removeprefix("-"))
+    if value is not None:
+        ranked = [(value(line), line) for line in lines]
+        unranked = [line for rank, line in ranked if rank is None]
+        ranked = [(rank, line) for rank, line in ranked if rank is not None]
+        is_down = view.sort.startswith("-")
+        lines = [line for _, line in sorted(ranked, key=lambda each: each[0], reverse=is_down)] + unranked
+    for line in lines:
+        # all lines but those of GPUs and instances that several hold fold where these do
+        is_open = (fold == "none") != (line.key in view.but) if line.below else None
+        yield replace(line, depth=depth, is_open=is_open)
+        if is_open:
+            yield from _unfolded(line.below, view, fold, depth + 1)

@@ -1,0 +1,58 @@
+"""The pod's own view: its labels, what it has had of GPUs, and the commands that say more."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from exporter.accounts.amounts import AMOUNTS
+from exporter.exposition.families import render_units
+from exporter.lenient import mapping
+from exporter.lenient import text as text_of
+from exporter.model.accounts import Accounts
+from exporter.outputs.page.document import PageColumn, table, text
+from exporter.outputs.page.lines import Object
+from exporter.outputs.page.view import PageView
+
+_ACCOUNTS = (
+    PageColumn(title="Device", is_header=True),
+    *(PageColumn(title=title) for title in ("Counter", "Amount")),
+)
+
+
+def of_pod(rows: Sequence[Object], pod: str) -> Sequence[Object]:
+    """The objects of a pod (namespace/name)."""
+    return [row for row in rows if f"{row['namespace']}/{row['pod']}" == pod]
+
+
+def pod_section(rows: Sequence[Object], view: PageView, accounts: Accounts | None) -> str:
+    """What is known of the pod beside its devices; `accounts` are the node's, None where they are not at hand."""
+    first: Object = rows[0] if rows else {}
+    facts: Mapping[str, object] = {
+        "Node": ", ".join(dict.fromkeys(row["node_name"] for row in rows)),
+        "Workload": " ".join(filter(None, (text_of(first, "workload_kind"), text_of(first, "workload_name")))),
+        "Containers": ", ".join(dict.fromkeys(row["container"] for row in rows)),
+        "UID": text_of(first, "pod_uid"),
+        **{f"Label {name}": value for name, value in mapping(first, "pod_labels").items()},
+    }
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts.items() if value)
+    namespace, _, name = view.pod.partition("/")
+    commands = (f"kubectl gpu why {name} -n {namespace}", f"kubectl describe pod {name} -n {namespace}")
+    more = "".join(f"<dd><code>{text(each)}</code></dd>" for each in commands)
+    back = f'<p><a id="back" href="{escape(view.address(pod=""))}">← all GPUs</a></p>'
+    nothing = "" if rows else "<p>The pod holds no GPU now.</p>"
+    return f'{back}{nothing}<dl id="pod">{items}<dt>To see more</dt>{more}</dl>{_accounts(view.pod, accounts)}'
+
+
+def _accounts(pod: str, accounts: Accounts | None) -> str:
+    if accounts is None:
+        return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
+    families = [family for amount in AMOUNTS for family in amount.families if not family.label]
+    of_pod = [each for each in accounts.rows if each.owner and f"{each.owner.namespace}/{each.owner.pod}" == pod]
+    rows = [
+        (text(f"{each.device}"), text(family.name), render_units(each.amounts[family.amount], family.power).decode())
+        for each in of_pod
+        for family in families
+        if each.amounts.get(family.amount)
+    ]
+    return (
+        table("accounts", "What it has had of GPUs, as its counters on /metrics say", _ACCOUNTS, rows) if rows else ""
+    )

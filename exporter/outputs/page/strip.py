@@ -1,0 +1,65 @@
+"""A strip for each node: one cell a GPU, by its state. It is the picture of a cluster at a glance."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from itertools import groupby
+
+from exporter.model.slices import Work
+from exporter.model.states import WORDS, DeviceState
+from exporter.outputs.page.document import text, visible
+from exporter.outputs.page.lines import DeviceLine, Object, health_rank, matching, tree, worst
+from exporter.outputs.page.view import PageView
+
+_ILL = 2  # and worse, by health_rank
+# of a GPU nobody says more than that it is held
+_LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
+
+
+def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[str]]:
+    """The strips in texts, by the objects of all nodes. `nodes` are all names, with what is to be said of the node."""
+    cut = {
+        (row["node_name"], row["device_uuid"] or row["device"]): row for row in rows if row["entity"] == "mig-parent"
+    }
+    gpus = yield from tree(matching(rows, PageView()), cut)
+    by_name: Mapping[str, Sequence[DeviceLine]] = {name: [*of] for name, of in groupby(gpus, _node_of)}
+    items = []
+    for name, words in nodes.items():
+        items.append(_strip(name, by_name.get(name, ()), words))
+        yield
+    legend = "".join(f'<span><span class="cell {state}"></span> {WORDS[state]}</span>' for state in _LEGEND)
+    return (
+        '<section id="strips" aria-label="The GPUs of each node">',
+        f'<p class="legend" aria-hidden="true">{legend}<span><span class="cell used ill"></span> ill</span></p>',
+        '<ul tabindex="0" aria-label="Nodes">',
+        *items,
+        "</ul></section>",
+    )
+
+
+_node_of: Callable[[DeviceLine], str] = lambda line: str(line.row["node_name"])  # noqa: E731 - for groupby
+
+
+def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
+    counts = Counter(line.state for line in gpus)
+    words_of = ", ".join(f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state])
+    ill = sum(health_rank(worst(line.rows)) >= _ILL for line in gpus)
+    label = f"{words_of}{f', {ill} ill' if ill else ''}" if gpus else words
+    address = PageView(node=name, fold="none").address()
+    cells = "".join(_cell(line, address) for line in gpus)
+    title = escape(visible(f"{label}; {words}" if gpus else words))
+    link = f'<a href="{escape(PageView(node=name).address())}" title="{title}">{text(name)}</a>'
+    picture = f'<span class="cells" aria-hidden="true">{cells or "not known"}</span>'
+    words = f'<span class="seen">{escape(visible(label))}</span>'
+    return f'<li data-key="{escape(visible(name))}">{link} {words}{picture}</li>'
+
+
+def _cell(line: DeviceLine, address: str) -> str:
+    ill = " ill" if health_rank(worst(line.rows)) >= _ILL else ""
+    pods = [f"{row['namespace']}/{row['pod']}" for row in line.rows if row["pod"]]
+    holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
+    title = f"GPU {line.row['device_id']}: {WORDS[line.state]}{holder}"
+    href = f"{address}#{visible(f'device-{line.key}')}"
+    return (
+        f'<a tabindex="-1" class="cell {line.state}{ill}" href="{escape(href)}" title="{escape(visible(title))}"></a>'
+    )
