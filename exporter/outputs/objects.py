@@ -39,7 +39,7 @@ _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
 # why no device has an owner while the kubelet's last answer is too old
-SILENT = "The kubelet does not say who holds devices: its line under Sources has the reason."
+SILENT = "The kubelet does not say who holds devices."
 
 Object = dict[str, Any]
 

@@ -4,35 +4,17 @@ import math
 from datetime import datetime
 from typing import Any
 
-from exporter.model.states import is_before, last_xid, used_by
+from exporter.model.states import WORDS, DeviceState, is_before, last_xid, used_by
 from tests.support.chromium import Tab
 
-# what stands in the pod's place where nobody holds the device
-WITHOUT_POD = {
-    "free": "free",
-    "failing": "failing",
-    "cut": "cut into instances",
-    "outside": "used around Kubernetes",
-    "unknown": "not known",
-}
 UPDATED = "document.getElementById('updated').textContent"
-# All rows as {title of the column: text}. Rows that share a name (rowspan) all have it; what is hidden is not text.
+# All lines as {column: text}; `kind` is that of the line, and `folds` whether others are below it.
 _READ = """
-(() => {
-  const text = (cell) => cell.innerText.replace(/\\s+/g, " ").trim();
-  const titles = [...document.querySelectorAll("#devices thead th")].map((each) => each.textContent);
-  const rows = [];
-  for (const body of document.querySelectorAll("#devices tbody")) {
-    let shared = [];
-    for (const row of body.rows) {
-      let cells = [...row.cells].map(text);
-      if (cells.length < titles.length) cells = [...shared, ...cells];
-      shared = cells.slice(0, titles.length - 7);
-      rows.push(Object.fromEntries(cells.map((cell, number) => [titles[number], cell])));
-    }
-  }
-  return rows;
-})()
+[...document.querySelectorAll("#devices tbody tr")].map((row) => Object.fromEntries([
+  ["kind", row.classList[0]],
+  ["folds", row.querySelector(".fold")?.getAttribute("aria-expanded") || ""],
+  ...[...row.cells].map((cell) => [cell.classList[0], cell.innerText.replace(/\\s+/g, " ").trim()]),
+]))
 """
 
 
@@ -43,63 +25,53 @@ async def opened(tab: Tab, url: str) -> None:
 
 
 async def read(tab: Tab) -> list[dict[str, str]]:
-    """The rows as a reader sees them."""
-    rows: list[dict[str, str]] = await tab.run(_READ)
-    return rows
+    """The lines as a reader sees them."""
+    lines: list[dict[str, str]] = await tab.run(_READ)
+    return lines
+
+
+def of_objects(lines: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The lines that stand for one object: those below which nothing is, and no GPU that is cut."""
+    return [line for line in lines if not line["folds"]]
 
 
 def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the rows must say, by the objects of /container/metrics: each column the texts that have to be in it."""
+    """What the lines must say, by the objects of /container/metrics: each column the texts that have to be in it."""
     devices = [(row["node_name"], row["device_uuid"], row.get("mig_instance_id")) for row in rows]
     return [
-        _of(row, is_first=devices.index(of) == number)
-        for number, (row, of) in enumerate(zip(rows, devices, strict=True))
+        _of(row, is_owner=devices.count(device) > 1)
+        for row, device in zip(rows, devices, strict=True)
+        if row["entity"] != "mig-parent"
     ]
 
 
-def _of(row: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
-    empty = row["entity"] == "mig-parent"
+def _of(row: dict[str, Any], *, is_owner: bool) -> dict[str, Any]:
     percent = row["gpu_utilization"]
     if percent is None and row["graphics_engine_active"] is not None:
         percent = row["graphics_engine_active"] * 100
-    used = row["framebuffer_used"]
-    name = f"GPU {row['device_id']}" + (f" / MIG {row['mig_instance_id']}" if "mig_instance_id" in row else "")
-    pod = [row["pod"], row["container"]] if row["pod"] else [WITHOUT_POD[row["state"]]]
-    if row["pod"] and row["state"] == "idle":
-        pod.append(f"held but idle{idle_for(row)}")
-    if is_first:
-        pod.append(used_by(row))
-    xid, is_why = last_xid(row)
+    used, (xid, is_why) = row["framebuffer_used"], last_xid(row)
+    name = f"MIG {row['mig_instance_id']}" if "mig_instance_id" in row else f"GPU {row['device_id']}"
     words = f"{row['health']}: XID {xid}" if is_why else row["health"]
-    health = "" if row["health"] == "ok" else words
+    others = "used by others, too" if used_by(row) and not is_owner else ""
+    idle = idle_for(row) if row["state"] == "idle" else ""
     return {
-        "GPU": [name, row["model_name"], row["device_uuid"], row.get("mig_profile", ""), in_all(row), health]
-        + ([f"last XID {xid}"] if xid and not is_why else []),
-        "Pod": pod,
-        "Namespace": [row["namespace"]],
-        "Workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
-        "Utilisation": [said(percent, "%", empty=empty), "before" if percent is not None and is_before(row) else ""],
-        "Memory": ["" if empty else "unknown"] if used is None else [f"{rounded(used / 1024 * 10) / 10:.1f}", "GiB"],
-        "Power": [said(row["power_usage"], "W", empty=empty)],
-        "Temperature": [said(row["temperature"], "°C", empty=empty)],
+        "gpu": [row["container"]] if is_owner else [name, row.get("mig_profile", "")],
+        "state": [
+            f"{WORDS[DeviceState(row['state'])]}{idle}",
+            "before" if is_before(row) and row["state"] != "idle" else "",
+        ],
+        "pod": [row["pod"] and f"{row['namespace']}/{row['pod']}", others],
+        "workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
+        "utilisation": [said(percent, "%")],
+        "memory": ["unknown"] if used is None else [f"{rounded(used / 1024 * 10) / 10:.1f}", "GiB"],
+        "power": [said(row["power_usage"], "W")],
+        "temperature": [said(row["temperature"], "°C")],
+        "health": [] if is_owner else [words, f"last XID {xid}" if xid and not is_why else ""],
     }
 
 
-# issue 18, line 5
-def in_all(row: dict[str, Any]) -> str:
-    """What a shared device does as a whole, of which its first row tells."""
-    whole = row.get("whole_device", {})
-    used = whole.get("framebuffer_used")
-    parts = [
-        said(whole.get("gpu_utilization"), "%", empty=True),
-        "" if used is None else f"{rounded(used / 1024 * 10) / 10:.1f} GiB",
-        said(whole.get("power_usage"), "W", empty=True),
-    ]
-    return f"in all {', '.join(filter(None, parts))}" if any(parts) else ""
-
-
-def said(value: float | None, unit: str, *, empty: bool) -> str:
-    return ("" if empty else "unknown") if value is None else f"{rounded(value)} {unit}"
+def said(value: float | None, unit: str) -> str:
+    return "unknown" if value is None else f"{rounded(value)} {unit}"
 
 
 def idle_for(row: dict[str, Any]) -> str:
@@ -120,8 +92,9 @@ def rounded(value: float) -> int:
 
 def differences(seen: list[dict[str, str]], wanted: list[dict[str, Any]]) -> list[str]:
     """Where the page says something else."""
+    seen = of_objects(seen)
     if len(seen) != len(wanted):
-        return [f"{len(seen)} rows, {len(wanted)} objects"]
+        return [f"{len(seen)} lines, {len(wanted)} objects"]
     return [
         f"row {number}, {title}: {row[title]!r} is to have {texts}"
         for number, (row, want) in enumerate(zip(seen, wanted, strict=True))

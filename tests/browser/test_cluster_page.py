@@ -4,11 +4,12 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 
 from tests.browser import axe
-from tests.browser.table import UPDATED, differences, expected, opened, read
+from tests.browser.table import differences, expected, opened, read
 from tests.support.chromium import Tab
 from tests.support.demo import demo
 from tests.support.waiting import until
@@ -31,34 +32,43 @@ def have_all_answered(base: str) -> bool:
 async def test_the_page_of_five_nodes(tab: Tab) -> None:
     with demo(f"--nodes={NODES}", "--shared=0", "--mig=0") as base:
         await until(lambda: asyncio.to_thread(have_all_answered, base))
-        await opened(tab, f"{base}/")
-        said = await tab.run(UPDATED)
-        await tab.until(f"{UPDATED} !== {json.dumps(said)}")
-        await tab.run("document.getElementById('pause').click()")
-        rows = json.loads(await tab.answer(f"{base}/container/metrics"))
-        seen = await read(tab)
-        assert differences(seen, expected(rows)) == []
-        assert [row["Node"] for row in seen] == [row["node_name"] for row in rows]
-        counts = await tab.run(
-            "[...document.querySelectorAll('#nodes-table tbody tr')]"
-            ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+        rows: list[dict[str, Any]] = []
+
+        async def is_as_the_objects_say() -> bool:
+            seen: list[list[dict[str, Any]]] = []
+            for _ in range(2):
+                await tab.open(f"{base}/container/metrics")
+                seen.append(json.loads(await tab.answer(f"{base}/container/metrics")))
+                if len(seen) == 1:
+                    await opened(tab, f"{base}/?fold=none")
+                    lines = await read(tab)
+            rows[:] = seen[1]
+            return any(differences(lines, expected(each)) == [] for each in seen)
+
+        await until(is_as_the_objects_say)
+        await opened(tab, f"{base}/?fold=node")
+        strips = await tab.run(
+            "[...document.querySelectorAll('#strips li')].map((each) =>"
+            " [each.querySelector('a').innerText, each.querySelectorAll('.cell').length, each.innerText])"
         )
-        for name, state, _, gpus, held_, *_ in counts:
-            of_node = [row for row in rows if row["node_name"] == name]
-            assert state.endswith("up")
-            assert int(gpus) == len({row["device_uuid"] for row in of_node})
-            assert int(held_) == len(
-                {(row["device_uuid"], row.get("mig_instance_id")) for row in of_node if row["pod"]}
-            )
-        assert len(counts) == NODES
+        names = [f"gpu-node-{number}" for number in range(1, NODES + 1)]
+        assert [strip[:2] for strip in strips] == [[name, 8] for name in names]
+        assert all("used" in words or "free" in words for *_, words in strips), "a screen reader hears the states"
+        assert [(line["kind"], line["folds"]) for line in await read(tab)] == [("node", "false")] * NODES
         for width, dark in ((1280, False), (390, True)):
             await tab.look(width=width, dark=dark)
             assert await axe.violations(tab) == []
             assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth")
-
-        # one node, by its link
+        # a node unfolds
         await tab.look(width=1280)
-        await opened(tab, await tab.run("document.querySelectorAll('#nodes-table a')[2].href"))
-        assert {row["Node"] for row in await read(tab)} == {"gpu-node-3"}
+        await tab.run("document.querySelector('tr.node .fold').click()")
+        await tab.until("document.querySelectorAll('tr.d1').length >= 8")
+
+        # one node, by its link, and one device, by its cell
+        await opened(tab, await tab.run("document.querySelectorAll('#strips li > a')[2].href"))
+        assert {row["node"] for row in await read(tab)} == {"gpu-node-3"}
         assert await tab.run("document.querySelector('h1').innerText") == "GPUs of gpu-node-3"
         assert await tab.run("document.getElementById('figure-gpus').textContent") == "8"
+        await tab.run("document.querySelectorAll('#strips li')[1].querySelectorAll('.cell')[5].click()")
+        await tab.until("document.querySelector('tr:target .name')?.innerText === 'GPU 5'")
+        assert await tab.run("document.querySelector('h1').innerText") == "GPUs of gpu-node-2"

@@ -42,6 +42,7 @@ async def test_errors_come_without_a_reload_as_the_html_has_them(tab: Tab, tmp_p
         node.write(LOST.format(1), *(HOSTILE.format(number) for number in range(25)))
 
         await tab.until(IS_SHOWN)
+        await tab.run("document.getElementById('events').open = true")
         errors: list[list[str]] = []
         seen: list[list[str]] = []
 

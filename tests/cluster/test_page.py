@@ -23,14 +23,24 @@ def whole(device: HeldDevice, **fields: object) -> HeldDevice:
     return replace(device, text=json.dumps(text).encode(), state=stated(text))
 
 
-def html(view: ClusterView, node: str = "") -> str:
-    question = NO_QUESTION._replace(query=(("node", node),)) if node else NO_QUESTION
+def html(view: ClusterView, node: str = "", **asked: str) -> str:
+    query = (*((("node", node),) if node else ()), *asked.items())
+    question = NO_QUESTION._replace(query=query)
     look = ClusterLook(view=view, health={}, at_seconds=1005.0, question=question)
     return b"".join(at_once(page.render(look)).pieces).decode()
 
 
 def figures(made: str) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r'id="figure-(\w+)">(\d+)<', made)}
+
+
+def strip(made: str, node: str) -> tuple[str, ...]:
+    """The name of a node's strip, its title's end, and what a screen reader hears."""
+    match = re.search(
+        rf'<li data-key="{node}"><a [^>]* title="([^"]*)"><bdi>(.*?)</bdi></a> <span class="seen">(.*?)</', made
+    )
+    assert match is not None
+    return match[2], match[1].rpartition("; ")[2], match[3]
 
 
 BUSY, IDLE, FREE = (
@@ -53,10 +63,13 @@ def test_every_node_has_its_figures() -> None:
         "outside": 0,
         "unknown": 0,
     }
-    row = re.search(r'<tr role="row"><th[^>]*><a href="\?node=n1">.*?</tr>', made)
-    assert row is not None
-    assert re.findall(r">([^<>]+)</", row[0]) == ["n1", "up", "00:16:40 UTC", "3", "2", "1", "0"]
-    assert '<p id="trouble" class="alert" hidden></p>' in made
+    assert strip(made, "n1") == ("n1", "last answer 00:16:40 UTC", "1 used, 1 held but idle, 1 free")
+    assert re.findall(r'class="cell (\w+)" href="([^"]*)" title="([^"]*)"', made)[0] == (
+        "used",
+        "?node=n1&amp;fold=none#device-n1/GPU-1",
+        "GPU : used, ml/a",
+    )
+    assert '<ul id="trouble" class="alert" hidden></ul>' in made
 
 
 def test_a_node_that_is_asked_for_is_alone() -> None:
@@ -66,7 +79,6 @@ def test_a_node_that_is_asked_for_is_alone() -> None:
     assert figures(made)["gpus"] == 1
     assert "GPU-9" in made
     assert "GPU-1<" not in made
-    assert 'data-node="n2"' in made
     assert "No node &lt;x&gt; is known." in html(view, "<x>")
 
 
@@ -85,34 +97,33 @@ def test_a_node_that_is_asked_for_is_alone() -> None:
 )
 def test_what_is_missing_is_said_on_top(view: ClusterView, says: str) -> None:
     escaped = says.replace(">", "&gt;").replace("<", "&lt;")
-    assert f'<p id="trouble" class="alert"><bdi>{escaped}</bdi></p>' in html(view)
+    assert f'<ul id="trouble" class="alert"><li><bdi>{escaped}</bdi></li></ul>' in html(view)
 
 
 def test_a_node_that_never_answered_has_no_figures() -> None:
     made = html(view_of(node_of("n1", BUSY), node_of("n2", trouble=GONE, at=None)))
-    row = re.search(r'<tr role="row"><th[^>]*><a href="\?node=n2">.*?</tr>', made)
-    assert row is not None
-    assert re.findall(r">([^<>]+)</", row[0])[:3] == ["n2", "down", "none"]
-    assert row[0].count('<td role="cell" data-label="GPUs"></td>') == 1
-    assert '<details id="nodes" open>' in made
+    assert strip(made, "n2") == ("n2", "missing, has not answered yet", "missing, has not answered yet")
+    assert made.count(str(GONE).partition(" ->")[0]) == 1, "it is said once"
 
 
-def test_many_nodes_are_folded_and_a_page_has_so_many_rows() -> None:
+def test_many_nodes_are_folded_and_a_page_has_so_many_lines() -> None:
     nodes = [
         node_of(f"n{number}", *(whole(held(f"p{gpu}", f"GPU-{gpu}", node=f"n{number}")) for gpu in range(8)))
         for number in range(40)
     ]
     made = html(view_of(*nodes))
-    assert '<details id="nodes"><summary>' in made
+    assert made.count('<tr role="row" class="node held"') == 40
+    assert made.count('<a class="pod"') == 0
     assert figures(made)["gpus"] == 320
-    assert made.count('<span class="pod">') == page.MOST_ROWS == 200
-    assert "(the first 200 of 320; each node above has its own)" in made
+    made = html(view_of(*nodes), fold="none")
+    assert made.count('<a class="pod"') == 200
+    assert "Show more (120 lines are not shown)" in made
 
 
 def test_names_of_nodes_are_text_and_part_of_an_address() -> None:
     name = "<b>&\"'/?\u202e"
     made = html(view_of(node_of(name, BUSY)))
-    assert '<a href="?node=%3Cb%3E%26%22%27%2F%3F%E2%80%AE">' in made
+    assert '<a href="?node=%3Cb%3E%26%22%27%2F%3F%E2%80%AE"' in made
     assert r"<bdi>&lt;b&gt;&amp;&quot;&#x27;/?\u{202e}</bdi>" in made
 
 

@@ -413,7 +413,7 @@ async def says_what_is_known(node: SimulatedNode, mode: Mode, sharing: str) -> N
 
         async def people_see_it() -> None:
             _, page = await exporter.get("/")
-            assert page.count("in all 85 %, 28.0 GiB, 313 W") == 1
+            assert page.count("85 %, 28.0 GiB, 313 W") == 1
             assert "does not hold" not in page
             assert page.count("held but idle</span>") == (1 if mode.idle else 0)
             (device,) = (await shown(exporter.base))["devices"]
@@ -459,7 +459,7 @@ async def autoscalers_get_what_is_known(role: ClusterRole, mode: Mode) -> None:
             assert status == 200, (metric, text)
             assert json.loads(text)["value"] == pytest.approx(value)
     _, page = await role.get("/")
-    assert "in all 85 %, 28.0 GiB, 313 W" in page
+    assert "85 %, 28.0 GiB, 313 W" in page
 
 
 def together(mode: Mode, name: str) -> float | None:

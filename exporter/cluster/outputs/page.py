@@ -12,7 +12,7 @@ from exporter.outputs.page.devices import Figures, devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import MOST_SHOWN, events_section
 from exporter.outputs.page.lines import Object
-from exporter.outputs.page.pod import of_pod, pod_section
+from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.strip import strips
 from exporter.outputs.page.view import PageView
 
@@ -44,9 +44,10 @@ def render(look: ClusterLook) -> Work[Answer]:
     sections = (
         alert(_trouble(look, one), look.health),
         *(() if asked.pod else (summary(figures, asked), *picture)),
-        *((pod_section(listed, asked, None),) if asked.pod else ()),
+        *((pod_section(listed, asked),) if asked.pod else ()),
         tools(asked, fold, with_node=True),
         *table,
+        pod_accounts(asked.pod, None) if asked.pod else "",
         events_section(events, with_node=True),
         sources(look.health),
     )

@@ -47,6 +47,7 @@ SHARED = " What is not measured by owner is as --sharing has it: the whole GPU's
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands.
 BEFORE: Final = ' <span class="badge before">before</span>'
+_ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
 _COUNT = (
     '<span class="count" title="{1} {2}"><span class="cell {0}" aria-hidden="true"></span> {1}<span class="seen"> {2}'
     "</span></span> "
@@ -210,7 +211,7 @@ def _holder(line: DeviceLine, view: PageView) -> str:
         )
     elif row["pod"]:
         href = escape(view.address(pod=f"{row['namespace']}/{row['pod']}", lines=MOST_LINES))
-        words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<b>{text(row["pod"])}</b></a>'
+        words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<strong>{text(row["pod"])}</strong></a>'
     elif row["gpu_shared"]:
         words = "several owners, which --sharing device does not name"
     others = ' <span class="badge others">used by others, too</span>' if line.kind != "owner" and used_by(row) else ""
@@ -285,7 +286,11 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
     states = {"": "all", **{name: TITLES[name] for name in _SHOWN}}
     folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
     folds[""] = f"by itself ({FOLDS[fold]})"
-    ends = {"": "position", **{f"-{column.name}": column.title for column in COLUMNS[0 if with_node else 1 :]}}
+    columns = COLUMNS if with_node else COLUMNS[1:]
+    ends = {
+        "": "position",
+        **{f"{sign}{name}": f"{title} {arrow}" for name, title, _ in columns for sign, arrow in _ORDERS},
+    }
     hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
     selects = (
         ("show", "Show", states, view.show),
@@ -330,7 +335,7 @@ def _metric(line: DeviceLine, words: str, value: float | None, full: float | Non
     """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
     if value is None:
         # of a GPU that is cut its instances tell
-        return "" if line.below and line.kind != "owner" else UNKNOWN
+        return "" if line.below or line.row["entity"] == "mig-parent" else UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
     return f'<span class="value">{words}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
 

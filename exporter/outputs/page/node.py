@@ -12,7 +12,7 @@ from exporter.outputs.page.devices import Figures, devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
 from exporter.outputs.page.lines import Object
-from exporter.outputs.page.pod import of_pod, pod_section
+from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.view import PageView
 
 
@@ -33,9 +33,10 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = (), question: Qu
             else "no GPU metrics" * (not any(each.trouble for each in snapshot.health.values())),
             snapshot.health,
         ),
-        pod_section(mine, view, snapshot.accounts) if view.pod else summary(figures, view),
+        pod_section(mine, view) if view.pod else summary(figures, view),
         tools(view, fold, with_node=False),
         *table,
+        pod_accounts(view.pod, snapshot.accounts) if view.pod else "",
         events_section(events, with_node=False),
         sources(snapshot.health),
     )

@@ -53,8 +53,8 @@ function takeOver(fresh) {
     remember(document, Date.now());
     drawLines(document);
   }
-  setStale(isStale, "the exporter has no GPU metrics");
   saySources(fresh);
+  setStale(isStale, "the exporter has no GPU metrics");
   setText(byId("updated"), `Updated at ${new Date().toLocaleTimeString("en-GB")}`);
   performance.measure("update", { start: began, end: performance.now() });
 }

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from exporter.accounts.amounts import AMOUNTS
-from exporter.exposition.families import render_units
 from exporter.lenient import mapping
 from exporter.lenient import text as text_of
 from exporter.model.accounts import Accounts
@@ -23,8 +22,8 @@ def of_pod(rows: Sequence[Object], pod: str) -> Sequence[Object]:
     return [row for row in rows if f"{row['namespace']}/{row['pod']}" == pod]
 
 
-def pod_section(rows: Sequence[Object], view: PageView, accounts: Accounts | None) -> str:
-    """What is known of the pod beside its devices; `accounts` are the node's, None where they are not at hand."""
+def pod_section(rows: Sequence[Object], view: PageView) -> str:
+    """What is known of the pod beside its devices, and what says more."""
     first: Object = rows[0] if rows else {}
     facts: Mapping[str, object] = {
         "Node": ", ".join(dict.fromkeys(row["node_name"] for row in rows)),
@@ -39,16 +38,21 @@ def pod_section(rows: Sequence[Object], view: PageView, accounts: Accounts | Non
     more = "".join(f"<dd><code>{text(each)}</code></dd>" for each in commands)
     back = f'<p><a id="back" href="{escape(view.address(pod=""))}">← all GPUs</a></p>'
     nothing = "" if rows else "<p>The pod holds no GPU now.</p>"
-    return f'{back}{nothing}<dl id="pod">{items}<dt>To see more</dt>{more}</dl>{_accounts(view.pod, accounts)}'
+    return f'{back}{nothing}<dl id="pod">{items}<dt>To see more</dt>{more}</dl>'
 
 
-def _accounts(pod: str, accounts: Accounts | None) -> str:
+def pod_accounts(pod: str, accounts: Accounts | None) -> str:
+    """What the pod has had of GPUs; `accounts` are the node's, None where they are not at hand."""
     if accounts is None:
         return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
     families = [family for amount in AMOUNTS for family in amount.families if not family.label]
     of_pod = [each for each in accounts.rows if each.owner and f"{each.owner.namespace}/{each.owner.pod}" == pod]
     rows = [
-        (text(f"{each.device}"), text(family.name), render_units(each.amounts[family.amount], family.power).decode())
+        (
+            text(each.device.uuid) + (f", instance {text(each.device.instance)}" if each.device.instance else ""),
+            text(family.name),
+            f"{each.amounts[family.amount] / 10**family.power:.1f}",
+        )
         for each in of_pod
         for family in families
         if each.amounts.get(family.amount)
