@@ -61,3 +61,4 @@ async def test_errors_come_without_a_reload_as_the_html_has_them(tab: Tab, tmp_p
         assert await axe.violations(tab) == []
         await tab.look(width=390)
         assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth")
+        await tab.open("about:blank")  # which asks nobody

@@ -214,7 +214,7 @@ async def test_no_rule_of_accessibility_is_broken_and_nothing_overflows(
     )
     assert await axe.violations(tab) == []
     assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth")
-    boxes = "[...document.querySelectorAll(X)].map((each) => each.getBoundingClientRect().right)"
+    boxes = "[...document.querySelectorAll('body *:not(thead *, td *, .seen)')].map((each) => each.getBoundingClientRect().right)"
     assert await tab.run(f"Math.max(...{boxes})") <= width
 
 
