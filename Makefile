@@ -48,9 +48,10 @@ branches: $(VENV)/installed-dev  ## the branches that the tests in WHERE do not 
 	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
 
-pictures: $(VENV)/installed-dev  ## the pictures of the page in docs/img, taken by Chromium of the demo
+pictures: $(VENV)/installed-dev  ## the pictures in docs/img: of the page, by Chromium, and of top, in front of the demo
 	@tests/get-real-components $(CACHE)/real
 	@$(BIN)/python -m tests.browser.pictures docs/img
+	@$(BIN)/python -m tests.browser.top_picture docs/img/top.svg
 
 probe:  ## the CUDA probe's program, for x86-64 and arm64; it needs clang, llvm and libbpf-dev
 	@release/compile-probe
