@@ -1,5 +1,6 @@
 """A command with two helps: --help fits a screen and is made of help.json; --help-all has every flag.
 
+There, `says`, `groups` and `examples` are for --help; `texts` are the whole texts of flags that have them there.
 Shells complete what the flags' values may be, as far as the placeholder in --help says it.
 """
 
@@ -17,7 +18,7 @@ from exporter.cli.program import PROGRAM
 
 _WIDEST = 100
 _WIDEST_FLAG = 40
-_HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
+HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
 
 
 class _Completed(click.types.StringParamType):
@@ -46,7 +47,7 @@ class WithTwoHelps(click.Command):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Groups of what is used most, a line each, and three examples: 23 lines of 80 columns at most."""
-        shown = _HELP[self.name or ""]
+        shown = HELP[self.name or ""]
         formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
         formatter.write_text(shown["says"])
         rows = {heading: [self._row(*each) for each in of.items()] for heading, of in shown["groups"].items()}

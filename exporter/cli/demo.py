@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter import service
-from exporter.cli.command import command
+from exporter.cli.command import HELP, command
 from exporter.cli.options import read_config, setting_options
 from exporter.cli.program import this_program
 from exporter.config.common import WebSettings
@@ -38,93 +38,33 @@ MOST_NODES = 50
 _FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
 
 
+def _takes(
+    flag: str,
+    kind: click.ParamType[Any],
+    *names: str,
+    default: object = None,
+    **more: Any,  # noqa: ANN401 - click's own
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    is_shown = default not in (None, inf)
+    text = HELP["demo"]["texts"][flag]
+    return click.option(flag, *names, type=kind, default=default, show_default=is_shown, help=text, **more)
+
+
 @command()
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, MOST_NODES),
-    default=1,
-    show_default=True,
-    help="With more than one, each has an exporter on a port of its own, and the cluster role answers for all.",
-)
-@click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="GPUs of a node.")
-@click.option(
-    "--shared",
-    type=click.IntRange(0),
-    default=None,
-    help="Of these, time-sliced by four.  [default: 2; with --nodes on every eighth node, the fifth first]",
-)
-@click.option(
-    "--mig",
-    type=click.IntRange(0),
-    is_flag=False,
-    flag_value=1,
-    default=None,
-    help="Of these, cut into 7 MIG instances.  [default: as --shared; 1, if there is one left]",
-)
-@click.option(
-    "--claims",
-    type=click.IntRange(0),
-    default=None,
-    help="Of these, handed out by DRA; of several, the last in instances cut for each claim.  [default: 0, or 3 with"
-    " --dra on]",
-)
-@click.option(
-    "--units", type=click.IntRange(0), default=0, show_default=True, help="Of these, handed out by gpu-manager's units."
-)
-@click.option(
-    "--strangers",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Pods that use a GPU which the kubelet did not give them, a GPU each.",
-)
-@click.option(
-    "--generation",
-    type=click.Choice(("1", "3", "4.8", "4.9")),
-    default="3",
-    show_default=True,
-    help="Whose page: dcgm-exporter 1.x (shell), 2.x to 4.8.2, 4.8.3 and later, 4.9 with its new names.",
-)
-@click.option(
-    "--counters",
-    type=click.Choice(("default", "full")),
-    default="default",
-    show_default=True,
-    help="What dcgm-exporter measures: its default counters file, or the fuller one of daemonset.yaml.",
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(0.1, 1000),
-    default=1.0,
-    show_default=True,
-    help="How much faster the pods live. Watts and joules stay those of real time.",
-)
-@click.option(
-    "--collect-interval",
-    type=click.FloatRange(0, 3600),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often the simulated dcgm-exporter reads the GPUs, as its flag of this name says; 0: for every scrape.",
-)
-@click.option(
-    "--settings-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write this file: with --config.file FILE other commands see the simulated node, too.",
-)
-@click.option(
-    "--fail",
-    "fails_after",
-    type=click.FloatRange(0),
-    is_flag=False,
-    flag_value=30.0,
-    default=inf,
-    metavar="SECONDS",
-    help="After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it. With --nodes one"
-    " does now and then in any case.",
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same node.")
+@_takes("--nodes", click.IntRange(1, MOST_NODES), default=1)
+@_takes("--gpus", click.IntRange(0, 64), default=8)
+@_takes("--shared", click.IntRange(0))
+@_takes("--mig", click.IntRange(0), is_flag=False, flag_value=1)
+@_takes("--claims", click.IntRange(0))
+@_takes("--units", click.IntRange(0), default=0)
+@_takes("--strangers", click.IntRange(0), default=0)
+@_takes("--generation", click.Choice(("1", "3", "4.8", "4.9")), default="3")
+@_takes("--counters", click.Choice(("default", "full")), default="default")
+@_takes("--speed", click.FloatRange(0.1, 1000), default=1.0)
+@_takes("--collect-interval", click.FloatRange(0, 3600), default=30.0, metavar="SECONDS")
+@_takes("--settings-file", click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@_takes("--fail", click.FloatRange(0), "fails_after", is_flag=False, flag_value=30.0, default=inf, metavar="SECONDS")
+@_takes("--seed", click.INT, default=1)
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
     *,
