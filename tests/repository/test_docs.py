@@ -36,11 +36,6 @@ def test_the_readme_is_read_in_some_minutes() -> None:
     assert len(README.splitlines()) <= 250
 
 
-def test_what_the_readme_shows_of_top_is_of_its_page() -> None:
-    (block,) = re.findall(r"^```\n(node .*?)```$", README, re.MULTILINE | re.DOTALL)
-    assert set(block.splitlines()) <= set((ROOT / "docs" / "top.md").read_text().splitlines())
-
-
 def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
     """What it costs is measured, and stands in docs/performance.md."""
     _, _, costs = README.partition("On a node with 8 GPUs")
