@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
-XID = 79
+OF_A_PROGRAM, OF_A_DEAD_GPU = 31, 79  # XIDs
 DEMO = "demo"
 SPAN_SECONDS = 60.0  # longer than all has run
 BUILTIN = {
@@ -99,10 +99,16 @@ def demo(port: int) -> Iterator[None]:
         process.wait(20)
 
 
-def trouble(node: SimulatedNode) -> None:
-    """What panels about trouble show: an XID of each GPU, and a pod with a device that nobody knows."""
+def free_in(world: World, held: Collection[Held]) -> Sequence[str]:
+    """The whole GPUs that nobody holds."""
+    in_use = {each.uuid for each in held}
+    return [gpu.uuid for gpu in world.gpus if gpu.uuid not in in_use and not gpu.instances]
+
+
+def trouble(node: SimulatedNode, free: Sequence[str]) -> None:
+    """What panels about trouble show: an XID of each GPU, a free one that dies, and a pod with an unknown device."""
     for gpu in node.world.gpus:
-        node.world.machine.add_xid(gpu.uuid, XID)
+        node.world.machine.add_xid(gpu.uuid, OF_A_DEAD_GPU if gpu.uuid == free[0] else OF_A_PROGRAM)
     gone = Container(name="main", devices=((GPU_RESOURCE, "of-no-known-form"),))
     node.world.pods += (Pod(namespace="ml", name="lost", containers=(gone,)),)
 
@@ -121,7 +127,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
                 server.wait_for_scrapes(2 * len(targets))
                 held = held_in(node.world)
-                trouble(node)
+                trouble(node, free_in(node.world, held))
                 time.sleep(SETTLED)
                 yield Watched(server, node, held)
         finally:
@@ -271,8 +277,7 @@ def test_the_sums_at_the_top_are_those_of_the_world(watched: Watched, mode: str)
     held = float(sum(found.ratio for found in watched.held))
     assert number("GPUs") == len(world.gpus)
     assert number("Held") == pytest.approx(held / len(world.gpus))
-    in_use = {found.uuid for found in watched.held}
-    assert number("Free, whole") == sum(gpu.uuid not in in_use for gpu in world.gpus if not gpu.instances)
+    assert number("Free, whole") == len(free_in(world, watched.held)) - 1, "the dead one is not free"
     assert number("New XIDs") == len(world.gpus)
     assert number("Exporters down") == 0
 

@@ -19,7 +19,7 @@ from deploy.grafana.generator.panels import (
     new_xids,
     stat,
 )
-from deploy.grafana.generator.promql import CLUSTER, devices, energy, hours, seen
+from deploy.grafana.generator.promql import CLUSTER, energy, free, hours, seen
 from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER as CLUSTERS
 from deploy.grafana.generator.variables import DATASOURCE, PRICE
@@ -46,10 +46,10 @@ DASHBOARD = Dashboard(
                 stat("Held", "The part of the GPUs that pods hold now. Parts of a GPU count as such.",
                      f"{_HELD} / {_CAPACITY}", PERCENT, FULL, most=1),
                 stat("Used of held", "How active the held GPUs are.", f"{_USED} / {_OBSERVED}", PERCENT, USE, most=1),
-                stat("Held and idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
+                stat("Held but idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
                      f"sum(cluster:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
-                stat("Free, whole", "GPUs of which nobody holds any part: a pod that wants a whole GPU needs one.",
-                     f'sum({devices("gpu", CLUSTER)} == bool 0)', GPUS),
+                stat("Free, whole", "GPUs that work and that nobody holds any part of. A pod may need one.",
+                     f"sum({free(CLUSTER)})", GPUS),
                 stat("Power", "What all GPUs draw, held or not.",
                      f"sum(cluster:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
                 new_xids(CLUSTER),
@@ -97,7 +97,7 @@ DASHBOARD = Dashboard(
                 table("Nodes", "GPUs of each node now.", "cluster, node",
                       Column("GPUs", f"node:node_gpu_capacity:sum{_IN}", "short"),
                       Column("Held", f"node:node_gpu_allocated_per_node_gpu_capacity:ratio{_IN}", PERCENT, FULL),
-                      Column("Free, whole", f'sum by (cluster, node) ({devices("gpu", CLUSTER)} == bool 0)', "short"),
+                      Column("Free, whole", f"sum by (cluster, node) ({free(CLUSTER)})", "short"),
                       Column("Used of held",
                              f"node:pod_gpu_active_seconds_per_pod_gpu_allocated_seconds:ratio_rate5m{_IN}",
                              PERCENT, USE),

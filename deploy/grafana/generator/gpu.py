@@ -70,7 +70,7 @@ DASHBOARD = Dashboard(
                 stat("Power", "What it draws.", watts(CHOSEN, "cluster, node, UUID"), WATTS),
                 stat("Temperature", "Near 90 degrees it lowers its clocks.", level("temperature", CHOSEN, OF_GPU),
                      CELSIUS, WARM),
-                stat("Idle while held", "The part of a GPU that is held while nothing runs on it.",
+                stat("Held but idle", "The part of a GPU that is held while nothing runs on it.",
                      f'sum({_rate("idle_seconds")})', PERCENT, IDLE, most=1),
                 new_xids(CHOSEN),
             ]

@@ -54,7 +54,7 @@ DASHBOARD = Dashboard(
                      f'sum({_now("allocated_seconds")})', GPUS),
                 stat("Used of held", "How active the held GPUs are.",
                      f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
-                stat("Held and idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
+                stat("Held but idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
                 total("GPU-hours", "Held in the time range.", _hours("allocated"), HOURS),

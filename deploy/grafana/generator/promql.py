@@ -139,6 +139,12 @@ def devices(entity: str, where: str) -> str:
     return f'max by ({by}) (pod_gpu_device_owners{{{where}, entity=~"{entity}"}})'
 
 
+def free(where: str) -> str:
+    """For each GPU 1 if nobody holds any part of it, else 0; none that is failing or gone: it is not free."""
+    broken = f'pod_gpu_device_verdict{{{where}, verdict=~"failing|gone"}}'
+    return f"({devices('gpu', where)} == bool 0) unless on (cluster, node, UUID) {broken}"
+
+
 def watts(where: str, by: str) -> str:
     """What is drawn; the accounts' energy is right in every mode."""
     return f"sum by ({by}) ({once(f'rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval])')})"

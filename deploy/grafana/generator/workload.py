@@ -85,7 +85,7 @@ DASHBOARD = Dashboard(
                 stat("Held", "GPUs; parts of a GPU count as such.", f'sum({_now("allocated_seconds")})', GPUS),
                 stat("Used of held", "How active they are.",
                      f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
-                stat("Held and idle", "GPUs on which nothing runs (activity below 5 %).",
+                stat("Held but idle", "GPUs on which nothing runs (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
                 total("GPU-hours", "Held in the time range.", hours("allocated", "workload", CHOSEN), HOURS),
