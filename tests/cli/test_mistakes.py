@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ VALUES = {
 }
 
 
+@cache
 def refusal(values: str) -> str:
     """Helm's last lines, without the place in the templates."""
     with pytest.raises(helm().HelmError) as raised:
