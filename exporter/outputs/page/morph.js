@@ -30,7 +30,8 @@ function morph(old, fresh) {
     if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
     return;
   }
-  if (old.matches(OWN)) return;
+  // most of a large page is the same, which the browser knows sooner than a script
+  if (old.isEqualNode(fresh) || old.matches(OWN)) return;
   morphAttributes(old, fresh);
   morphChildren(old, fresh);
 }
