@@ -24,7 +24,6 @@ class AmountFamily:
     name: str
     amount: str
     power: int
-    help: str
     label: str = ""
 
 

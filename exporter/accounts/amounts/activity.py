@@ -22,28 +22,9 @@ from exporter.dividing.instances import apportion
 
 ACTIVE, IDLE, OBSERVED = "active_ns", "idle_ns", "observed_ns"
 FAMILIES = (
-    AmountFamily(
-        "pod_gpu_active_seconds_total",
-        ACTIVE,
-        NANOSECONDS,
-        "GPU-seconds that were used: those held times the device's activity (GR_ENGINE_ACTIVE, else GPU_UTIL)."
-        " Of a shared device where kernels are measured: the part of its activity that the container's kernels had,"
-        " which may be more than it held; those of processes that count for no container have empty owners.",
-    ),
-    AmountFamily(
-        "pod_gpu_observed_seconds_total",
-        OBSERVED,
-        NANOSECONDS,
-        "GPU-seconds of those held in which the device's activity is known. How much was used is"
-        " pod_gpu_active_seconds_total divided by this: while the page is away, seconds are held and not observed.",
-    ),
-    AmountFamily(
-        "pod_gpu_idle_seconds_total",
-        IDLE,
-        NANOSECONDS,
-        "GPU-seconds of those held in which the device's activity was below --accounting.idle-below; of a shared device"
-        " where kernels are measured, the container's part of it.",
-    ),
+    AmountFamily("pod_gpu_active_seconds_total", ACTIVE, NANOSECONDS),
+    AmountFamily("pod_gpu_observed_seconds_total", OBSERVED, NANOSECONDS),
+    AmountFamily("pod_gpu_idle_seconds_total", IDLE, NANOSECONDS),
 )
 Part = tuple[int, int]  # numerator and denominator: how active a device was
 _NOTHING: Mapping[str, Part] = {}

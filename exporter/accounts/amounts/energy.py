@@ -17,15 +17,7 @@ from exporter.accounts.stretches import CountersAtLook, Stretch
 from exporter.dividing.instances import apportion, is_repeated, weights
 
 ENERGY = "energy_uj"
-FAMILIES = (
-    AmountFamily(
-        "pod_gpu_energy_joules_total",
-        ENERGY,
-        MICROJOULES,
-        "Energy of a container's devices, in joules; of a shared one its part: as its kernels' time where that is"
-        " measured, else an equal one. What nobody held has empty owners, so the sum is the node's.",
-    ),
-)
+FAMILIES = (AmountFamily("pod_gpu_energy_joules_total", ENERGY, MICROJOULES),)
 _PER_MICROJOULE = 1_000_000_000  # microwatts times nanoseconds
 _SEVERAL = 2
 # Microjoules by GPU_I_ID; those of "" are the whole GPU's.

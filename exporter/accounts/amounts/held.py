@@ -7,14 +7,7 @@ from exporter.accounts.gpu import Interval
 from exporter.accounts.holders import HeldGpu
 
 HELD = "allocated_ns"
-FAMILIES = (
-    AmountFamily(
-        "pod_gpu_allocated_seconds_total",
-        HELD,
-        NANOSECONDS,
-        "GPU-seconds that a container held: the integral of pod_gpu_allocated_ratio.",
-    ),
-)
+FAMILIES = (AmountFamily("pod_gpu_allocated_seconds_total", HELD, NANOSECONDS),)
 
 
 def count(before: Iterable[HeldGpu], now: Iterable[HeldGpu], interval: Interval | None) -> None:

@@ -21,16 +21,7 @@ from exporter.accounts.gpu import GpuAtLook
 from exporter.accounts.observation import XidSamples
 
 XIDS = "xids"
-FAMILIES = (
-    AmountFamily(
-        "pod_gpu_xid_errors_total",
-        XIDS,
-        COUNTS,
-        "XID errors, each counted once, to the container that held the GPU; to nobody where several held it, at a time"
-        " or one after the other while dcgm-exporter's page stood still.",
-        "xid",
-    ),
-)
+FAMILIES = (AmountFamily("pod_gpu_xid_errors_total", XIDS, COUNTS, label="xid"),)
 # dcgm-exporter counts the last errors when it next polls, every 30 s by default: until then only the value shows them.
 _COUNTED_LATER_NS = 60_000_000_000
 # Kinds of XIDs that a row counts by number. NVIDIA lists fewer than 200 in all.

@@ -73,9 +73,7 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
             for value, units in sorted(account.by_label.get(row.amount, {}).items())
         ]
 
-    if row.label:
-        return OwnFamily(row.name, "counter", row.help, (row.label, *OF_CONTAINER), write=write_by_label)
-    return OwnFamily(row.name, "counter", row.help, OF_CONTAINER, write=write)
+    return own(row.name, write=write_by_label if row.label else write)
 
 
 def _ratio(look: Look) -> Sequence[Written]:
