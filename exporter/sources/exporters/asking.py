@@ -10,33 +10,17 @@ from exporter.errors import Malformed, Unavailable
 from exporter.model.cluster import OWNERS_UNKNOWN, OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
 from exporter.sources.cluster import Place
-from exporter.sources.http import Client, Peer
+from exporter.sources.http import Client, Peer, peer
 from exporter.sources.source import NoSource
 from exporter.sources.unpack import Body
 
-FLAG = "--cluster.http-config"
 PATH = "/container/metrics"
 # Exporters are asked every few seconds, each over a connection of its own that is kept.
 KEEP_ALIVE_SECONDS = 120.0
 # Of the time for an answer, as much may go by until there is a connection.
 _OF_CONNECTING = 0.8
-_UNREACHABLE = "is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?"
-
-LOOK_THERE = "look at that exporter's log, and at what the address answers to curl"
-NODE_EXPORTERS = Peer(
-    flag=FLAG,
-    refused="is the exporter running on that node, and on this port?",
-    unreachable=_UNREACHABLE,
-    silent=_UNREACHABLE,
-    tls="name the exporters' authority (ca_file), their name (server_name) and this role's certificate in"
-    f" {FLAG}, under tls_config; or do they speak plain HTTP?",
-    look_there=LOOK_THERE,
-    slow="look at that node and its exporter: is it overloaded? A large cluster may need a longer --cluster.timeout",
-    no_right=f"give this role a password, a token or a client certificate that it accepts, with {FLAG}",
-    no_path="is it this program's node exporter, and is its address given without a path?",
-    too_much="is it this program's node exporter? If so, raise --cluster.max-bytes",
-    most="--cluster.max-bytes",
-)
+NODE_EXPORTERS = peer("node exporters")
+LOOK_THERE = NODE_EXPORTERS.look_there
 
 
 class ExporterClient:

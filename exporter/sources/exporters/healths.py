@@ -9,30 +9,15 @@ import re
 from collections.abc import Mapping
 
 from exporter.errors import Malformed, Trouble
-from exporter.sources.exporters.asking import LOOK_THERE
-from exporter.sources.http import Peer
+from exporter.sources.http import peer
 
 # 16 GPUs in 48 shares each, all held, take half of it.
 MOST_BYTES = 1024 * 1024
 MOST_SOURCES = 64
 _REASON = re.compile(r"[a-z_]{1,40}")
-_IS_IT_OURS = "is the image of spec.image this program's, and of a version like the operator's?"
-_REACH = "does a NetworkPolicy or a firewall let the operator reach the exporters' port 9400?"
 PATH = "/debug/mapping"
 # The operator has made the DaemonSet: these exporters speak plain HTTP and ask for no password.
-OPERATED_EXPORTERS = Peer(
-    flag="the operator",
-    refused="the port of the exporter is closed to other pods: does something on the node (a service mesh, a firewall)"
-    " stand before it?",
-    unreachable=_REACH,
-    silent=_REACH,
-    tls="the exporters that the operator makes speak plain HTTP: what stands before them?",
-    look_there=LOOK_THERE,
-    slow="look at that node and its exporter: is it overloaded?",
-    no_right="the exporters that the operator makes ask for no password: what stands before them (a service mesh)?",
-    no_path="is it this program's node exporter, and is its address given without a path?",
-    too_much=_IS_IT_OURS,
-)
+OPERATED_EXPORTERS = peer("operated exporters")
 
 
 def read_health(body: bytes, node: str) -> Mapping[str, Trouble]:
@@ -60,4 +45,4 @@ def _trouble(state: dict[str, object]) -> Trouble:
 
 
 def _garbage(what: str) -> Malformed:
-    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=_IS_IT_OURS)
+    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=OPERATED_EXPORTERS.too_much)

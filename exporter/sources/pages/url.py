@@ -12,12 +12,11 @@ from exporter.errors import Malformed
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.vendors import Vendor, VendorPages
 from exporter.model.pages import Page
-from exporter.sources.http import Client, Peer
+from exporter.sources.http import Client, peer
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth, Source
 
-FLAG = "--dcgm.http-config"
 ACCEPT = "text/plain;version=0.0.4"
 # Scrapes come every 15 to 60 s; aiohttp's own 15 s would mean a new connection each time.
 KEEP_ALIVE_SECONDS = 120.0
@@ -25,28 +24,7 @@ KEEP_ALIVE_SECONDS = 120.0
 
 _NO_HTTP_CONFIG = HttpConfig()
 
-_SLOW = "dcgm-exporter is slow: raise --dcgm.timeout, or have it collect less"
-_COLLECT_LESS = "have dcgm-exporter collect less, or is this another page than its own?"
-_LOOK_THERE = "look at dcgm-exporter's log, and at what the URL answers to curl"
-_IS_THIS_THE_PATH = "is this dcgm-exporter's metrics path? Its default is /metrics"
-_PEER = Peer(
-    flag=FLAG,
-    refused="is dcgm-exporter running, and on this port? Its default is 9400, which is this program's too: one of the"
-    " two must move (dcgm-exporter's flag -a, --web.listen-address), and --dcgm.url name dcgm-exporter's",
-    unreachable="can this container reach that address? dcgm-exporter's pod has one of its own unless it uses"
-    " hostNetwork",
-    tls="is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this program's"
-    " certificate in --dcgm.http-config, under tls_config",
-    look_there=_LOOK_THERE,
-    slow=_SLOW,
-    no_right="give it a password, a token or a client certificate that it accepts, with --dcgm.http-config",
-    no_path=_IS_THIS_THE_PATH,
-    too_much=f"raise --dcgm.max-bytes, or {_COLLECT_LESS}",
-    most="--dcgm.max-bytes",
-    explains=False,
-    names_path=True,
-    has_lines=True,
-)
+_PEER = peer("dcgm-exporter")
 
 
 class DcgmSource(AskedSource):
@@ -58,7 +36,7 @@ class DcgmSource(AskedSource):
     is_kept = False
     patience_seconds = None
     bounds = NO_BOUNDS
-    if_slow: ClassVar[str] = _SLOW
+    if_slow: ClassVar[str] = _PEER.slow
 
     def __init__(
         self,
@@ -116,7 +94,11 @@ class DcgmSource(AskedSource):
                     body = await self._client.ask(self._url)
                 too_large = why_too_large(body)
                 if too_large:
-                    raise Malformed("oversize", too_large, remedy=_COLLECT_LESS)
+                    raise Malformed(
+                        "oversize",
+                        too_large,
+                        remedy="have dcgm-exporter collect less, or is this another page than its own?",
+                    )
                 if self._vendor_pages:
                     body = await in_slices(self._vendor_pages.with_dcgm(body, odd))
                 if self._admit:
@@ -124,7 +106,7 @@ class DcgmSource(AskedSource):
                 if not await in_slices(has_sample(body)):
                     beginning = repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
                     raise Malformed(
-                        "no_samples", f"the answer has not one valid sample: {beginning}", remedy=_IS_THIS_THE_PATH
+                        "no_samples", f"the answer has not one valid sample: {beginning}", remedy=_PEER.no_path
                     )
             except asyncio.CancelledError as error:
                 if not self._flight.timed_out:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.model.cluster import ClusterView, NodeView
-from exporter.sources.http import Peer
+from exporter.sources.http import peer
 from exporter.sources.prometheus import queries
-from exporter.sources.prometheus.answer import REMEDY, VectorSeries, read_vector
+from exporter.sources.prometheus.answer import VectorSeries, read_vector
 from exporter.sources.prometheus.client import PrometheusClient
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import MOST_NODES, read_targets
@@ -26,32 +26,12 @@ from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.sources.unpack import Body
 
 NAME = "prometheus"
-FLAG = "--cluster.http-config"
 # Of the time for an answer, as much may go by until there is a connection.
 _OF_CONNECTING = 0.8
 # A server that asks for more time than this is asked again anyway.
 MOST_RETRY_SECONDS = 300.0
 _NAMED = 5
-_UNREACHABLE = "is it up, and does a NetworkPolicy or a firewall let this role reach it?"
-_PEER = Peer(
-    flag=FLAG,
-    refused="is Prometheus running, and on this port?",
-    unreachable=_UNREACHABLE,
-    silent=_UNREACHABLE,
-    tls=f"name its authority (ca_file), its name (server_name) and this role's certificate in {FLAG}, under tls_config;"
-    " or does it speak plain HTTP?",
-    look_there="look at that server's log, and at what the address answers to curl",
-    slow="look at that server: is it overloaded? A large cluster may need a longer --cluster.timeout",
-    no_right=f"give this role a password, a token, a client certificate or the header of its tenant with {FLAG}"
-    " (http_headers: {X-Scope-OrgID: {values: [...]}} for Mimir)",
-    no_path=REMEDY,
-    elsewhere="give the address that answers itself (https in place of http? a prefix? past a login page?)",
-    too_often="raise its limits for this tenant, or --cluster.interval",
-    busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}),
-    too_much="raise --cluster.max-bytes and this container's memory limit (it needs some three times that), or ask for"
-    " fewer nodes with --cluster.prometheus-matchers",
-    most="--cluster.max-bytes",
-)
+_PEER = peer("prometheus", busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}))
 _NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
 _NO_NODE = Trouble(
     "missing",
