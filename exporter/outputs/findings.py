@@ -4,9 +4,11 @@ Why a source fails, and what to do about it, is worded by the source itself; why
 `ownership.explain`.
 """
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pkgutil import get_data
 from typing import TYPE_CHECKING
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
@@ -14,7 +16,7 @@ from exporter.errors import Trouble
 from exporter.exposition.lines import Reason
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
-from exporter.model.driver import DeviceFile, Refusal
+from exporter.model.driver import DeviceFile
 from exporter.model.pages import Subject
 from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot, seen_devices
 from exporter.model.states import is_at_work, used_by
@@ -33,45 +35,11 @@ _UNRESOLVED = frozenset(
 )
 # of why assignments are left out (`Explainer.outside`); what is not here is fine
 _LEFT_OUT = {"dra_off": Level.PROBLEM, "outside_resources": Level.WARNING}
-_WHOLE_CLAIM = Trouble(
-    "",
-    "several containers are shown as sharing its devices: the kubelet names all devices of a claim for each of them",
-    "if each asked for a request of its own, let the exporter read pods (--labels.pod-uid on): their status says which"
-    " container got which device",
-)
-_NO_SPECS = Trouble(
-    "",
-    "NVIDIA's DRA driver writes a CDI spec for each claim, and in /etc/cdi and /var/run/cdi there is none here",
-    "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
-    " then claims need neither a token nor the Kubernetes API",
-)
-_UNHEARD = Trouble(
-    "",
-    "has not answered yet",
-    "look again in a minute; if it stays so, something on the way drops packets: can this container reach that address"
-    " (network policies, proxies, firewalls)?",
-)
 _RUNTIME = "give it NVIDIA's runtime (runtimeClassName: nvidia; with Docker --gpus all, or CDI)"
-# what keeps the exporter from opening one of the driver's device files
-_REFUSALS: dict[Refusal, Trouble] = {
-    "mode": Trouble(
-        "",
-        "the mode of the file does not let the exporter open it",
-        "run the exporter as root, or in the group of the file (ls -l shows it)",
-    ),
-    "security_module": Trouble(
-        "",
-        "the mode of the file lets the exporter open it, and a security module such as SELinux does not",
-        "look at the node's audit log (ausearch -m avc), and let the exporter use the driver's devices",
-    ),
-    "cgroup": Trouble(
-        "",
-        "the mode of the file lets the exporter open it, and the cgroup's rules for devices do not",
-        f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
-    ),
+# what is always said in the same words; by a `Refusal`, what keeps the exporter from opening a device file
+_SAYS: Mapping[str, Trouble] = {
+    name: Trouble("", **row) for name, row in json.loads(get_data(__package__, "findings.json") or b"").items()
 }
-
-
 _BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
     "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
@@ -186,7 +154,7 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     reasons = {match.reason for match in snapshot.owners.matches if match.assignment.resource in DRA_DRIVERS}
     if reasons and CDI not in snapshot.health:
         # a hint where ResourceSlices say it
-        yield Finding(Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK, CDI, _NO_SPECS)
+        yield Finding(Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK, CDI, _SAYS["no_specs"])
     for name, health in snapshot.health.items():
         if name == KUBELET or name in snapshot.page_sources:
             continue
@@ -209,7 +177,7 @@ def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
 
 def _of_health(name: str, health: Health, level: Level) -> Finding:
     """The trouble of a source. One that has not answered yet has none, and doctor words it."""
-    return Finding(level, name, health.trouble or _UNHEARD)
+    return Finding(level, name, health.trouble or _SAYS["unheard"])
 
 
 def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> Iterator[Finding]:
@@ -225,7 +193,7 @@ def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> I
     if allowed:
         yield fine("device files", f"the exporter may open {len(allowed)} of NVIDIA's {len(files)}")
     level = Level.WARNING if asks_nvml else Level.OK
-    yield from grouped(Finding(level, file.path, _REFUSALS[file.refusal]) for file in files if file.refusal)
+    yield from grouped(Finding(level, file.path, _SAYS[file.refusal]) for file in files if file.refusal)
 
 
 def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
@@ -337,7 +305,7 @@ def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
             held[owner.namespace, owner.pod, claim.name].add((owner.container, claim.device_id))
     for (namespace, pod, name), pairs in sorted(held.items()):
         if min(len(set(each)) for each in zip(*pairs, strict=True)) > 1:
-            yield Finding(Level.WARNING, f"claim {name} ({namespace}/{pod})", _WHOLE_CLAIM)
+            yield Finding(Level.WARNING, f"claim {name} ({namespace}/{pod})", _SAYS["whole_claim"])
 
 
 def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
