@@ -87,7 +87,7 @@ def demo(port: int) -> Iterator[None]:
     real("gcc")
     arguments = [
         "demo", "--generation", "4.9", "--counters", "full", "--collect-interval", "0",
-        "--seed", "20", "--speed", "0.1",
+        "--seed", "1", "--speed", "0.1",
         "--sharing", "split", "--workload.labels", "app.kubernetes.io/name", "--accounting.interval", "500ms",
         "--web.listen-address", f"127.0.0.1:{port}",
     ]  # fmt: skip
