@@ -216,7 +216,7 @@ def _unfolded(lines: Sequence[DeviceLine], view: PageView, fold: str, depth: int
         is_down = view.sort.startswith("-")
         lines = [line for _, line in sorted(ranked, key=lambda each: each[0], reverse=is_down)] + unranked
     for line in lines:
-        # all lines but those of GPUs and instances that several hold fold where these do
+        # a node folds its GPUs, and a GPU its owners or instances, unless the address has it the other way
         is_open = (fold == "none") != (line.key in view.but) if line.below else None
         yield replace(line, depth=depth, is_open=is_open)
         if is_open:

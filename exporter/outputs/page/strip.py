@@ -12,7 +12,6 @@ from exporter.outputs.page.lines import DeviceLine, Object, health_rank, matchin
 from exporter.outputs.page.view import PageView
 
 _ILL = 2  # and worse, by health_rank
-# of a GPU nobody says more than that it is held
 _LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
 
 
