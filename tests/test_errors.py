@@ -148,7 +148,7 @@ WITHOUT_TROUBLE = {
     "Invalid",
     "NotReadable",
     "PortTaken",
-    "_OtherProtocol",
+    "OtherProtocol",
 }
 
 

@@ -1,6 +1,7 @@
 """docs/troubleshooting.md quotes what the program says; and the links of all pages lead somewhere."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -34,13 +35,24 @@ def test_enough_is_quoted() -> None:
 
 @cache
 def texts_of_the_program() -> frozenset[str]:
-    """Every text in its code but docstrings, with … for what is filled in."""
-    return frozenset(
+    """Every text in its code but docstrings, with … for what is filled in, and in the JSON beside the code."""
+    in_code = (
         text
         for path in (ROOT / "exporter").rglob("*.py")
         if not {"_gen", "simulator"} & set(path.parts)
         for text in texts_in(ast.parse(path.read_text()))
     )
+    in_json = (text for path in (ROOT / "exporter").rglob("*.json") for text in leaves(json.loads(path.read_text())))
+    return frozenset((*in_code, *in_json))
+
+
+def leaves(content: object) -> Iterator[str]:
+    """The texts in a document of JSON."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict | list):
+        for inner in content.values() if isinstance(content, dict) else content:
+            yield from leaves(inner)
 
 
 def texts_in(tree: ast.AST) -> Iterator[str]:
