@@ -1,13 +1,17 @@
-"""The pictures of the docs: the page in front of the demo, as Chromium shows it. The folder is the one argument.
+"""The pictures of the docs: the page in front of the demo, as Chromium shows it, and the dashboards, which are drawn.
+
+The folder is the one argument.
 
 The demo lives for a while first, so that the lines have something to show.
 """
 
 import asyncio
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.browser.dashboards import draw
 from tests.browser.table import opened
 from tests.support.chromium import Tab, chromium
 from tests.support.demo import demo
@@ -31,6 +35,8 @@ OF_NODE = (
     Picture("page-narrow", 390, 860),
 )
 OF_CLUSTER = (Picture("page-cluster", 1280, 860),)
+# by name the row of Grafana's grid down to which it is drawn
+DASHBOARDS = {"cluster": 21, "idle": 31}
 
 
 async def take(tab: Tab, url: str, pictures: tuple[Picture, ...], folder: Path) -> None:
@@ -57,3 +63,6 @@ async def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(Path(sys.argv[1])))
+    with tempfile.TemporaryDirectory() as work:
+        for file in draw(Path(sys.argv[1]), Path(work), DASHBOARDS, nodes=3, hours=2):
+            print(file)

@@ -5,6 +5,7 @@ That their queries return data is tests/end_to_end/test_dashboards_in_prometheus
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import combinations
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.rules.shipped import metrics, records
 from tests.support import quick_yaml
 from tests.support.exporter import Start
 from tests.support.grafana import Model, dashboard, names_in, panels, variables
+from tests.support.grafana_schema import troubles
 from tests.support.names import names_on, simulated_names
 from tests.support.places import ROOT
 
@@ -30,6 +32,41 @@ OF_LINKS = {"__data", "__field", "__url_time_range"}
 def test_the_files_are_what_the_generator_makes() -> None:
     """`make dashboards` writes them anew."""
     assert {path.name: path.read_text() for path in FOLDER.glob("*.json")} == texts()
+
+
+# Grafana writes and reads these, though its schema does not have them: what a variable's query is called in lists of
+# them, and what Prometheus' plugin says of an annotation.
+BESIDE_THE_SCHEMA = re.compile(
+    r"\$\.(?:templating\.list\[\d+\]\.definition|annotations\.list\[\d+\]\.(?:titleFormat|step)): "
+    r"\w+ has no such field"
+)
+
+
+# issue 21
+@EACH
+def test_grafanas_own_schema_has_all_that_a_dashboard_says(name: str) -> None:
+    assert [trouble for trouble in troubles(MODELS[name]) if not BESIDE_THE_SCHEMA.fullmatch(trouble)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "trouble"),
+    [
+        (("panels", 0, "titel"), "GPUs", "$.panels[0].titel: Panel has no such field"),
+        (("panels", 0, "options", "graphMode"), "areas", "$.panels[0].options.graphMode: 'areas' is none of"),
+        (("panels", 0, "gridPos", "w"), "3", "$.panels[0].gridPos.w: '3' is no int"),
+        (("panels", 0, "targets", 0, "format"), "list", "$.panels[0].targets[0].format: 'list' is none of"),
+        (("graphTooltip",), 3, "$.graphTooltip: 3 is none of"),
+        (("tags",), "gpu", "$.tags: 'gpu' is no list"),
+    ],
+)
+def test_what_the_schema_does_not_have_is_noticed(path: tuple[str | int, ...], wrong: object, trouble: str) -> None:
+    model: Any = deepcopy(MODELS["cluster"])
+    *above, last = path
+    place = model
+    for each in above:
+        place = place[each]
+    place[last] = wrong
+    assert any(text.startswith(trouble) for text in troubles(model)), troubles(model)
 
 
 @EACH

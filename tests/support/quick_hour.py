@@ -1,11 +1,11 @@
 """An hour of the demo in half a minute: its node and the real exporter, under a clock that jumps while they rest.
 
-    python -m tests.support.quick_hour FILE SECONDS [FAILS_AFTER]
+    python -m tests.support.quick_hour FILE SECONDS [FAILS_AFTER [SEED]]
 
 writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
 event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
 only once the look is over that the jump before made due, and no call ends for lack of time. Pods come and go as with
-`demo --speed 0.5`, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`).
+`demo --speed 0.5`, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`); SEED is the world's.
 """
 
 import asyncio
@@ -42,21 +42,23 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().time() + Jumps.seconds
 
 
-async def pages(seconds: int, fails_after: float) -> list[list[str]]:
+async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
     """What was answered."""
     from tests.node.test_accounting import node_of  # noqa: PLC0415 - only now the clock is another one
     from tests.support.exporter import config_of, running  # noqa: PLC0415
     from tests.support.simulated import SimulatedNode, World  # noqa: PLC0415
     from tests.support.waiting import until  # noqa: PLC0415
 
-    made = World(gpus=8, shared=2, mig=1, seed=1)
+    made = World(gpus=8, shared=2, mig=1, seed=seed)
     made.crashes = 0.0
-    node = SimulatedNode(made, "gpu-node-1", collect_seconds=30.0, fails_after_seconds=fails_after)
+    name = f"gpu-node-{seed}"
+    node = SimulatedNode(made, name, collect_seconds=30.0, fails_after_seconds=fails_after)
     answers: list[list[str]] = []
     try:
         await node.start(step_seconds=STEP)
         node.nvml.load()
         config = config_of(
+            node_name=name,
             kubelet_socket=str(node.socket),
             kubelet_timeout="60s",
             kubelet_pods_socket=str(node.pods_socket),
@@ -87,13 +89,14 @@ async def pages(seconds: int, fails_after: float) -> list[list[str]]:
     return answers
 
 
-def main(file: Path, seconds: int, fails_after: float) -> None:
+def main(file: Path, seconds: int, fails_after: float, seed: int) -> None:
     """Write the file."""
     names = ("time", "time_ns", "monotonic", "monotonic_ns")
     exchange({name: Jumps.of(name) for name in names})
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        file.write_text(json.dumps(runner.run(pages(seconds, fails_after))))
+        file.write_text(json.dumps(runner.run(pages(seconds, fails_after, seed))))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else inf)
+    given = sys.argv[3:]
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(given[0]) if given else inf, int(given[1]) if given[1:] else 1)

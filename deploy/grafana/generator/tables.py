@@ -73,7 +73,7 @@ def table(title: str, says: str, by: str, *columns: Column, most_first: str = ""
             "options": {
                 "showHeader": True,
                 "cellHeight": "sm",
-                "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
+                "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": []},
                 **({"sortBy": [{"displayName": most_first, "desc": True}]} if most_first else {}),
             },
             "transformations": [

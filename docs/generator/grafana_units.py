@@ -1,0 +1,91 @@
+"""Values as Grafana writes them, for the pictures of the dashboards: each unit that the dashboards use."""
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Final
+
+_THOUSANDS: Final = ("", "k", "M", "G", "T")
+_MONEY: Final = ("", "K", "M", "B")
+
+
+def digits(value: float, decimals: int | None = None) -> str:
+    """A number with about three digits that count, as Grafana chooses them: 0.123, 1.23, 12.3, 123.
+
+    With `decimals`, that many after the point.
+    """
+    if decimals is None:
+        size = abs(value)
+        decimals = 0 if size == int(size) or size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3  # noqa: PLR2004
+    return f"{value:.{decimals}f}"
+
+
+def _scaled(names: tuple[str, ...], unit: str) -> Callable[[float, int | None], str]:
+    """A format that divides by 1000 until the number is short."""
+
+    def text(value: float, decimals: int | None) -> str:
+        place = 0
+        while abs(value) >= 1000 and place < len(names) - 1:  # noqa: PLR2004
+            value /= 1000
+            place += 1
+            decimals = None
+        return f"{digits(value, decimals)} {names[place]}{unit}".rstrip()
+
+    return text
+
+
+def _percent(value: float, decimals: int | None) -> str:
+    return f"{digits(value * 100, decimals)}%"
+
+
+def _money(value: float, decimals: int | None) -> str:
+    return f"${_scaled(_MONEY, '')(value, decimals).replace(' ', '')}"
+
+
+def _celsius(value: float, decimals: int | None) -> str:
+    return f"{digits(value, decimals)} °C"
+
+
+def _bytes(value: float, decimals: int | None) -> str:
+    place = 0
+    while abs(value) >= 1024 and place < 4:  # noqa: PLR2004 - TiB
+        value, place = value / 1024, place + 1
+    return f"{digits(value, decimals)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[place]}"
+
+
+def _seconds(value: float, decimals: int | None) -> str:
+    for unit, seconds in (("days", 86400), ("hours", 3600), ("mins", 60)):
+        if abs(value) >= seconds:
+            return f"{digits(value / seconds, decimals)} {unit}"
+    return f"{digits(value, decimals)} s" if abs(value) >= 1 else f"{digits(value * 1000, decimals)} ms"
+
+
+def _kilowatt_hours(value: float, decimals: int | None) -> str:
+    return _scaled(_THOUSANDS, "Wh")(value * 1000, decimals)
+
+
+_FORMATS: Final[Mapping[str, Callable[[float, int | None], str]]] = {
+    "percentunit": _percent,
+    "watt": _scaled(_THOUSANDS, "W"),
+    "kwatth": _kilowatt_hours,
+    "celsius": _celsius,
+    "hertz": _scaled(_THOUSANDS, "Hz"),
+    "Bps": _scaled(_THOUSANDS, "B/s"),
+    "bytes": _bytes,
+    "joule": _scaled(_THOUSANDS, "J"),
+    "s": _seconds,
+    "currencyUSD": _money,
+    "short": _scaled(("", "K", "Mil", "Bil"), ""),
+}
+
+
+def shown(value: float, unit: str, decimals: int | None = None) -> str:
+    """A value in a unit of Grafana's.
+
+    Raises:
+        KeyError: no dashboard had this unit when this was written.
+    """
+    if not isfinite(value):
+        return "No data"
+    if unit.startswith("suffix:"):
+        return f"{digits(value, decimals)}{unit.removeprefix('suffix:')}"
+    return _FORMATS[unit](value, decimals)
