@@ -146,6 +146,7 @@ WITHOUT_TROUBLE = {
     "DuplicateKey",
     "Gone",
     "Invalid",
+    "KubectlRefusal",
     "NotReadable",
     "PortTaken",
     "OtherProtocol",

@@ -27,7 +27,7 @@ CAPTION = (
 )
 CLUSTER = "demo"
 STEP_SECONDS = 60
-# A past that is written has no marks of series that ended: who looks back further than a scrape sees pods that are gone.
+# A past that is written has no marks of series that ended: who looks back further than a scrape sees pods long gone.
 KEPT = ("--storage.tsdb.retention.time=100y", f"--query.lookback-delta={STEP_SECONDS + 1}s")
 
 
