@@ -59,7 +59,9 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
         kubelet.failure = (grpc.StatusCode[code[0]], code[1]) if code else None
         kubelet.api_away = bool(content.get("api_away"))
         kubelet.gone = frozenset(content.get("gone", ()))
-        (control.parent / "calls").write_text(str(kubelet.calls))
+        written = control.parent / "calls.new"
+        written.write_text(str(kubelet.calls))
+        written.replace(control.parent / "calls")  # whoever reads it meanwhile reads a number
         megabytes = content.get("raw_megabytes")
         kubelet.raw_answer = None if megabytes is None else bytes(megabytes * 1024 * 1024)
         return pods_from_json(content["pods"])
