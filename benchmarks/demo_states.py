@@ -5,6 +5,9 @@ python -m benchmarks.demo_states [--minutes 30] [ARGUMENT OF demo …]
 starts `demo --nodes 40` with the arguments, asks the cluster role every few seconds, and prints a line a minute: the
 share of devices in each state, the share of the held devices that are used, CPU and memory. Ends with 1 if a state was
 not seen, or if the used ones were fewer than 40 % or more than 80 % of the held ones in a minute after the first three.
+
+While a node's kubelet is away and nobody is known to hold a GPU there, the cluster role calls the node missing and
+leaves its devices out. The node's own exporter, which is asked then, says of each that it is `unknown`.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from email.message import Message
 from pathlib import Path
 
 from exporter.model.states import IN_HAND, DeviceState, Object, state_of_device, stated
@@ -46,8 +50,27 @@ def used_of_held(states: Mapping[DeviceState, int]) -> float:
     return states.get(DeviceState.USED, 0) / held if held else 0.0
 
 
-def watch(url: str, pid: int, minutes: int) -> int:
+def look(url: str, exporters: Mapping[str, str], seen: set[str]) -> Counter[DeviceState]:
+    """How many devices are in each state now. Raises OSError: no answer.
+
+    `exporters` are the URLs of the nodes' own exporters, by the names of the nodes. `seen` are the nodes whose devices
+    the cluster role has shown; this look's are added to it. A missing node that is none of them only starts.
+    """
+    rows, headers = _ask(url)
+    seen.update(row["node_name"] for row in rows)
+    for name in seen.intersection(headers.get("X-Missing-Nodes", "").split(", ")):
+        rows += _ask(exporters[name])[0]
+    return states_of(rows)
+
+
+def _ask(url: str) -> tuple[list[Object], Message]:
+    with urllib.request.urlopen(f"{url}/container/metrics", timeout=30) as answer:
+        return json.load(answer), answer.headers
+
+
+def watch(url: str, exporters: Mapping[str, str], pid: int, minutes: int) -> int:
     """Print the table. Returns the exit code."""
+    seen: set[str] = set()
     every_state: Counter[DeviceState] = Counter()
     odd: list[str] = []
     cpu, began = _cpu_seconds(pid), time.monotonic()
@@ -57,8 +80,7 @@ def watch(url: str, pid: int, minutes: int) -> int:
         while time.monotonic() < began + 60 * minute:
             time.sleep(LOOKS_APART)
             try:
-                with urllib.request.urlopen(f"{url}/container/metrics", timeout=30) as answer:
-                    states += states_of(json.load(answer))
+                states += look(url, exporters, seen)
             except OSError as error:
                 print(f"no answer: {error}", flush=True)
         every_state += states
@@ -92,11 +114,13 @@ def main() -> int:
     command = [sys.executable, "-m", "exporter", "demo", "--nodes=40", "--web.listen-address=127.0.0.1:0", *of_demo]
     with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(command, stderr=Path(log.name).open("w")) as process:
         try:
-            while not (address := re.search(r"http://localhost:\d+", log.read())):
+            while "Ctrl-C ends it" not in (text := log.read()):
                 assert process.poll() is None
                 log.seek(0)
                 time.sleep(1)
-            return watch(address[0], process.pid, asked.minutes)
+            (address,) = set(re.findall(r"http://localhost:\d+", text.partition("top --url")[0]))
+            exporters = {name: url for url, name in re.findall(r"(http://127\S+)/ +(\S+)", text)}
+            return watch(address, exporters, process.pid, asked.minutes)
         finally:
             process.terminate()
 
