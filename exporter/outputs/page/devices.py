@@ -42,7 +42,7 @@ from exporter.outputs.page.lines import (
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
 _MIB_PER_GIB = 1024
-_LINES_A_SLICE = 100
+_OBJECTS_A_SLICE = 100
 SHARED = " What is not measured by owner is as --sharing has it: the whole GPU's, unless it divides."
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands.
@@ -70,19 +70,23 @@ class DeviceColumn(NamedTuple):
 
 def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
     """The table in texts, and what of it is folded (of FOLDS). `rows` are all objects, in their order."""
-    devices = matching(rows, view)
+    devices = yield from matching(rows, view)
     yield
     cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
     gpus = yield from tree(devices, cut)
-    lines, fold = shown(gpus, view, with_node=with_node)
+    lines, fold = yield from shown(gpus, view, with_node=with_node)
     yield
     columns = COLUMNS if with_node else COLUMNS[1:]
     head = "".join(_head(column, view) for column in columns)
     texts = []
-    for start in range(0, min(len(lines), view.lines), _LINES_A_SLICE):
-        some = lines[start : min(start + _LINES_A_SLICE, view.lines)]
-        texts.append("\n".join(_line(line, columns, view) for line in some))
-        yield
+    objects = 0
+    for line in lines[: view.lines]:
+        texts.append(_line(line, columns, view))
+        # a node's line is made of all its objects
+        objects += len(line.rows)
+        if objects >= _OBJECTS_A_SLICE:
+            objects = 0
+            yield
     return (
         (
             f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
@@ -95,9 +99,8 @@ def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) ->
 
 
 def _caption(rows: Sequence[Object], devices: Sequence[Sequence[Object]]) -> str:
-    count, of_all = (
-        sum(of[0]["entity"] != "mig-parent" for of in each) for each in (devices, matching(rows, PageView()))
-    )
+    count = sum(of[0]["entity"] != "mig-parent" for of in devices)
+    of_all = len({device_of(row) for row in rows if row["entity"] != "mig-parent"})
     note = SHARED if any(row["gpu_shared"] for row in rows) else ""
     matches = f"{count} of {of_all} GPUs and instances match"
     return f'GPUs and MIG instances, and who holds them: <span id="matches">{matches}</span>.{escape(note)}'

@@ -97,11 +97,17 @@ SORTED_BY: Final[Mapping[str, Callable[[DeviceLine], Any]]] = {
 }
 
 
-def matching(rows: Sequence[Object], view: PageView) -> list[list[Object]]:
+def matching(rows: Sequence[Object], view: PageView) -> Work[list[list[Object]]]:
     """The devices, each with its objects, that the view filters out."""
     words = view.filter.lower().split()
-    devices = [[*of] for _, of in groupby(rows, device_of)]
-    return [each for each in devices if _is_shown(each, view.show) and _has_words(each, words)]
+    devices = []
+    for count, (_, of) in enumerate(groupby(rows, device_of), start=1):
+        device = [*of]
+        if _is_shown(device, view.show) and _has_words(device, words):
+            devices.append(device)
+        if not count % _DEVICES_A_SLICE:
+            yield
+    return devices
 
 
 def _is_shown(rows: Sequence[Object], show: str) -> bool:
@@ -180,8 +186,9 @@ def together(rows: Sequence[Object], names: Sequence[str], own: Object) -> dict[
     return sums
 
 
-def by_node(gpus: Sequence[DeviceLine]) -> Iterator[DeviceLine]:
+def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
     """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
+    nodes = []
     for name, of in groupby(gpus, lambda line: line.row["node_name"]):
         lines = [*of]
         rows = [line.row for line in lines]
@@ -194,16 +201,18 @@ def by_node(gpus: Sequence[DeviceLine]) -> Iterator[DeviceLine]:
             "temperature": _highest("temperature", rows),
         }
         objects = [each for line in lines for each in line.rows]
-        yield DeviceLine(kind="node", key=name, row=row, rows=objects, below=lines)
+        nodes.append(DeviceLine(kind="node", key=name, row=row, rows=objects, below=lines))
+        yield
+    return nodes
 
 
-def shown(gpus: Sequence[DeviceLine], view: PageView, *, with_node: bool) -> tuple[Sequence[DeviceLine], str]:
+def shown(gpus: Sequence[DeviceLine], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[DeviceLine], str]]:
     """The lines of the view from the first to the last, and what is folded: a key of FOLDS."""
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
         is_long = sum(1 + len(line.below) for line in gpus) > _MOST_UNFOLDED
         fold = ("node" if with_node and len(gpus) > _MOST_UNFOLDED else "gpu") if is_long else "none"
-    top = [*by_node(gpus)] if fold == "node" and with_node else gpus
+    top = (yield from by_node(gpus)) if fold == "node" and with_node else gpus
     return [*_unfolded(top, view, fold, 0)], fold
 
 

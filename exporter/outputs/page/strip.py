@@ -20,7 +20,8 @@ def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[st
     cut = {
         (row["node_name"], row["device_uuid"] or row["device"]): row for row in rows if row["entity"] == "mig-parent"
     }
-    gpus = yield from tree(matching(rows, PageView()), cut)
+    devices = yield from matching(rows, PageView())
+    gpus = yield from tree(devices, cut)
     by_name: Mapping[str, Sequence[DeviceLine]] = {name: [*of] for name, of in groupby(gpus, _node_of)}
     items = []
     for name, words in nodes.items():
