@@ -66,12 +66,13 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 # Two halves side by side, as of `make test`.
 IN_IMAGE := web sources config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
 ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
+CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not without_dcgm \
+	and not secure_accelerator and not charts_values and not of_the_chart and not page_of_mistakes
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
 		--ignore tests/cli/kubectl/test_kubectl_gpu.py \
-		-k 'not schemathesis and not test_curl and not nvml_alone and not without_dcgm and not secure_accelerator \
-		and not charts_values and not of_the_chart and not page_of_mistakes' $(ARGS) \
+		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code, the docs' site
