@@ -78,8 +78,8 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
     """
     ended = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
-        said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
-        raise WrongError(f"{' '.join(map(str, command))} ends with {ended.returncode}: {' '.join(said)}")
+        last_line = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
+        raise WrongError(f"{' '.join(map(str, command))} ends with {ended.returncode}: {' '.join(last_line)}")
     return ended.stdout
 
 
@@ -343,8 +343,8 @@ def main() -> int:
         release = Release(given.folder, given.libraries)
         for name in given.only or PARTS:
             start = time.monotonic()
-            said = PARTS[name](release)
-            print(f"{name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
+            result = PARTS[name](release)
+            print(f"{name}: {result} ({time.monotonic() - start:.0f} s)", flush=True)
     except (WrongError, OSError) as error:
         print(f"release/check.py: {error}", file=sys.stderr)
         return 1

@@ -14,8 +14,8 @@ def digits(value: float, decimals: int | None = None) -> str:
     With `decimals`, that many after the point.
     """
     if decimals is None:
-        size = abs(value)
-        decimals = 0 if size == int(size) or size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3  # noqa: PLR2004
+        before_the_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+        decimals = 0 if value == int(value) else max(0, 3 - before_the_point)
     return f"{value:.{decimals}f}"
 
 
@@ -24,7 +24,7 @@ def _scaled(names: tuple[str, ...], unit: str) -> Callable[[float, int | None], 
 
     def text(value: float, decimals: int | None) -> str:
         place = 0
-        while abs(value) >= 1000 and place < len(names) - 1:  # noqa: PLR2004
+        while abs(value) >= 1000 and place < len(names) - 1:  # noqa: PLR2004 - the next unit
             value /= 1000
             place += 1
             decimals = None

@@ -68,7 +68,7 @@ class WithTwoHelps(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Flags by the groups of their settings; those that are none come first."""
         from exporter.config import cluster, node, operator  # noqa: PLC0415 - only --help-all needs all three
-        from exporter.config.settings import settings_of  # noqa: PLC0415
+        from exporter.config.settings import settings_of  # noqa: PLC0415 - as above
 
         groups = {**operator.GROUPS, **cluster.GROUPS, **node.GROUPS}
         heading = {each.flag: name for name, group in groups.items() for _, each in settings_of(group)}

@@ -77,5 +77,5 @@ def test_the_docs_have_each_state_by_its_words() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", (ROOT / "docs/json.md").read_text(), re.MULTILINE)
     assert dict(rows[1:]) == {str(state): words for state, words in WORDS.items()}
     openapi = json.loads((ROOT / "exporter/outputs/openapi.json").read_text())
-    said = json.dumps(openapi)
-    assert all(f"{state}: " in said for state in DeviceState)
+    text = json.dumps(openapi)
+    assert all(f"{state}: " in text for state in DeviceState)

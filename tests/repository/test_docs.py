@@ -109,9 +109,9 @@ FOREIGN = {
 @pytest.mark.parametrize("page", PAGES)
 def test_no_flag_in_the_docs_that_there_is_not(page: str) -> None:
     commands = [*map(command_named, COMMANDS), *kubectl_gpu.commands.values()]
-    known = {option for command in commands for parameter in command.params for option in parameter.opts}
+    options = {option for command in commands for parameter in command.params for option in parameter.opts}
     named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][a-z.-]+", (ROOT / page).read_text())}
-    assert named <= known | FOREIGN | {"--help", "--help-all", "--version"}
+    assert named <= options | FOREIGN | {"--help", "--help-all", "--version"}
 
 
 # that docs/metrics.md has all of them is test_reference.py

@@ -74,7 +74,9 @@ def _also(command: click.Command, *without: str) -> Callable[[_Command], _Comman
     """The flags of a command of the exporter's own, but for those that say whom to ask."""
 
     def decorate(function: _Command) -> _Command:
-        function.__click_params__ = [each for each in reversed(command.params) if each.name not in without]  # type: ignore[attr-defined]
+        # where click itself gathers the options of a function until its command is made of it
+        params = [each for each in reversed(command.params) if each.name not in without]
+        function.__click_params__ = params  # type: ignore[attr-defined]
         function.__doc__ = command.help
         return function
 
