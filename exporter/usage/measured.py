@@ -238,7 +238,7 @@ def _others(unowned: Iterable[Unowned], keys: _Keys) -> dict[DeviceKey, dict[Own
 def _sum_of(unowned: Sequence[Unowned]) -> Use:
     # MPS' server is overhead of its clients, and no process of its own
     pids = {each.process.pid for each in unowned if each.reason != "mps_server"}
-    return replace(_sum([each.process for each in unowned]), processes=len(pids))
+    return _sum([each.process for each in unowned], len(pids))
 
 
 def _unexplained(
@@ -312,7 +312,7 @@ def _uses(
         processes = owned.get((key, owner), ())
         if (key, owner) in spread or (not processes and key in nameless):
             return _UNKNOWN
-        used = _sum(processes)
+        used = _sum(processes, len({process.pid for process in processes}))
         # it has processes, and one of them may run the kernels that no process is named for
         is_idle_by_ignorance = not used.sm_ratio and unexplained.get(key) == "kernels"
         return replace(used, sm_ratio=None) if is_idle_by_ignorance else used
@@ -325,25 +325,19 @@ def _uses(
     return uses
 
 
-def _sum(processes: Sequence[GpuProcess]) -> Use:
-    memory = [process.memory_bytes for process in processes if process.memory_bytes is not None]
-    sm = [process.sm_ratio for process in processes if process.sm_ratio is not None]
+def _sum(parts: Sequence[GpuProcess | Use], processes: int) -> Use:
+    """All of these as one. What is not known of one is not known of all."""
+    memory = [part.memory_bytes for part in parts if part.memory_bytes is not None]
+    sm = [part.sm_ratio for part in parts if part.sm_ratio is not None]
     return Use(
-        memory_bytes=sum(memory) if len(memory) == len(processes) else None,
-        sm_ratio=sum(sm, start=0.0) if len(sm) == len(processes) else None,
-        processes=len({process.pid for process in processes}),
+        memory_bytes=sum(memory) if len(memory) == len(parts) else None,
+        sm_ratio=sum(sm, start=0.0) if len(sm) == len(parts) else None,
+        processes=processes,
     )
 
 
 def _together(uses: Sequence[Use]) -> Use:
-    """Several uses as one. What is not known of one is not known of all."""
-    memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
-    sm = [use.sm_ratio for use in uses if use.sm_ratio is not None]
-    return Use(
-        memory_bytes=sum(memory) if len(memory) == len(uses) else None,
-        sm_ratio=sum(sm, start=0.0) if len(sm) == len(uses) else None,
-        processes=sum(use.processes or 0 for use in uses),
-    )
+    return _sum(uses, sum(use.processes or 0 for use in uses))
 
 
 def _within(uses: Sequence[Use], total: Total) -> Iterable[Use]:

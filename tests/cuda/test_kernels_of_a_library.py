@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
-from exporter.sources.cuda_probe.reader import InFile
+from exporter.sources.cuda_probe.elf import in_file
 from tests.support.components import nvcc
 from tests.support.cuda_binaries import CUDA, said_by_ptxas
 
@@ -23,10 +23,10 @@ def test_what_this_machines_nvcc_builds(tmp_path: Path, mode: str) -> None:
         capture_output=True, text=True, check=True, timeout=50,
     ).stderr  # fmt: skip
     with library.open("rb") as file:
-        binary = read_cuda_binary(InFile(file.fileno()))
+        binary = read_cuda_binary(in_file(file.fileno()))
     kernels = {found.kernel.name: replace(found.kernel, code_bytes=0) for found in binary.kernels}
     assert kernels == said_by_ptxas(said, 90)
     assert (binary.cubins, binary.ptx, dict(binary.unread)) == (("90",), ("90",), {})
     subprocess.run(["strip", library], check=True)
     with library.open("rb") as file:
-        assert read_cuda_binary(InFile(file.fileno())) == binary
+        assert read_cuda_binary(in_file(file.fileno())) == binary

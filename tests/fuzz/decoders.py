@@ -19,7 +19,7 @@ from exporter.ownership.device_ids import read_rules
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_inventory, read_mig_minors, read_spec
 from exporter.reading import Invalid
 from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
-from exporter.sources.cuda_probe.reader import InMemory
+from exporter.sources.cuda_probe.elf import in_memory
 from exporter.sources.exporters.answer import read_answer
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
@@ -121,7 +121,7 @@ DECODERS = (
     read_exporter,
     read_places,
     read_prometheus,
-    lambda body: read_cuda_binary(InMemory(body)),
+    lambda body: read_cuda_binary(in_memory(body)),
 )
 
 

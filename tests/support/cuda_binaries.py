@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.sources.cuda_probe.cuda_binary import Kernel
-from exporter.sources.cuda_probe.reader import InMemory
+from exporter.sources.cuda_probe.elf import ByteRegion
 from tests.support.places import DATA
 
 CUDA = DATA / "cuda"
@@ -101,17 +101,17 @@ def program(*fatbins: bytes, name: bytes = b".nv_fatbin") -> bytes:
     return elf([Section(name=b".text", data=b"code"), Section(name=name, data=b"".join(fatbins))])
 
 
-class Counted:
-    """A reader that counts the bytes that it gave. What reaches beyond the end is refused, and costs nothing."""
+class Counted(ByteRegion):
+    """Counts the bytes that it gave. What reaches beyond the end is refused, and costs nothing."""
 
     def __init__(self, data: bytes) -> None:
+        super().__init__(self._give, len(data))
         self._data = data
-        self.size, self.asked = len(data), 0
+        self.asked = 0
 
-    def read(self, offset: int, size: int) -> bytes:
-        data = InMemory(self._data).read(offset, size)
+    def _give(self, offset: int, size: int) -> bytes:
         self.asked += size
-        return data
+        return self._data[offset : offset + size]
 
 
 def said_by_ptxas(text: str, number: int) -> dict[str, Kernel]:

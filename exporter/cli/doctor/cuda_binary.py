@@ -6,7 +6,7 @@ from exporter.config.files import open_regular
 from exporter.errors import ExporterError, Malformed
 from exporter.outputs.diagnosis import printable
 from exporter.sources.cuda_probe.cuda_binary import Compiled, CudaBinary, read_cuda_binary
-from exporter.sources.cuda_probe.reader import InFile
+from exporter.sources.cuda_probe.elf import in_file
 
 _TITLES = ("", "registers", "code", "shared", "constant", "stack")
 _UNITS = (
@@ -24,7 +24,7 @@ def listing(path: str, width: int | None) -> str:
     """
     try:
         with open_regular(path) as file:
-            binary = read_cuda_binary(InFile(file.fileno()))
+            binary = read_cuda_binary(in_file(file.fileno()))
     except OSError as error:
         raise ExporterError(f"--cuda-binary: {path!r} cannot be read: {error.strerror}") from error
     except Malformed as error:

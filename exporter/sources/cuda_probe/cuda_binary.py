@@ -17,24 +17,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Malformed, Unavailable
-from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
-from exporter.sources.cuda_probe.reader import (
+from exporter.sources.cuda_probe.elf import (
+    SYMBOL,
+    SYMBOL_TABLE,
     BadBinary,
+    ByteRegion,
     Elf,
     ElfSection,
-    InMemory,
-    ProbePart,
-    ProbeReader,
+    in_memory,
     read_elf,
     read_table,
 )
+from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
 
 EM_CUDA = 190
 _RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
 _NEW_OS_ABI = 0x41  # since CUDA 13.0; 0x33 before
-_SYMBOL_TABLE = 2  # SHT_SYMTAB
 _FUNCTION, _ENTRY = 2, 0x10  # STT_FUNC in st_info, STO_CUDA_ENTRY in st_other
-_SYMBOL = struct.Struct("<IBBHQQ")
 
 # Since sm_90 each block has so much of its static shared memory for the system; ptxas does not count it, nor do we.
 _RESERVED_SHARED_BYTES, _RESERVES_SINCE = 1024, 90
@@ -75,11 +74,11 @@ class Cubin:
     kernels: tuple[Kernel, ...]
 
 
-def read_cubin(reader: ProbeReader, most_kernels: int) -> Cubin:
+def read_cubin(reader: ByteRegion, most_kernels: int) -> Cubin:
     """The kernels of a cubin, in the file's order.
 
     Raises Malformed: it is none, its tables are not where it says, or too large, or it has more than `most_kernels`.
-    OSError: see `ProbeReader`.
+    OSError: see `ByteRegion`.
     """
     elf = read_elf(reader)
     if elf.machine != EM_CUDA:
@@ -109,17 +108,17 @@ def read_cubin(reader: ProbeReader, most_kernels: int) -> Cubin:
     return Cubin(number=number, is_relocatable=is_relocatable, kernels=tuple(kernels))
 
 
-def _entries(reader: ProbeReader, elf: Elf) -> Iterator[tuple[int, str, int]]:
+def _entries(reader: ByteRegion, elf: Elf) -> Iterator[tuple[int, str, int]]:
     """Of each kernel the index of its symbol, its name, and the index of the section with its code."""
-    table = next((section for section in elf.sections if section.kind == _SYMBOL_TABLE), None)
+    table = next((section for section in elf.sections if section.kind == SYMBOL_TABLE), None)
     if table is None:
         return
     if table.link >= len(elf.sections):
         raise BadBinary("garbage", f"its symbols have their names in section {table.link}, of {len(elf.sections)}")
     names = read_table(reader, elf.sections[table.link])
     symbols = read_table(reader, table)
-    symbols = symbols[: len(symbols) - len(symbols) % _SYMBOL.size]
-    for number, (name_at, kind, other, in_section, _, _) in enumerate(_SYMBOL.iter_unpack(symbols)):
+    symbols = symbols[: len(symbols) - len(symbols) % SYMBOL.size]
+    for number, (name_at, kind, other, in_section, _, _) in enumerate(SYMBOL.iter_unpack(symbols)):
         if other & _ENTRY and kind & 0xF == _FUNCTION and in_section < len(elf.sections):
             yield number, _name(names, name_at), in_section
 
@@ -138,7 +137,7 @@ def _bytes_by_code(elf: Elf, prefix: bytes) -> Counter[int]:
     return sizes
 
 
-def _of_functions(reader: ProbeReader, elf: Elf) -> tuple[dict[int, int], dict[int, int]]:
+def _of_functions(reader: ByteRegion, elf: Elf) -> tuple[dict[int, int], dict[int, int]]:
     """Registers and stack of each function, by the index of its symbol."""
     registers: dict[int, int] = {}
     frames: dict[int, int] = {}
@@ -153,7 +152,7 @@ def _of_functions(reader: ProbeReader, elf: Elf) -> tuple[dict[int, int], dict[i
     return registers, {**frames, **stacks}
 
 
-def _attributes(reader: ProbeReader, section: ElfSection) -> Iterator[tuple[int, bytes]]:
+def _attributes(reader: ByteRegion, section: ElfSection) -> Iterator[tuple[int, bytes]]:
     """The attributes that have bytes, until the end or until one is longer than what is there."""
     data, place = read_table(reader, section, MOST_INFO_BYTES), 0
     while place + _ATTRIBUTE.size <= len(data):
@@ -210,7 +209,7 @@ class CudaBinary:
 
 
 def read_cuda_binary(
-    reader: ProbeReader,
+    reader: ByteRegion,
     limits: Limits = LIMITS,
     unpacking: Callable[[Compression, bytes, int], bytes | bytearray] = unpack,
     clock: Callable[[], float] = time.monotonic,
@@ -227,7 +226,7 @@ def read_cuda_binary(
         if not filled:
             raise BadBinary("no_samples", "it has no GPU code of CUDA's (no section .nv_fatbin)")
         for section in filled:
-            reading.read_fatbins(ProbePart(reader, section.offset, section.size))
+            reading.read_fatbins(reader.part(section.offset, section.size))
     return reading.result()
 
 
@@ -259,7 +258,7 @@ class _BinaryReading:
         self._unread: Counter[str] = Counter()
         self._ended_early = ""
 
-    def read_fatbins(self, reader: ProbeReader) -> None:
+    def read_fatbins(self, reader: ByteRegion) -> None:
         """All images of a section. What breaks one leaves the others; what breaks a container ends the section."""
         if self._ended_early:
             return
@@ -277,7 +276,7 @@ class _BinaryReading:
         except Malformed as error:
             self._leave(f"fatbin, not read to its end: {error}")
 
-    def read_cubin(self, reader: ProbeReader, architecture: str) -> None:
+    def read_cubin(self, reader: ByteRegion, architecture: str) -> None:
         """The kernels of a cubin; "" for an architecture that only it can say. Raises as the function of that name."""
         cubin = read_cubin(reader, self._limits.kernels - self._kernels)
         self._kernels += len(cubin.kernels)
@@ -332,17 +331,17 @@ class _BinaryReading:
     def _leave(self, why: str) -> None:
         self._unread[why if why in self._unread or len(self._unread) < _MOST_REASONS else "for other reasons"] += 1
 
-    def _read_image(self, reader: ProbeReader, image: Image) -> None:
+    def _read_image(self, reader: ByteRegion, image: Image) -> None:
         if image.kind not in self._architectures:
             raise BadBinary("garbage", "of this nothing is known")
         self._architectures[image.kind].add((image.number, image.architecture))
         if image.kind != "cubin":
             return
         if image.compression is None:
-            self.read_cubin(ProbePart(reader, image.offset, image.size), image.architecture)
+            self.read_cubin(reader.part(image.offset, image.size), image.architecture)
         else:
             if image.size > MOST_IMAGE_BYTES:  # packed, it is no larger than unpacked; a sparse file can claim any size
                 raise BadBinary("oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
             packed = reader.read(image.offset, image.size)
             unpacked = self._unpacking(image.compression, packed, image.unpacked_size)
-            self.read_cubin(InMemory(unpacked), image.architecture)
+            self.read_cubin(in_memory(unpacked), image.architecture)

@@ -1,22 +1,26 @@
-"""Where functions stand in an ELF file, for uprobes (System V ABI, chapters 4 and 5, for 64 bits and little-endian).
+"""ELF files (System V ABI, chapters 4 and 5, for 64 bits and little-endian).
 
-A uprobe is put at an offset of the file; a symbol has an address, which the program headers translate to an offset.
+First, where functions stand in one, for uprobes. A uprobe is put at an offset of the file; a symbol has an address,
+which the program headers translate to an offset.
 
 The files are those of containers, so nothing in them is trusted: every size and number has a limit, and every place is
 read by pread, a piece at a time. They are not mapped into memory, where a file that shrinks would end the exporter with
 SIGBUS. pyelftools makes an object of every symbol: seconds for a large program's hundred thousand. Here the table of
 strings is searched for the names, and then the table of symbols for the places of those names.
+
+Then, the section headers of a file that may be GPU code (cubin), or have some: of its gigabytes a few tables are read.
 """
 
 import os
 import re
 import struct
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from exporter.errors import ExporterError
+from exporter.errors import ExporterError, Malformed, MalformedReason
 
 ElfReason = Literal[
     "not_elf", "other_architecture", "too_large", "too_slow", "too_many_places", "damaged", "no_functions"
@@ -37,13 +41,15 @@ MOST_PROBED = 96
 _PIECE_BYTES = 24 * 43_690  # 1 MiB, in whole symbols
 
 _MACHINES = {"x86_64": 62, "aarch64": 183}
+_MAGIC = b"\x7fELF"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+_64_BITS_LITTLE_ENDIAN = b"\x02\x01"
 _PROGRAMS = frozenset({2, 3})  # an executable, a shared object
 _LOADED, _EXECUTABLE = 1, 1
-_SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
+SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
 _UNDEFINED = 0
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is another one than
@@ -82,7 +88,7 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
     several places where the file has several versions of it. Raises BadElf: it has none of them, or cannot be read as
     an ELF file of this machine, or not in time. OSError: reading fails.
     """
-    elf = _Elf(file, machine)
+    elf = _SymbolSearch(file, machine)
     places: dict[str, set[int]] = {}
     for name, address in elf.symbols(frozenset(wanted), _FUNCTIONS):
         if (offset := elf.offset_of(address)) is not None:
@@ -106,24 +112,24 @@ def variable_address(
     what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched. Raises BadElf: it
     cannot be read as an ELF file of this machine, or has no such executable segment. OSError: reading fails.
     """
-    elf = _Elf(file, machine, most_table_bytes)
+    elf = _SymbolSearch(file, machine, most_table_bytes)
     symbol = next(elf.symbols(frozenset(names), _VARIABLES), None)
     return None if symbol is None else symbol[1] - elf.address_of(mapped)
 
 
-class _Elf:
+class _SymbolSearch:
     def __init__(self, file: int, machine: str | None, most_table_bytes: int = MOST_TABLE_BYTES) -> None:
         self._file = file
         self._until = time.thread_time() + MOST_SECONDS
         self._most_table_bytes = most_table_bytes
         self._size = os.fstat(file).st_size
         header = os.pread(file, _HEADER.size, 0)
-        if len(header) < _HEADER.size or header[:4] != b"\x7fELF":
+        if len(header) < _HEADER.size or header[:4] != _MAGIC:
             raise BadElf("not_elf")
         identity, kind, of_machine, _, _, segments, sections, _, _, segment_size, segment_count, *shape = (
             _HEADER.unpack(header)
         )
-        if identity[4:6] != b"\x02\x01" or of_machine != _MACHINES.get(machine or os.uname().machine):
+        if identity[4:6] != _64_BITS_LITTLE_ENDIAN or of_machine != _MACHINES.get(machine or os.uname().machine):
             raise BadElf("other_architecture")
         if kind not in _PROGRAMS:
             raise BadElf("not_elf")
@@ -150,8 +156,8 @@ class _Elf:
             names = self._places_of_names(strings_offset, strings_size, wanted)
             if not names:
                 continue
-            for symbols in self._pieces(offset, size - size % _SYMBOL.size, 0):
-                for name, info, _, section, address, _ in _SYMBOL.iter_unpack(symbols):
+            for symbols in self._pieces(offset, size - size % SYMBOL.size, 0):
+                for name, info, _, section, address, _ in SYMBOL.iter_unpack(symbols):
                     if name in names and info in kinds and section != _UNDEFINED:
                         yield names[name], address
 
@@ -176,9 +182,9 @@ class _Elf:
         headers = list(_SECTION.iter_unpack(sections))
         tables: dict[int, _SymbolTable] = {}
         for _, kind, _, _, offset, size, link, _, _, entry_size in headers:
-            if kind not in {_SYMBOL_TABLE, _DYNAMIC_SYMBOLS} or kind in tables:
+            if kind not in {SYMBOL_TABLE, _DYNAMIC_SYMBOLS} or kind in tables:
                 continue
-            if entry_size != _SYMBOL.size or link >= len(headers) or headers[link][1] != _STRINGS:
+            if entry_size != SYMBOL.size or link >= len(headers) or headers[link][1] != _STRINGS:
                 raise BadElf("damaged")
             strings_offset, strings_size = headers[link][4:6]
             if size + strings_size > self._most_table_bytes:
@@ -224,3 +230,127 @@ def _search_for(wanted: frozenset[str]) -> _Search:
         ends={name.encode(): tuple(other for other in names if name.endswith(other)) for name in names},
         longest=max(map(len, names), default=0) + 1,
     )
+
+
+class BadBinary(Malformed):
+    """Such a file cannot be read."""
+
+    def __init__(self, reason: MalformedReason, message: str) -> None:
+        remedy = "give it a program, a library, an object, a fatbin or a cubin, whole and as the compiler wrote it"
+        super().__init__(reason, message, remedy=remedy)
+
+
+class ByteRegion:
+    """Bytes that can be read at any place: a file's, or some in memory, or a part of these with places of its own."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        """`read` is asked for a place and for bytes that are there."""
+        self._read = read
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly so many bytes. Raises Malformed: they are not there. OSError: the file cannot be read."""
+        self._check(offset, size)
+        return self._read(offset, size)
+
+    def part(self, offset: int, size: int) -> "ByteRegion":
+        """So many of the bytes. Raises Malformed: they are not there."""
+        self._check(offset, size)
+        return ByteRegion(lambda place, most: self.read(offset + place, most), size)
+
+    def _check(self, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise BadBinary("truncated", f"{size} bytes at {offset:#x} are named, and there are {self.size} in all")
+
+
+def in_memory(data: bytes | bytearray) -> ByteRegion:
+    """Bytes that were unpacked, or those of a test."""
+    return ByteRegion(lambda offset, size: bytes(data[offset : offset + size]), len(data))
+
+
+def in_file(descriptor: int) -> ByteRegion:
+    """An open file. It is not mapped into memory: if it became shorter, a signal would end the exporter."""
+
+    def read(offset: int, size: int) -> bytes:
+        pieces = []
+        while size:
+            piece = os.pread(descriptor, size, offset)
+            if not piece:
+                raise BadBinary("truncated", "it became shorter while it was read")
+            pieces.append(piece)
+            offset, size = offset + len(piece), size - len(piece)
+        return b"".join(pieces)
+
+    return ByteRegion(read, os.fstat(descriptor).st_size)
+
+
+_INDEX_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the first section's header says which
+# A cubin has some five sections a kernel. A file with more than this was made to keep a reader busy.
+_MOST_SECTIONS = 500_000
+_MOST_SECTION_BYTES = 64 << 20
+
+
+class ElfSection(NamedTuple):
+    """A section header, in the order of its fields in the file. `name_at` is a place in the table of names."""
+
+    name_at: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elf:
+    """What an ELF file says of itself, and its sections. `kind` is e_type, `names` the table of sections' names."""
+
+    machine: int
+    kind: int
+    os_abi: int
+    flags: int
+    sections: Sequence[ElfSection]
+    names: bytes
+
+    def is_named(self, section: ElfSection, name: bytes) -> bool:
+        """Whether this is the section's whole name."""
+        return self.names.startswith(name + b"\0", section.name_at)
+
+    def begins_with(self, section: ElfSection, prefix: bytes) -> bool:
+        """Whether the section's name begins with these bytes."""
+        return self.names.startswith(prefix, section.name_at)
+
+
+def read_elf(reader: ByteRegion) -> Elf:
+    """A file's header and those of its sections. Raises Malformed: no ELF of 64 bits, or a bad table; OSError."""
+    if reader.size < len(_MAGIC) or reader.read(0, len(_MAGIC)) != _MAGIC:
+        raise BadBinary("garbage", "it is not an ELF file")
+    head = _HEADER.unpack(reader.read(0, _HEADER.size))
+    identity, kind, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_in = head
+    if identity[4:6] != _64_BITS_LITTLE_ENDIAN:
+        raise BadBinary("garbage", "it is an ELF file, and not one of 64 bits, little-endian")
+    if not table_at:
+        return Elf(machine=machine, kind=kind, os_abi=identity[7], flags=flags, sections=(), names=b"")
+    if entry_size != _SECTION.size:
+        raise BadBinary("garbage", f"its section headers have {entry_size} bytes, not {_SECTION.size}")
+    first = ElfSection._make(_SECTION.unpack(reader.read(table_at, _SECTION.size)))
+    count = count or first.size
+    if count > _MOST_SECTIONS:
+        raise BadBinary("oversize", f"it has {count} sections; {_MOST_SECTIONS} is the most that is read")
+    sections = tuple(map(ElfSection._make, _SECTION.iter_unpack(reader.read(table_at, count * _SECTION.size))))
+    names_in = first.link if names_in == _INDEX_ELSEWHERE else names_in
+    if names_in >= len(sections):
+        raise BadBinary("garbage", f"its sections have their names in section {names_in}, of {len(sections)}")
+    names = read_table(reader, sections[names_in])
+    return Elf(machine=machine, kind=kind, os_abi=identity[7], flags=flags, sections=sections, names=names)
+
+
+def read_table(reader: ByteRegion, section: ElfSection, most_bytes: int = _MOST_SECTION_BYTES) -> bytes:
+    """What stands in a section. Raises Malformed: more than `most_bytes`, or not all there. OSError."""
+    if section.size > most_bytes:
+        raise BadBinary("oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read")
+    return reader.read(section.offset, section.size)

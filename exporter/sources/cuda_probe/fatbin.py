@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 
 from exporter.errors import Unavailable
-from exporter.sources.cuda_probe.reader import BadBinary, ProbeReader
+from exporter.sources.cuda_probe.elf import BadBinary, ByteRegion
 
 MAGIC = 0xBA55ED50
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -62,7 +62,7 @@ class Image:
     unpacked_size: int
 
 
-def read_images(reader: ProbeReader) -> Iterator[Image]:
+def read_images(reader: ByteRegion) -> Iterator[Image]:
     """The images of a section's containers, as they are found. Raises Malformed: it is none of containers. OSError."""
     place, containers = _after_padding(reader, 0), 0
     while place < reader.size:
@@ -81,7 +81,7 @@ def read_images(reader: ProbeReader) -> Iterator[Image]:
         place = _after_padding(reader, end)
 
 
-def _read_container(reader: ProbeReader, place: int, end: int) -> Iterator[Image]:
+def _read_container(reader: ByteRegion, place: int, end: int) -> Iterator[Image]:
     while place + _ENTRY.size <= end:
         head = _ENTRY.unpack(reader.read(place, _ENTRY.size))
         kind, _, header_size, size, packed_size, _, _, _, number, _, _, flags = head
@@ -107,7 +107,7 @@ def _read_container(reader: ProbeReader, place: int, end: int) -> Iterator[Image
         place += header_size + size
 
 
-def _after_padding(reader: ProbeReader, place: int) -> int:
+def _after_padding(reader: ByteRegion, place: int) -> int:
     """Where the next container may begin; the end where only a little padding follows."""
     following = reader.read(place, min(_MOST_PADDING, reader.size - place))
     zeros = len(following) - len(following.lstrip(b"\0"))

@@ -7,9 +7,8 @@ runs, or that ended a moment ago. While NVML hangs or fails, this source fails: 
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
@@ -22,7 +21,7 @@ from exporter.sources.nvml import library
 from exporter.sources.nvml.library import IN_A_POD, MOST_GPUS, MOST_PROCESSES, Failed, Library, NotThere, source_error
 from exporter.sources.pause import Pause
 from exporter.sources.single_flight import SingleFlight, Worker, wake
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Attempt, Bound, NoSource, OnHealth, absent
+from exporter.sources.source import NO_BOUNDS, PATIENCE_SECONDS, AskedSource, Attempt, Bound, NoSource, OnHealth, absent
 
 if TYPE_CHECKING:
     from exporter.sources.nvml.reader import NvmlReader
@@ -224,7 +223,7 @@ class NvmlPage:
     name = NAME
     is_kept = False
     patience_seconds = None
-    bounds: Mapping[str, Bound] = MappingProxyType({})
+    bounds = NO_BOUNDS
     if_slow: ClassVar[str] = _LOST_GPU
 
     def __init__(self, *, nvml: Nvml, on_health: OnHealth) -> None:  # noqa: ARG002 - NVML tells its health itself
@@ -232,27 +231,13 @@ class NvmlPage:
         self._nvml = nvml
         self._of: DriverReading | None = None
         self._flight = SingleFlight(self._read, DEADLINE_SECONDS)
+        # a failed wait raises a SourceError: what NVML failed by, or that it does not come back
+        self.begin, self.wait, self.close = self._flight.begin, self._flight.wait, self._flight.close
 
     @property
     def health(self) -> Health:
         """NVML's own: one source, and one health."""
         return self._nvml.health
-
-    async def close(self) -> None:
-        """End the wait in flight. NVML is closed by itself."""
-        await self._flight.close()
-
-    def begin(self) -> asyncio.Task[Page]:
-        """The wait in flight, or a new one. Its result is the page, whole.
-
-        The task raises:
-            SourceError: what NVML failed by, or that it does not come back.
-        """
-        return self._flight.begin()
-
-    def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
-        """Until the wait in flight has ended, no longer than `seconds`."""
-        return self._flight.wait(seconds)
 
     async def _read(self) -> Page:
         self._nvml.begin()

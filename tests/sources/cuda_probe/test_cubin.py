@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import Malformed
 from exporter.sources.cuda_probe.cuda_binary import Cubin, Kernel, read_cubin
-from exporter.sources.cuda_probe.reader import InMemory
+from exporter.sources.cuda_probe.elf import in_memory
 from tests.support.cuda_binaries import (
     CUDA,
     EM_X86_64,
@@ -24,7 +24,7 @@ CUBINS = sorted(CUDA.glob("*.cubin"))
 
 
 def read(data: bytes, most_kernels: int = 100) -> Cubin:
-    return read_cubin(InMemory(data), most_kernels)
+    return read_cubin(in_memory(data), most_kernels)
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.stem)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.errors import Malformed, Unavailable
 from exporter.sources.cuda_probe.cuda_binary import LIMITS, CudaBinary, Limits, read_cubin, read_cuda_binary
+from exporter.sources.cuda_probe.elf import ByteRegion, in_file, in_memory
 from exporter.sources.cuda_probe.fatbin import MOST_IMAGE_BYTES, Compression
-from exporter.sources.cuda_probe.reader import InFile, InMemory
 from tests.support.cuda_binaries import (
     CUDA,
     LZ4,
@@ -34,7 +34,7 @@ NAMES = ["_Z12on_the_stackIdLi64EEvPKi3BigPT_", "_Z9block_sumPKfPf", "calls", "g
 
 
 def read(data: bytes, limits: Limits = LIMITS) -> CudaBinary:
-    return read_cuda_binary(InMemory(data), limits)
+    return read_cuda_binary(in_memory(data), limits)
 
 
 def one(name: bytes = b"f", code_bytes: int = 64, kind: int = 2) -> bytes:
@@ -52,7 +52,7 @@ def test_packed_or_not_the_kernels_are_those_of_the_cubins(mode: str) -> None:
         kernels = [found.kernel for found in binary.kernels if found.architecture == architecture]
         assert {kernel.name: kernel for kernel in kernels} == {
             kernel.name: kernel
-            for kernel in read_cubin(InMemory(REAL[f"13.0-sm_{number}.cubin"]), 100).kernels
+            for kernel in read_cubin(in_memory(REAL[f"13.0-sm_{number}.cubin"]), 100).kernels
         }  # fmt: skip
     assert [(found.kernel.name, found.number) for found in binary.kernels] == [
         (name, number) for name in NAMES for number in (75, 90)
@@ -62,7 +62,7 @@ def test_packed_or_not_the_kernels_are_those_of_the_cubins(mode: str) -> None:
 # issue 13, part "CUDA binaries"
 def test_the_file_of_a_program(tmp_path: Path) -> None:
     with (CUDA / "whole.o").open("rb") as file:
-        binary = read_cuda_binary(InFile(file.fileno()))
+        binary = read_cuda_binary(in_file(file.fileno()))
     assert [found.kernel.name for found in binary.kernels] == NAMES
     assert (binary.cubins, binary.ptx) == (("90",), ("90",))
     other = read(REAL["relocatable.o"])
@@ -71,7 +71,7 @@ def test_the_file_of_a_program(tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
     shorter.write_bytes(REAL["whole.o"])
     with shorter.open("r+b") as file:
-        reader = InFile(file.fileno())
+        reader = in_file(file.fileno())
         file.truncate(1000)
         with pytest.raises(Malformed, match="shorter while it was read"):
             read_cuda_binary(reader)
@@ -163,7 +163,7 @@ def test_where_a_library_is_missing_it_is_said(mode: str, packing: str) -> None:
     def missing(compression: Compression, packed: bytes, size: int) -> bytes:
         raise Unavailable("missing", "no library for it", remedy="")
 
-    binary = read_cuda_binary(InMemory(REAL[f"{mode}.fatbin"]), unpacking=missing)
+    binary = read_cuda_binary(in_memory(REAL[f"{mode}.fatbin"]), unpacking=missing)
     assert (binary.kernels, binary.cubins, binary.ptx) == ((), ("75", "90a"), ("90",))
     assert binary.unread == {f"cubin compressed ({packing}), not read: no library for it": 2}
 
@@ -186,9 +186,9 @@ def test_limits(limits: Limits, kernels: int, why: str) -> None:
     data = program(fatbin(*(entry(one(name)) for name in (b"a", b"b", b"c", b"d"))))
     if not kernels:
         with pytest.raises(Malformed, match=why):
-            read_cuda_binary(InMemory(data), limits, clock=lambda: float(next(seconds)))
+            read_cuda_binary(in_memory(data), limits, clock=lambda: float(next(seconds)))
         return
-    binary = read_cuda_binary(InMemory(data), limits, clock=lambda: float(next(seconds)))
+    binary = read_cuda_binary(in_memory(data), limits, clock=lambda: float(next(seconds)))
     assert (len(binary.kernels), binary.ended_early) == (kernels, why)
 
 
@@ -202,19 +202,20 @@ def test_no_more_is_unpacked_than_is_allowed() -> None:
 
     image = entry(b"x", flags=ZSTD, unpacked=MOST_IMAGE_BYTES)
     data = program(fatbin(*[image] * 40))
-    binary = read_cuda_binary(InMemory(data), unpacking=count)
+    binary = read_cuda_binary(in_memory(data), unpacking=count)
     assert binary.ended_early == f"more than {4 << 30} bytes would have to be unpacked"
     assert asked["bytes"] == 4 << 30
 
 
-class WithHoles:
+class WithHoles(ByteRegion):
     """A file of 4 GiB that has a few bytes at its beginning, and takes no more room than these."""
 
     def __init__(self, beginning: bytes) -> None:
+        super().__init__(self._give, 4 << 30)
         self._beginning = beginning
-        self.size, self.most = 4 << 30, 0
+        self.most = 0
 
-    def read(self, offset: int, size: int) -> bytes:
+    def _give(self, offset: int, size: int) -> bytes:
         self.most = max(self.most, size)
         return (self._beginning[offset : offset + size] + bytes(min(size, 1 << 20)))[:size]
 
@@ -244,7 +245,7 @@ def test_a_file_made_to_keep_a_reader_busy_does_not() -> None:
     """Half a million entries without content, in 24 MB."""
     data = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 48 * 500_000) + entry(b"", PTX, header=48) * 500_000
     began = time.process_time()
-    binary = read_cuda_binary(InMemory(data), clock=lambda: 0.0)
+    binary = read_cuda_binary(in_memory(data), clock=lambda: 0.0)
     assert binary.ended_early == "it has more than 200000 images"
     assert time.process_time() - began < 8
 

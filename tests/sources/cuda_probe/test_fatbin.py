@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed
+from exporter.sources.cuda_probe.elf import in_memory
 from exporter.sources.cuda_probe.fatbin import Compression, Image, read_images
-from exporter.sources.cuda_probe.reader import InMemory
 from tests.support.cuda_binaries import CUDA, LTO, LZ4, PTX, ZSTD, Counted, entry, fatbin
 
 FATBINS = {path.stem: path.read_bytes() for path in CUDA.glob("*.fatbin")}
 
 
 def read(data: bytes) -> list[Image]:
-    return list(read_images(InMemory(data)))
+    return list(read_images(in_memory(data)))
 
 
 # issue 13, part "CUDA binaries"

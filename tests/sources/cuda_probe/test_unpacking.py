@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from exporter.errors import Malformed, Unavailable
 from exporter.sources.cuda_probe import fatbin as unpacking
+from exporter.sources.cuda_probe.elf import in_memory
 from exporter.sources.cuda_probe.fatbin import MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
-from exporter.sources.cuda_probe.reader import InMemory
 from tests.support.cuda_binaries import CUDA
 
 
 def packed(mode: str) -> dict[tuple[str, str], tuple[Image, bytes]]:
     data = (CUDA / f"{mode}.fatbin").read_bytes()
-    images = read_images(InMemory(data))
+    images = read_images(in_memory(data))
     return {
         (image.kind, image.architecture): (image, data[image.offset : image.offset + image.size]) for image in images
     }
