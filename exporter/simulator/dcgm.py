@@ -55,7 +55,6 @@ class SimulatedDcgm:
         self._serving: Serving | None = None
         self._collected = b""
         self._collecting: asyncio.Task[None] | None = None
-        self._address = ("127.0.0.1", 0)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen, on a free port for port 0. Returns the page's URL."""
@@ -66,7 +65,7 @@ class SimulatedDcgm:
         app.router.add_get("/metrics", self._answer)
         self._serving = Serving(app, drain_seconds=0.5)
         await self._serving.start(host, port)
-        host, port = self._address = self._serving.address
+        host, port = self._serving.address
         return f"http://{host}:{port}/metrics"
 
     async def stop(self) -> None:
@@ -75,13 +74,6 @@ class SimulatedDcgm:
             self._collecting.cancel()
         if self._serving:
             await self._serving.stop()
-
-    async def restart(self, *, down_seconds: float = 0.2) -> None:
-        """Stop, and start again at the same address. The driver goes on counting meanwhile."""
-        await self.stop()
-        await asyncio.sleep(down_seconds)
-        self.begin_anew()
-        await self.start(*self._address)
 
     def begin_anew(self) -> None:
         """What a new process of dcgm-exporter does not know: XIDs of before (its issue 500), and its own counts."""
@@ -131,7 +123,7 @@ class SimulatedDcgm:
         """What dcgm-exporter has watched since its start: the last XID, and its counts of errors and events."""
         machine = self._world.machine
         own_errors = [error for error in machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
-        last = next((error.xid for error in reversed(own_errors) if error.at_ns >= machine.loaded_ns), 0)
+        last = own_errors[-1].xid if own_errors else 0
         window_ns = machine.clock() - XID_WINDOW_MS * 1_000_000
         recent = Counter(error.xid for error in own_errors if error.at_ns >= window_ns)
         window = ("window_size_in_ms", str(XID_WINDOW_MS))

@@ -1,7 +1,4 @@
-"""A kubelet on a real unix socket, which answers as recorded kubelets did (1.20.2 and 1.36.2).
-
-The socket is renamed into place: grpc.aio's `stop` removes the file that it bound, a real kubelet leaves it there.
-"""
+"""A kubelet on a real unix socket, which answers as recorded kubelets did (1.20.2 and 1.36.2)."""
 
 import os
 import random
@@ -18,6 +15,21 @@ from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.simulator.parts import Container, Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
+    """A server on a unix socket.
+
+    That is renamed into place: grpc.aio's `stop` removes the file that it bound, a real kubelet leaves it there.
+    """
+    # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server.add_generic_rpc_handlers(handlers)
+    beside = socket.with_name(f"{socket.name}.new")
+    server.add_insecure_port(f"unix:{beside}")
+    await server.start()
+    os.replace(beside, socket)  # noqa: PTH105 - atomic, and no await between
+    return server
 
 
 def list_response(pods: Sequence[Pod], version: str = "v1", order: random.Random | None = None) -> bytes:
@@ -102,20 +114,15 @@ class SimulatedKubelet:
 
     async def start(self) -> None:
         """Serve."""
-        # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
-        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        handlers = []
         for version in self.versions:
             methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
                 "List": grpc.unary_unary_rpc_method_handler(partial(self.answer_list, version))
             }
             if version == "v1":
                 methods["GetAllocatableResources"] = grpc.unary_unary_rpc_method_handler(self.answer_allocatable)
-            handler = grpc.method_handlers_generic_handler(f"{version}.PodResourcesLister", methods)
-            self._server.add_generic_rpc_handlers((handler,))
-        beside = self._socket.with_name(f"{self._socket.name}.new")
-        self._server.add_insecure_port(f"unix:{beside}")
-        await self._server.start()
-        os.replace(beside, self._socket)  # noqa: PTH105 - atomic, and no await between
+            handlers.append(grpc.method_handlers_generic_handler(f"{version}.PodResourcesLister", methods))
+        self._server = await server_at(self._socket, handlers)
 
     async def stop(self) -> None:
         """Go down at once and break calls in flight. The socket file stays."""

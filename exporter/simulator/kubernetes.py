@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, Pod
-from exporter.simulator.pods_api import allocated, container_id
+from exporter.simulator.pods_api import described
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
@@ -196,44 +196,13 @@ def controlled_by(api_version: str, kind: str, name: str) -> Object:
 
 
 def _pod(pod: Pod, node_name: str) -> Object:
-    kind, name = pod.owner
-    owner = {"apiVersion": pod.owner_version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+    content = described(pod)
+    created = f"{datetime.fromtimestamp(pod.created, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    status = {**content["status"], "startTime": "2026-11-21T23:08:28Z"}
     return {
-        "metadata": {
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-            "creationTimestamp": f"{datetime.fromtimestamp(pod.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
-            "labels": dict(pod.labels),
-            "ownerReferences": [owner] if kind else None,
-        },
+        "metadata": {**content["metadata"], "creationTimestamp": created},
         "spec": {"nodeName": node_name},
-        "status": _status(pod) if pod.is_acknowledged else {"phase": "Pending", "qosClass": "BestEffort"},
-    }
-
-
-def _status(pod: Pod) -> Object:
-    return {
-        "phase": pod.phase,
-        "podIP": pod.ip,
-        "startTime": "2026-11-21T23:08:28Z",
-        "containerStatuses": [
-            {
-                "name": container.name,
-                "containerID": container_id(pod, container.name),
-                "allocatedResourcesStatus": [
-                    {
-                        "name": resource,
-                        "resources": [
-                            {"resourceID": one, "health": health, **({"message": message} if message else {})}
-                            for one, health, message in of
-                        ],
-                    }
-                    for resource, of in allocated(container)
-                ],
-            }
-            for container in pod.containers
-        ],
+        "status": status if pod.is_acknowledged else {"phase": "Pending", "qosClass": "BestEffort"},
     }
 
 

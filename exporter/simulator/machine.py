@@ -8,8 +8,9 @@ whole pJ. Temperature lags power. The reasons for lowered clocks are NVML's bits
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.simulator.parts import PROFILES, REPLICAS, Container, Pod, SimulatedGpu
@@ -23,8 +24,7 @@ LIMIT_MW = 700_000
 PJ_PER_MJ = 1_000_000_000
 _IDLE_MW = 70_000
 _FULL_MW = 740_000  # what the GPU would draw at full activity: a little more than its limit
-_HW_THERMAL_MW = 350_000
-_SW_THERMAL_MW = 500_000
+_MOST_MW = {0: LIMIT_MW, SW_THERMAL: 500_000, HW_THERMAL: 350_000}
 _BOOST_MHZ, _IDLE_MHZ = 1980, 345
 # a degree warmer for every so many milliwatts, and how long (seconds) 63 % of a change of temperature take
 _MW_PER_DEGREE, _LAG_SECONDS = 14_000.0, 45.0
@@ -65,10 +65,11 @@ class Board:
         """From now on the GPU is this active (0 to 1), and is cooled by air of this temperature (°C)."""
         self.activity, self.air = activity, air
         wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * activity)
-        self.power_mw = min(wanted, self._most_mw())
+        thermal = self._thermal()
+        self.power_mw = min(wanted, _MOST_MW[thermal])
         reasons = 0 if activity else GPU_IDLE
         if self.power_mw < wanted:
-            reasons = self._thermal() or POWER_CAP
+            reasons = thermal or POWER_CAP
         for name, bit in EVENTS.items():
             self.events[name] += bool(reasons & bit & ~self.reasons)
         self.reasons = reasons
@@ -111,9 +112,6 @@ class Board:
         if self.celsius >= _HW_SLOWDOWN:
             return HW_THERMAL
         return SW_THERMAL if self.celsius >= (_COOL_AGAIN if was_hot else _SLOWDOWN) else 0
-
-    def _most_mw(self) -> int:
-        return {0: LIMIT_MW, SW_THERMAL: _SW_THERMAL_MW, HW_THERMAL: _HW_THERMAL_MW}[self._thermal()]
 
 
 TICK_NS = 1_000_000_000
@@ -159,14 +157,14 @@ class _Holder(NamedTuple):
 class Machine:
     """The boards of `gpus` under the load of `pods`, which `change` exchanges. `clock` (nanoseconds) never goes back.
 
-    `xids` are all errors by the GPU's UUID. `loaded_ns` is when the driver was loaded.
+    `xids` are all errors by the GPU's UUID.
     """
 
     def __init__(self, *, seed: int, speed: float, clock: Callable[[], int]) -> None:
         self.gpus: Sequence[SimulatedGpu] = ()
         self.boards: dict[str, Board] = {}
         self.xids: dict[str, list[Xid]] = {}
-        self.started_ns = self.loaded_ns = self._now = clock()
+        self.started_ns = self._now = clock()
         self.seed = seed
         self._speed = speed
         self.clock = clock
@@ -225,25 +223,15 @@ class Machine:
         """The driver reports an error of a GPU. For `of` see Xid."""
         self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid, of))
 
-    def reload_driver(self) -> None:
-        """The driver is loaded anew: energy, times of throttling and volatile errors begin at 0; no XID is known."""
-        self._advance()
-        self.loaded_ns = self._now
-        for board in self.boards.values():
-            board.reload()
-
     def _advance(self, *, whole_steps: bool = False) -> int:
         """Let time pass until now, which it returns; with `whole_steps` until the last full step."""
         now = self.clock()
-        while (after := self._next_step()) <= now:
+        while (after := self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS) <= now:
             self._spend(after)
             self._load()
         if not whole_steps and now > self._now:
             self._spend(now)
         return now
-
-    def _next_step(self) -> int:
-        return self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS
 
     def _spend(self, until: int) -> None:
         for board in self.boards.values():
@@ -268,16 +256,10 @@ class Machine:
     def _of_instances(self, gpu: SimulatedGpu) -> WorkloadUse:
         """The whole GPU's use: its instances' by their compute slices."""
         parts = [
-            (self.use_of(mig.device_id), PROFILES[mig.profile].slices / gpu.card.slices)
+            [ratio * (PROFILES[mig.profile].slices / gpu.card.slices) for ratio in self.use_of(mig.device_id)]
             for mig in gpu.instances
-            if mig.device_id in self._uses
         ]
-        return WorkloadUse(
-            activity=sum(each.activity * part for each, part in parts),
-            tensor=sum(each.tensor * part for each, part in parts),
-            dram=sum(each.dram * part for each, part in parts),
-            pcie=sum(each.pcie * part for each, part in parts),
-        )
+        return WorkloadUse(*map(sum, zip(*parts, strict=True)))._replace(memory=0.0, nvlink=0.0)
 
     def _hold(self, pods: Sequence[Pod], *, is_first: bool) -> None:
         """Note who holds what. A container that does not run holds its device, and does nothing with it."""
@@ -286,10 +268,7 @@ class Machine:
         self._holders = {}
         for pod in pods:
             for container in () if pod.has_ended else pod.containers:
-                shares: dict[str, int] = {}
-                for device_id in _devices_of(container, claimed):
-                    shares[device_id] = shares.get(device_id, 0) + 1
-                shares |= {f"{uuid}::": 1 for uuid in container.uses}
+                shares = Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses)
                 if not shares or not container.running:
                     continue
                 key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")
@@ -327,4 +306,5 @@ def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
 
 def _of_holder(holder: _Holder, life: float) -> WorkloadUse:
     use_now = use(holder.workload, holder.seed, life - holder.born, life)
-    return replace(use_now, activity=use_now.activity * holder.pace, nvlink=use_now.nvlink if holder.is_linked else 0.0)
+    nvlink = use_now.nvlink if holder.is_linked else 0.0
+    return use_now._replace(activity=use_now.activity * holder.pace, nvlink=nvlink)

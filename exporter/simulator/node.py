@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from exporter.simulator import driver_files
 from exporter.simulator.dcgm import SimulatedDcgm
@@ -14,7 +15,6 @@ from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
-from exporter.simulator.pages import SimulatedFamily
 from exporter.simulator.parts import Instance, Pod
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.processes import SimulatedProcesses
@@ -35,26 +35,12 @@ class SimulatedNode:
         host_name: str = "gpu-node-1",
         generation: str = "3",
         *,
-        counters: str = "default",
-        families: Sequence[SimulatedFamily] = (),
-        with_parents: bool = False,
-        collect_seconds: float = 0.0,
         fails_after_seconds: float = inf,
+        **of_dcgm: Any,  # noqa: ANN401 - what SimulatedDcgm is given
     ) -> None:
-        """For `generation`, `counters`, `families`, `with_parents` and `collect_seconds` see SimulatedDcgm.
-
-        `fails_after_seconds` is when one of the GPUs is lost (see `failure`).
-        """
+        """`fails_after_seconds` is when one of the GPUs is lost (see `failure`)."""
         self.world = world
-        self.dcgm = SimulatedDcgm(
-            world,
-            host_name=host_name,
-            generation=generation,
-            counters=counters,
-            families=families,
-            with_parents=with_parents,
-            collect_seconds=collect_seconds,
-        )
+        self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
         self.url = ""
         self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
         self.socket = Path(self._folder.name) / "kubelet.sock"

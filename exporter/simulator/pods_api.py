@@ -12,20 +12,20 @@ It behaves as a recorded kubelet did (1.36.2). Static pods were not recorded: re
 
 import asyncio
 import hashlib
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 
 from exporter._gen import pods_pb2 as messages
+from exporter.simulator.kubelet import Context, server_at
 from exporter.simulator.parts import Container, Pod
 
-Context = grpc.aio.ServicerContext[bytes, bytes]
 LOOK_SECONDS = 0.02
 REMADE_SECONDS = 0.069
 DELETED_AFTER_SECONDS = 1.5
@@ -33,60 +33,55 @@ DELETED_AFTER_SECONDS = 1.5
 
 def pod_message(pod: Pod) -> bytes:
     """A pod as a serialised core/v1 Pod."""
-    kind, name = pod.owner
-    owners = [
-        messages.OwnerReference(
-            kind=kind, name=name, uid=f"uid-of-{name}", apiVersion=pod.owner_version, controller=True
-        )
-    ]
-    body: bytes = messages.Pod(
-        metadata=messages.ObjectMeta(
-            name=pod.name,
-            namespace=pod.namespace,
-            uid=pod.uid,
-            creationTimestamp=messages.Time(seconds=pod.created),
-            labels=dict(pod.labels),
-            annotations={"kubernetes.io/config.source": "file" if pod.is_static else "api"},
-            ownerReferences=owners if kind else [],
-        ),
-        status=messages.PodStatus(
-            phase=pod.phase,
-            podIP=pod.ip,
-            containerStatuses=[
-                messages.ContainerStatus(
-                    name=container.name,
-                    containerID=container_id(pod, container.name),
-                    allocatedResourcesStatus=[
-                        messages.ResourceStatus(
-                            name=resource,
-                            resources=[
-                                messages.ResourceHealth(resourceID=one, health=health, message=message)
-                                for one, health, message in of
-                            ],
-                        )
-                        for resource, of in allocated(container)
-                    ],
-                )
-                for container in pod.containers
-            ],
-        ),
-    ).SerializeToString()
+    content = described(pod)
+    content["metadata"] |= {
+        "creationTimestamp": {"seconds": pod.created},
+        "annotations": {"kubernetes.io/config.source": "file" if pod.is_static else "api"},
+    }
+    body: bytes = messages.Pod(**content).SerializeToString()
     return body
 
 
-def allocated(container: Container) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """What a kubelet 1.36 says in allocatedResourcesStatus: by resource the ids with health and message.
+def described(pod: Pod) -> dict[str, Any]:
+    """What the kubelet and the API server both say of a pod, by the names of core/v1."""
+    kind, name = pod.owner
+    owner = {"apiVersion": pod.owner_version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+    return {
+        "metadata": {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "labels": dict(pod.labels),
+            "ownerReferences": [owner] if kind else [],
+        },
+        "status": {
+            "phase": pod.phase,
+            "podIP": pod.ip,
+            "containerStatuses": [
+                {
+                    "name": container.name,
+                    "containerID": container_id(pod, container.name),
+                    "allocatedResourcesStatus": _allocated(container),
+                }
+                for container in pod.containers
+            ],
+        },
+    }
 
-    NVIDIA's DRA driver has no health service: the health of its devices is unknown.
-    """
-    ailing = {device_id: (health, message) for device_id, health, message in container.ailing}
-    of: dict[str, list[tuple[str, str, str]]] = {}
+
+def _allocated(container: Container) -> list[dict[str, Any]]:
+    """As a kubelet 1.36 says it. NVIDIA's DRA driver has no health service: the health of its devices is unknown."""
+    ailing = {
+        device_id: {"health": health, **({"message": message} if message else {})}
+        for device_id, health, message in container.ailing
+    }
+    of: dict[str, list[dict[str, str]]] = {}
     for resource, device_id in container.devices:
-        of.setdefault(resource, []).append((device_id, *ailing.get(device_id, ("Healthy", ""))))
+        of.setdefault(resource, []).append({"resourceID": device_id, "health": "Healthy", **ailing.get(device_id, {})})
     for claim in container.claims:
-        names = ((name, *ailing.get(name, ("Unknown", ""))) for name in claim.cdi_names)
+        names = ({"resourceID": name, "health": "Unknown", **ailing.get(name, {})} for name in claim.cdi_names)
         of.setdefault(f"claim:{claim.name}", []).extend(names)
-    return list(of.items())
+    return [{"name": name, "resources": resources} for name, resources in of.items()]
 
 
 def container_id(pod: Pod, container: str) -> str:
@@ -115,17 +110,11 @@ class SimulatedPodsApi:
 
     async def start(self) -> None:
         """Serve."""
-        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "WatchPods": grpc.unary_stream_rpc_method_handler(self.watch)
         }
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(f"{self._version}.Pods", handlers),)
-        )
-        beside = self._socket.with_name(f"{self._socket.name}.new")
-        self._server.add_insecure_port(f"unix:{beside}")
-        await self._server.start()
-        os.replace(beside, self._socket)  # noqa: PTH105 - atomic, and no await between
+        service = grpc.method_handlers_generic_handler(f"{self._version}.Pods", handlers)
+        self._server = await server_at(self._socket, (service,))
 
     async def stop(self) -> None:
         """Go down at once. The socket file stays, as a real kubelet leaves it."""
@@ -189,9 +178,9 @@ class Stream:
         for uid, pod in pods.items():
             before = self._sent.get(uid)
             if before is None:
-                yield REMADE_SECONDS * ((pod.namespace, pod.name) in names), _event(messages.ADDED, pod)
+                yield REMADE_SECONDS * ((pod.namespace, pod.name) in names), _event(messages.ADDED, pod_message(pod))
             elif before != pod:
-                yield 0.0, _event(messages.MODIFIED, pod)
+                yield 0.0, _event(messages.MODIFIED, pod_message(pod))
             if pod.has_ended and (self._ends_are_news if before is None else not before.has_ended):
                 self._delete_at[uid] = now + (0.0 if before is None else self._deleted_after_seconds)
             if now >= self._delete_at.get(uid, inf):
@@ -201,16 +190,10 @@ class Stream:
     def _delete(self, pod: Pod) -> Iterator[tuple[float, bytes]]:
         if pod.uid not in self._deleted:
             self._deleted.add(pod.uid)
-            yield 0.0, _deleted(pod)
+            identity = messages.ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+            yield 0.0, _event(messages.DELETED, messages.Pod(metadata=identity).SerializeToString())
 
 
-def _deleted(pod: Pod) -> bytes:
-    identity = messages.ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
-    deleted = messages.Pod(metadata=identity).SerializeToString()
-    body: bytes = messages.WatchPodsEvent(type=messages.DELETED, pod=deleted).SerializeToString()
-    return body
-
-
-def _event(kind: "messages.EventType.ValueType", pod: Pod) -> bytes:
-    body: bytes = messages.WatchPodsEvent(type=kind, pod=pod_message(pod)).SerializeToString()
+def _event(kind: "messages.EventType.ValueType", pod: bytes) -> bytes:
+    body: bytes = messages.WatchPodsEvent(type=kind, pod=pod).SerializeToString()
     return body

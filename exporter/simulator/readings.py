@@ -84,19 +84,17 @@ def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Read
 
 
 def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
-    """Errors are rare. The driver counts volatile ones since it was loaded; a remapped row stays remapped."""
-    since_start = machine.seconds
-    since_load = since_start - (machine.loaded_ns - machine.started_ns) / 1e9
-    rows = [error for error in machine.xids.get(uuid, ()) if error.xid in ROW_XIDS]
-    new_rows = sum(error.at_ns >= machine.loaded_ns for error in rows)
+    """Errors are rare."""
+    seconds = machine.seconds
+    rows = sum(error.xid in ROW_XIDS for error in machine.xids.get(uuid, ()))
     return {
-        "ECC_SBE_VOL_TOTAL": int(since_load / _SINGLE_BIT_EVERY + chance(uuid, "single bit")),
-        "ECC_DBE_VOL_TOTAL": new_rows,
-        "CORRECTABLE_REMAPPED_ROWS": int(since_start / _ROW_EVERY + chance(uuid, "row")),
-        "UNCORRECTABLE_REMAPPED_ROWS": len(rows),
-        "ROW_REMAP_PENDING": int(new_rows > 0),
+        "ECC_SBE_VOL_TOTAL": int(seconds / _SINGLE_BIT_EVERY + chance(uuid, "single bit")),
+        "ECC_DBE_VOL_TOTAL": rows,
+        "CORRECTABLE_REMAPPED_ROWS": int(seconds / _ROW_EVERY + chance(uuid, "row")),
+        "UNCORRECTABLE_REMAPPED_ROWS": rows,
+        "ROW_REMAP_PENDING": int(rows > 0),
         "ROW_REMAP_FAILURE": 0,
-        "PCIE_REPLAY_COUNTER": int(since_load / _REPLAY_EVERY + chance(uuid, "replay")),
+        "PCIE_REPLAY_COUNTER": int(seconds / _REPLAY_EVERY + chance(uuid, "replay")),
     }
 
 

@@ -27,22 +27,8 @@ _SERVICES = (("chat", "chat-8b"), ("search", "embeddings"), ("search", "reranker
 _JOBS = (("research", "eval-nightly"), ("search", "embed-corpus"), ("vision", "render"), ("research", "sweep"))
 _CRON_JOBS = ("eval-nightly",)
 _TEAMS = ("research", "vision", "search", "speech")
-_PEOPLE = (
-    "anna",
-    "ben",
-    "chen",
-    "dana",
-    "emeka",
-    "fatma",
-    "hana",
-    "ivan",
-    "jun",
-    "kofi",
-    "lena",
-    "mira",
-    "noor",
-    "priya",
-)
+_PEOPLE = ("anna", "ben", "chen", "dana", "emeka", "fatma", "hana", "ivan", "jun", "kofi", "lena", "mira", "noor")
+_CONTAINERS = {TRAINING: "trainer", SERVING: "server", NOTEBOOK: "notebook", BATCH: "main"}
 # how long each lasts, at least and at most
 _SECONDS = {TRAINING: (900.0, 10_000.0), NOTEBOOK: (900.0, 30_000.0), BATCH: (100.0, 700.0)}
 _LEAST_SECONDS = 60.0  # what begins anew has before it
@@ -69,9 +55,8 @@ class Work:
     does: str
     namespace: str
     owner: tuple[str, str]
-    container: str
-    seconds: float = math.inf
-    nodes: int = 0
+    seconds: float
+    nodes: int
 
 
 class Scheduler:
@@ -223,7 +208,7 @@ class Scheduler:
         self, work: Work, world: World, devices: Sequence[tuple[str, str]], began: float, number: str = ""
     ) -> None:
         kind, name = work.owner
-        containers = world.make.containers(work.namespace, work.container, devices)
+        containers = world.make.containers(work.namespace, _CONTAINERS[work.does], devices)
         pod = world.make.pod(work.namespace, f"{name}{number}", containers, kind)
         own_name = f"{name}-0" if kind == "StatefulSet" else pod.name
         # the pods of a job work in step
@@ -246,28 +231,27 @@ class Scheduler:
         """What is missing most on the nodes for all."""
         doing, replicas = self._doing()
         wanted = self._wanted()
-        match min(wanted, key=lambda does: doing[does] / wanted[does]):
-            case "serving":
-                namespace, name = min(_SERVICES, key=replicas.__getitem__)
-                return Work(does=SERVING, namespace=namespace, owner=("ReplicaSet", name), container="server")
-            case "notebook":
-                number = next(self._numbers)
-                person = f"jupyter-{_PEOPLE[number % len(_PEOPLE)]}{number // len(_PEOPLE) or ''}"
-                namespace = self._random.choice(_TEAMS)
-                owner = ("StatefulSet", person)
-                return self._lasting(Work(does=NOTEBOOK, namespace=namespace, owner=owner, container="notebook"))
+        does = min(wanted, key=lambda does: doing[does] / wanted[does])
+        if does == SERVING:
+            namespace, name = min(_SERVICES, key=replicas.__getitem__)
+            return self._work(does, namespace, ("ReplicaSet", name))
+        if does == NOTEBOOK:
+            number = next(self._numbers)
+            person = f"jupyter-{_PEOPLE[number % len(_PEOPLE)]}{number // len(_PEOPLE) or ''}"
+            return self._work(does, self._random.choice(_TEAMS), ("StatefulSet", person))
         namespace, name = self._random.choice(_JOBS)
-        number = next(self._numbers)
-        run = f"{29_000_000 + number}" if name in _CRON_JOBS else f"{number}"
-        return self._lasting(Work(does=BATCH, namespace=namespace, owner=("Job", f"{name}-{run}"), container="main"))
+        number = next(self._numbers) + (29_000_000 if name in _CRON_JOBS else 0)
+        return self._work(does, namespace, ("Job", f"{name}-{number}"))
 
     def _training(self) -> Work:
         namespace, name = self._random.choice(_TRAININGS)
         nodes = min(self._random.choice(_NODES_OF_TRAININGS), max(1, len(self._for_trainings)))
-        owner = ("Job", f"{name}-{next(self._numbers)}")
-        return self._lasting(Work(does=TRAINING, namespace=namespace, owner=owner, container="trainer", nodes=nodes))
+        return self._work(TRAINING, namespace, ("Job", f"{name}-{next(self._numbers)}"), nodes)
 
-    def _lasting(self, work: Work) -> Work:
+    def _work(self, does: str, namespace: str, owner: tuple[str, str], nodes: int = 0) -> Work:
         """It lasts as long as such work may, rather short than long."""
-        least, most = _SECONDS[work.does]
-        return replace(work, seconds=least * (most / least) ** self._random.random())
+        seconds = math.inf
+        if does in _SECONDS:
+            least, most = _SECONDS[does]
+            seconds = least * (most / least) ** self._random.random()
+        return Work(does=does, namespace=namespace, owner=owner, seconds=seconds, nodes=nodes)

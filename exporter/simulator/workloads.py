@@ -5,9 +5,9 @@ Time is that of life, in seconds, which a demo may let run faster than the physi
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 _MOST = 2**64
 
@@ -23,8 +23,7 @@ MORNING = 10 * 3600.0  # the hour of the day at which a simulated node begins
 _SLOT = 10.0  # activity wavers from slot to slot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadUse:
+class WorkloadUse(NamedTuple):
     """What a container does with a device at a moment, each as a part of what the device can (0 to 1)."""
 
     activity: float = 0.0
@@ -101,14 +100,7 @@ def _at(
 ) -> WorkloadUse:
     """About `busy`, give or take the part `wavers` of it; what goes through the pipes follows."""
     activity = min(1.0, busy * (1 + wavers * (2 * chance(seed, int(clock // _SLOT)) - 1)))
-    return WorkloadUse(
-        activity=activity,
-        memory=memory,
-        tensor=tensor * activity,
-        dram=dram * activity,
-        pcie=pcie * activity,
-        nvlink=nvlink * activity,
-    )
+    return WorkloadUse(activity, memory, *(ratio * activity for ratio in (tensor, dram, pcie, nvlink)))
 
 
 def _burn_in(seed: object, _: float, clock: float) -> WorkloadUse:
@@ -141,11 +133,5 @@ def together(uses: list[tuple[WorkloadUse, float]]) -> WorkloadUse:
     """What a device does for all its holders, each with the part of its memory (0 to 1) that it may take."""
     if len(uses) == 1 and uses[0][1] == 1.0:
         return uses[0][0]
-    return WorkloadUse(
-        activity=min(1.0, sum(each.activity for each, _ in uses)),
-        memory=min(1.0, sum(each.memory * part for each, part in uses)),
-        tensor=min(1.0, sum(each.tensor for each, _ in uses)),
-        dram=min(1.0, sum(each.dram for each, _ in uses)),
-        pcie=min(1.0, sum(each.pcie for each, _ in uses)),
-        nvlink=min(1.0, sum(each.nvlink for each, _ in uses)),
-    )
+    of_all = zip(*(each._replace(memory=each.memory * part) for each, part in uses), strict=True)
+    return WorkloadUse(*(min(1.0, sum(ratios)) for ratios in of_all))

@@ -271,11 +271,7 @@ class World:
     def held(self) -> Iterator[str]:
         """The ids of the devices that pods hold; of claims, their names in the ResourceSlice."""
         for pod in self.pods:
-            for container in () if pod.has_ended else pod.containers:
-                for _, device_id in container.devices:
-                    yield device_id
-                yield from (claim.device for claim in container.claims)
-                yield from container.chosen
+            yield from () if pod.has_ended else pod.devices
 
     def free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The slots that a pod could have, by GPU."""

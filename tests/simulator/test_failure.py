@@ -11,7 +11,7 @@ import pytest
 from exporter.simulator import driver_files
 from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
 from exporter.simulator.parts import Container, Pod, SimulatedGpu
-from exporter.simulator.pods_api import allocated
+from exporter.simulator.pods_api import described
 from exporter.simulator.world import ids_of
 from exporter.sources.kernel_log.lines import EventReader, read_record
 from tests.simulator.test_node import Time
@@ -57,7 +57,13 @@ def holders(world: World, gpu: SimulatedGpu) -> list[Pod]:
 
 def words_of(container: Container) -> list[tuple[str, str, str]]:
     """What the kubelet says of a container's devices that device plugins gave it."""
-    return [word for resource, of in allocated(container) for word in of if not resource.startswith("claim:")]
+    (status,) = described(Pod(namespace="", name="", containers=(container,)))["status"]["containerStatuses"]
+    return [
+        (word["resourceID"], word["health"], word.get("message", ""))
+        for allocated in status["allocatedResourcesStatus"]
+        for word in allocated["resources"]
+        if not allocated["name"].startswith("claim:")
+    ]
 
 
 KINDS = (

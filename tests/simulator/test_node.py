@@ -304,25 +304,6 @@ def test_an_xid_sticks(time: Time) -> None:
     assert families(dcgm.page())[ENERGY] == before
 
 
-def test_a_reload_of_the_driver_begins_at_0(time: Time) -> None:
-    world = World(gpus=1, seed=1, clock=time)
-    hold(world)
-    dcgm = SimulatedDcgm(world, counters="full")
-    world.machine.add_xid(world.gpus[0].uuid, 94)
-    time.sleep(10.5)
-    page = families(dcgm.page())
-    assert set(page["DCGM_FI_DEV_XID_ERRORS"].values()) == {"94"}
-    assert set(page["DCGM_FI_DEV_ROW_REMAP_PENDING"].values()) == {"1"}
-    world.machine.reload_driver()
-    time.sleep(2)
-    page = families(dcgm.page())
-    assert set(page[ENERGY].values()) == {str(70_000 * 2)}
-    assert set(page["DCGM_FI_DEV_LOW_UTIL_VIOLATION"].values()) == {str(2 * SECOND)}
-    assert set(page["DCGM_FI_DEV_XID_ERRORS"].values()) == {"0"}
-    assert set(page["DCGM_FI_DEV_ROW_REMAP_PENDING"].values()) == {"0"}
-    assert set(page["DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"].values()) == {"1"}, "a row stays remapped"
-
-
 # issue 9, A: the node is never empty for long
 @pytest.mark.parametrize("shape", [{}, {"shared": 2, "mig": 1}, {"mig": 8}, {"claims": 3, "shared": 5}])
 def test_the_node_is_never_empty_for_long(time: Time, shape: dict[str, int]) -> None:

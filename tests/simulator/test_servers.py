@@ -27,7 +27,7 @@ async def test_dcgm_exporter_starts_again_where_it_was_and_the_driver_goes_on() 
         await node.dcgm.stop()
         with pytest.raises(aiohttp.ClientConnectionError):
             await page(node.url)
-        await node.dcgm.restart(down_seconds=0)
+        await node.restart_dcgm()
         after = await page(node.url)
     finally:
         await node.stop()
@@ -80,7 +80,7 @@ async def test_between_two_reads_of_its_gpus_dcgm_exporter_says_the_same() -> No
         later = await until(read_again)
         assert ENERGY.findall(first) < ENERGY.findall(later)
         node.world.machine.add_xid(node.world.gpus[0].uuid, 31)
-        await node.dcgm.restart(down_seconds=0)  # a new process reads at once
+        await node.restart_dcgm()  # a new process reads at once
         assert ENERGY.findall(later) <= ENERGY.findall(await page(node.url))
     finally:
         await node.stop()

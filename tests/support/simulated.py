@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
@@ -355,6 +356,12 @@ class SimulatedNode(node.SimulatedNode):
         """A step of life."""
         self.world.live()
         self.failure.live()
+
+    async def restart_dcgm(self) -> None:
+        """dcgm-exporter stops, and starts anew at the same address. The driver goes on counting meanwhile."""
+        await self.dcgm.stop()
+        self.dcgm.begin_anew()
+        await self.dcgm.start(port=urlsplit(self.url).port or 0)
 
     async def restart_kubelet(
         self,
