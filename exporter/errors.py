@@ -94,8 +94,8 @@ class Unavailable(SourceError):
 class TimedOut(SourceError):
     """No answer came within the time allowed."""
 
-    def __init__(self, reason: Literal["deadline"], message: str, *, remedy: str) -> None:
-        super().__init__(reason, message, remedy=remedy)
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__("deadline", message, remedy=remedy)
 
 
 class SlowAnswer(TimedOut):
@@ -119,5 +119,5 @@ class Malformed(SourceError):
 class Unsupported(SourceError):
     """The peer does not know the interface."""
 
-    def __init__(self, reason: Literal["unimplemented"], message: str, *, remedy: str) -> None:
-        super().__init__(reason, message, remedy=remedy)
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__("unimplemented", message, remedy=remedy)

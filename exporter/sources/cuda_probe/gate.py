@@ -64,20 +64,17 @@ def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
     oldest = OLDEST_KERNELS.get(machine.architecture)
     if oldest is None:
         raise Unsupported(
-            "unimplemented",
             f"the CUDA probe knows how {' and '.join(OLDEST_KERNELS)} pass arguments,"
             f" and this is {machine.architecture}",
             remedy="set --probe.mode off on such nodes",
         )
     if not any_kernel and kernel_version(machine.release) < oldest:
         raise Unsupported(
-            "unimplemented",
             f"the CUDA probe needs Linux {'.'.join(map(str, oldest))} or later, and this is {machine.release}",
             remedy="a distribution may have what it needs in an older one: try it with --probe.any-kernel on",
         )
     if not any_kernel and not machine.types:
         raise Unsupported(
-            "unimplemented",
             f"the kernel does not tell the types of its structs: there is no {_TYPES}",
             remedy="use a kernel with CONFIG_DEBUG_INFO_BTF, as those of distributions are",
         )
@@ -150,7 +147,6 @@ def check_survival(loaded: Object, machine: ProbedMachine, child: str = CHILD) -
             link.close()
     if -ended.returncode in _DEADLY:
         raise Unsupported(
-            "unimplemented",
             f"on this kernel ({machine.release}) probed programs die where a seccomp filter is in force, as it is in"
             " containers",
             remedy="update the kernel (6.14 and stable ones since February 2025 have the fix), or set --probe.mode off",
@@ -173,7 +169,6 @@ def _place() -> tuple[str, list[tuple[int, int]]]:
 
 def _untested(why: str) -> SourceError:
     return Unsupported(
-        "unimplemented",
         f"whether probed programs survive on this kernel could not be tested ({why})",
         remedy="until it is known the CUDA probe stays off; set --probe.any-kernel on to go without the test",
     )

@@ -159,7 +159,6 @@ def _open(proc: Path, most_programs: int, *, any_kernel: bool) -> "Probe":
 
 
 _LATE = TimedOut(
-    "deadline",
     f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
     remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
 )

@@ -120,7 +120,6 @@ class PodsApi(Watch):
             remedy = "the kubelet may be restarting, and is asked again; if this stays, look at its log on the node"
             raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods", remedy=remedy)
         raise Unsupported(
-            "unimplemented",
             f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})",
             remedy=f"{PODS_API.is_this_it}, or read pods from the Kubernetes API with --pods.source api",
         )

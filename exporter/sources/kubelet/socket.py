@@ -99,11 +99,9 @@ def translate(
     """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return Unsupported("unimplemented", f"{socket} serves no {of.name} {versions}", remedy=of.is_this_it)
+        return Unsupported(f"{socket} serves no {of.name} {versions}", remedy=of.is_this_it)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return TimedOut(
-            "deadline", f"the kubelet did not answer on {socket} within {timeout_seconds:g} s", remedy=SLOW_KUBELET
-        )
+        return TimedOut(f"the kubelet did not answer on {socket} within {timeout_seconds:g} s", remedy=SLOW_KUBELET)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # one code for two things: only the text shows which
         if "rate limit" in details:

@@ -138,7 +138,7 @@ class KubernetesApi:
                 if not token:
                     raise
         message = f"the Kubernetes API forgot the rest of {path} {MOST_RESTARTS} times before it was read"
-        raise TimedOut("deadline", message, remedy="is the API server, or etcd behind it, overloaded?")
+        raise TimedOut(message, remedy="is the API server, or etcd behind it, overloaded?")
 
     async def get(self, path: str) -> Object:
         """One object, or what an API group serves. Raises SourceError: see `lines`; Unsupported: it is not there."""
@@ -254,7 +254,6 @@ class KubernetesApi:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise self._client.why_failed(error, self._url) from error
             raise TimedOut(
-                "deadline",
                 f"the Kubernetes API at {self._url} does not answer {path}",
                 remedy="is the API server overloaded, or gone behind an address that still takes connections?",
             ) from error
@@ -274,7 +273,7 @@ class KubernetesApi:
         if status == HTTPStatus.GONE:
             raise Forgotten
         if status == HTTPStatus.NOT_FOUND:
-            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy=self.meanwhile)
+            raise Unsupported(f"the Kubernetes API knows no {path}", remedy=self.meanwhile)
         is_forbidden = status == HTTPStatus.FORBIDDEN
         message = told_by(await response.content.read(MAX_STATUS_BYTES)) if is_forbidden else ""
         raise self._refusal(response, path, right, message, has_token=has_token)

@@ -95,7 +95,7 @@ class ListWatch(Watch):
             self.in_sync()
             return
         message = f"the Kubernetes API knows none of {', '.join(self._paths)}"
-        raise Unsupported("unimplemented", message, remedy=f"this cluster serves none of them; {self._api.meanwhile}")
+        raise Unsupported(message, remedy=f"this cluster serves none of them; {self._api.meanwhile}")
 
     async def _follow(self) -> None:
         parameters = {

@@ -60,10 +60,8 @@ class ScaledObjects(AskedSource):
         Raises SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
         """
         key = (namespace, name)
-        remembered = self._targets.get(key)
-        if remembered is not None and remembered[1]:
-            target = remembered[0]
-        else:
+        target = self._targets.get(key)
+        if target is None or not self._targets.is_fresh(key):
             task = self._targets.ask(key, partial(self._ask, namespace, name))
             await asyncio.wait({task})
             if task.cancelled():
@@ -93,7 +91,6 @@ class ScaledObjects(AskedSource):
             return _target(await self._api.get(_PATH.format(namespace=namespace, name=name)), namespace, name)
         except (Unsupported, Forgotten):
             return Unsupported(
-                "unimplemented",
                 f"the Kubernetes API knows no ScaledObject {namespace}/{name}",
                 remedy="name the workload with `workload` in the trigger's metadata; a ScaledJob has no scaleTargetRef",
             )

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from exporter import log
@@ -18,6 +18,7 @@ from exporter.lenient import mapping, mappings
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
 from exporter.pulse import end_tasks
+from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
 
 MOST_PODS = 4096
@@ -26,16 +27,6 @@ FAILURE_KEPT_SECONDS = 30.0
 AT_ONCE = 8
 
 V = TypeVar("V")
-
-
-class Api(Protocol):
-    """What is needed of the Kubernetes API."""
-
-    async def get(self, path: str) -> Mapping[str, Any]:
-        """One object, or a SourceError."""
-
-    async def close(self) -> None:
-        """End the connections."""
 
 
 class ExpiringCache(Generic[V]):
@@ -50,6 +41,9 @@ class ExpiringCache(Generic[V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
     def put(self, key: Hashable, value: V, seconds: float) -> None:
         """Remember a value for some seconds."""
         self._values[key] = (value, self._clock() + seconds)
@@ -57,12 +51,16 @@ class ExpiringCache(Generic[V]):
         while len(self._values) > self._most:
             self._values.popitem(last=False)
 
-    def get(self, key: Hashable) -> tuple[V, bool] | None:
-        """A value, and whether it is fresh."""
-        if (value := self._values.get(key)) is None:
+    def get(self, key: Hashable) -> V | None:
+        """The value, fresh or not; None where there is none."""
+        if key not in self._values:
             return None
         self._values.move_to_end(key)
-        return value[0], self._clock() < value[1]
+        return self._values[key][0]
+
+    def is_fresh(self, key: Hashable) -> bool:
+        """Whether there is a value whose time is not over."""
+        return key in self._values and self._clock() < self._values[key][1]
 
     def ask(self, key: Hashable, question: Callable[[], Coroutine[Any, Any, V]]) -> "asyncio.Task[V]":
         """The question about a key that is being asked, or else this one: all who ask at a time share it."""
@@ -85,7 +83,7 @@ class Workloads:
     health = absent("a workload that is not known is left out", "the log says why each kind of failure came")
 
     def __init__(
-        self, *, api: Api | None, labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+        self, *, api: KubernetesApi | None, labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Without a Kubernetes API, only what pods themselves say is known."""
         self._api = api
@@ -109,20 +107,17 @@ class Workloads:
 
     def of(self, pod: PodInfo) -> Workload | None:
         """What is known now; None where nothing is."""
-        remembered = self._pods.get(_key(pod))
-        return remembered[0] if remembered else None
+        return self._pods.get(_key(pod))
 
     def begin(self, pods: Iterable[PodInfo] = ()) -> Attempt | None:
         """Ask for those that are not known, or no longer fresh. The attempt is over when none is wholly unknown."""
         waiting = []
         for pod in pods:
             key = _key(pod)
-            remembered = self._pods.get(key)
-            if remembered is not None and remembered[1]:
-                continue
-            task = self._pods.ask(key, partial(self._resolve, pod))
-            if remembered is None:
-                waiting.append(task)
+            if not self._pods.is_fresh(key):
+                task = self._pods.ask(key, partial(self._resolve, pod))
+                if key not in self._pods:
+                    waiting.append(task)
         if not waiting:
             return None
         self._waited_for = asyncio.create_task(asyncio.wait(waiting))
@@ -151,16 +146,14 @@ class Workloads:
         """The controller of an owner. SourceError: it cannot be asked for."""
         # the whole reference is the key: a pod may name the UID of another owner's ReplicaSet beside a name of its own
         key = (namespace, owner)
-        remembered = self._controllers.get(key)
-        if remembered is not None and remembered[1]:
-            return remembered[0]
+        if self._controllers.is_fresh(key):
+            return self._controllers.get(key)
         if self._api is None:
             remedy = "mount the service account's token (automountServiceAccountToken: true)"
-            raise Unsupported("unimplemented", "there is no Kubernetes API to ask for workloads", remedy=remedy)
+            raise Unsupported("there is no Kubernetes API to ask for workloads", remedy=remedy)
         async with self._places:
-            remembered = self._controllers.get(key)  # another question may have answered it meanwhile
-            if remembered is not None and remembered[1]:
-                return remembered[0]
+            if self._controllers.is_fresh(key):  # another question has answered it meanwhile
+                return self._controllers.get(key)
             base = "/api/v1" if owner.api_version == "v1" else _path("apis", *owner.api_version.split("/"))
             plural = await self._plural(base, owner.kind)
             item = await self._api.get(base + _path("namespaces", namespace, plural, owner.name))
@@ -173,11 +166,9 @@ class Workloads:
 
     async def _plural(self, base: str, kind: str) -> str:
         """The name of a kind in a path, as the API's own list of what it serves has it."""
-        builtin = _PLURALS.get((base, kind))
-        if builtin:
+        if builtin := _PLURALS.get((base, kind)):
             return builtin
-        plurals_known = self._plurals.get(base)
-        if plurals_known is None or not plurals_known[1]:
+        if not self._plurals.is_fresh(base):
             served = await self._api.get(base) if self._api else {}
             plurals = {
                 str(resource.get("kind")): str(resource.get("name"))
@@ -185,19 +176,18 @@ class Workloads:
                 if is_object_name(str(resource.get("name")))
             }
             self._plurals.put(base, plurals, KEPT_SECONDS)
-            plurals_known = plurals, True
-        if kind not in plurals_known[0]:
+        plural = (self._plurals.get(base) or {}).get(kind)
+        if plural is None:
             remedy = "was its definition deleted? The workload is named by what is known below it"
-            raise Unsupported("unimplemented", f"the Kubernetes API serves no {kind} under {base}", remedy=remedy)
-        return plurals_known[0][kind]
+            raise Unsupported(f"the Kubernetes API serves no {kind} under {base}", remedy=remedy)
+        return plural
 
     def _complain(self, error: SourceError) -> None:
         """Log each kind of failure once; none if there is no API to ask."""
         if self._api is not None and error.reason not in self._complained:
             self._complained.add(error.reason)
-            reason, message, remedy = error.reason, error.trouble.message, error.trouble.remedy
-            what = "a workload is not known to its top"
-            log.warning(what, reason=reason, error=message, remedy=remedy)
+            why = error.trouble
+            log.warning("a workload is not known to its top", reason=why.reason, error=why.message, remedy=why.remedy)
 
 
 def _path(*segments: str) -> str:

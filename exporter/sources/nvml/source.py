@@ -204,7 +204,6 @@ class Nvml(AskedSource):
 
 def _late(calling: str) -> TimedOut:
     return TimedOut(
-        "deadline",
         f"{calling} has not come back for more than {DEADLINE_SECONDS:g} s; what NVML said last counts",
         remedy=f"{_LOST_GPU} and at nvidia-smi on the node",
     )

@@ -10,6 +10,7 @@ import pytest
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import Workload
+from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.workloads import FAILURE_KEPT_SECONDS, KEPT_SECONDS, MOST_PODS, Workloads
 from tests.support.clock import Clock
 
@@ -18,7 +19,7 @@ TEAM_KIND = {
 }
 
 
-class Api:
+class Api(KubernetesApi):
     """Objects by path; a failure is raised."""
 
     def __init__(self, objects: dict[str, Any]) -> None:
@@ -33,7 +34,7 @@ class Api:
         if isinstance(found, SourceError):
             raise found
         if found is None:
-            raise Unsupported("unimplemented", f"the Kubernetes API knows no {path}", remedy="nothing")
+            raise Unsupported(f"the Kubernetes API knows no {path}", remedy="nothing")
         return found
 
     async def close(self) -> None:
