@@ -3,6 +3,7 @@
 The functions take an untrusted object of /container/metrics, a device and its holder: fields may be missing or odd.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -40,6 +41,7 @@ _MOST_USERS = 3
 _MOST_CHARS = 60  # of a command
 IN_HAND: Final = frozenset({DeviceState.USED, DeviceState.HELD, DeviceState.IDLE})
 BROKEN: Final = frozenset({"failing", "gone"})  # verdicts of a device that is of no use to anybody
+_COUNTED = (DeviceState.IDLE, DeviceState.FREE, DeviceState.FAILING, DeviceState.OUTSIDE, DeviceState.UNKNOWN)
 _RANK = {state: rank for rank, state in enumerate(DeviceState)}
 
 
@@ -147,3 +149,9 @@ def stated(row: Object) -> DeviceState:
 def state_of_device(states: Iterable[DeviceState]) -> DeviceState:
     """The state of a device, from those of its objects."""
     return min(states, key=_RANK.__getitem__)
+
+
+def counts_of(states: Iterable[DeviceState]) -> Mapping[str, int]:
+    """How many devices are held, and how many of them `idle`; and how many are in each other state but CUT."""
+    counts = Counter(states)
+    return {"held": sum(counts[state] for state in IN_HAND), **{str(state): counts[state] for state in _COUNTED}}

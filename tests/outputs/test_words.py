@@ -13,7 +13,7 @@ from exporter.cli.top.devices import ShownDevice
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
 from exporter.model.states import WORDS, DeviceState, state_of
-from exporter.outputs.page.devices import TITLES, Figures
+from exporter.outputs.page.devices import TITLES, figures_of
 from tests.support.places import ROOT
 
 BUSY, QUIET = {"gpu_utilization": 5.0}, {"gpu_utilization": 4.9}
@@ -56,14 +56,14 @@ def test_a_device_has_one_state_on_every_output(
     assert (device["state"], device["held"]) == (state, held)
     summary, *_ = lines = ["".join(span.text for span in line) for line in draw(top, State(), 160, UNICODE).lines]
     assert [line for line in lines if f" {shown}" in line and line.startswith("0")], lines
-    page = Figures.of([row])
+    page = figures_of([row])
     for each in ("idle", "free", "failing", "outside", "unknown"):
         is_it = int(state == each)
-        assert (top.counts[each], getattr(page, each)) == (is_it, is_it)
+        assert (top.counts[each], page[each]) == (is_it, is_it)
         if is_it:
             assert f"1 {WORDS[DeviceState(each)]}" in summary
             assert TITLES[each].startswith(WORDS[DeviceState(each)])
-    assert top.counts["held"] == page.held == int(held == "held")
+    assert top.counts["held"] == page["held"] == int(held == "held")
 
 
 def test_the_filter_of_top_knows_a_state_by_its_words() -> None:

@@ -10,6 +10,7 @@ from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.outputs import mapping
+from exporter.outputs.output import Look
 from exporter.outputs.page import node as page
 from exporter.ownership import device_names
 from exporter.ownership.explain import Explainer
@@ -92,16 +93,14 @@ def test_the_page_goes_through_the_holders_a_few_times() -> None:
     subjects = {Subject(uuid=f"GPU-{number}"): 1 for number in range(MANY + 2)}
     snapshot = elsewhere(subjects)
     holders = CountedHolders(snapshot.owners.holders)
-    made = page.render(
-        Snapshot(
-            node="ti",
-            owners=Owners(holders=holders, matches=snapshot.owners.matches),
-            joined=snapshot.joined,
-            health={},
-            assignments_age_seconds=0.5,
-        )
+    seen = Snapshot(
+        node="ti",
+        owners=Owners(holders=holders, matches=snapshot.owners.matches),
+        joined=snapshot.joined,
+        health={},
+        assignments_age_seconds=0.5,
     )
-    html = b"".join(at_once(made).pieces).decode()
+    html = b"".join(at_once(page.render(Look(snapshot=seen))).pieces).decode()
     assert f"{MANY + 2} GPUs seen." in html
     # the rows are those of no attribution
     assert f'id="figure-free">{MANY + 2}<' in html

@@ -3,12 +3,11 @@
 Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. `answers` makes these of an exporter's answers.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.model.states import IN_HAND, DeviceState
+from exporter.model.states import IN_HAND, DeviceState, counts_of
 
 DeviceName = tuple[str, str, str]  # node, GPU, MIG instance
 
@@ -143,16 +142,10 @@ class Shown:
     @property
     def counts(self) -> Mapping[str, int]:
         """Physical GPUs; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state."""
-        states = Counter(device.state for device in self.devices)
         return {
             "gpus": len({device.gpu for device in self.devices}),
             "instances": sum(device.entity == "mig" for device in self.devices),
-            "held": sum(states[state] for state in IN_HAND),
-            "idle": states[DeviceState.IDLE],
-            "free": states[DeviceState.FREE],
-            "failing": states[DeviceState.FAILING],
-            "outside": states[DeviceState.OUTSIDE],
-            "unknown": states[DeviceState.UNKNOWN],
+            **counts_of(device.state for device in self.devices),
         }
 
     @property

@@ -8,7 +8,7 @@ from exporter.dcgm.fields import METRICS
 from exporter.model.cluster import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
-from exporter.outputs.page.devices import Figures, devices_table, summary, tools
+from exporter.outputs.page.devices import devices_table, figures_of, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import MOST_SHOWN, events_section
 from exporter.outputs.page.lines import Object
@@ -34,7 +34,7 @@ def render(look: ClusterLook) -> Work[Answer]:
         objects += ({**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for each in node.devices)
         yield
     mine = [row for row in objects if one in ("", row["node_name"])]
-    figures = Figures.of(mine)
+    figures = figures_of(mine)
     yield
     of_nodes = None if view.events is None else [each.text for each in view.events if one in ("", each.node)]
     events = None if of_nodes is None else [json.loads(each) for each in of_nodes[:MOST_SHOWN]]

@@ -5,7 +5,6 @@ This is the one place where a device becomes HTML: page.js asks for the page aga
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from html import escape
 from math import floor
 from typing import Final, NamedTuple
@@ -13,9 +12,9 @@ from typing import Final, NamedTuple
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
 from exporter.model.states import (
-    IN_HAND,
     WORDS,
     DeviceState,
+    counts_of,
     idle_seconds,
     is_before,
     last_xid,
@@ -26,10 +25,10 @@ from exporter.model.states import (
 )
 from exporter.outputs.page.document import text, visible
 from exporter.outputs.page.lines import (
-    SORTED_BY,
     DeviceId,
     DeviceLine,
     Object,
+    Rank,
     device_of,
     health_rank,
     matching,
@@ -37,7 +36,6 @@ from exporter.outputs.page.lines import (
     total_mib,
     tree,
     utilisation,
-    worst,
 )
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
@@ -61,20 +59,21 @@ _SPARK = (
 
 
 class DeviceColumn(NamedTuple):
-    """A column: its name in addresses, its title, and how the cell of a line is made (HTML)."""
+    """A column: its name in addresses, its title, how the cell of a line is made (HTML), what lines are sorted by."""
 
     name: str
     title: str
     cell: Callable[[DeviceLine, PageView], str]
+    rank: Rank
 
 
 def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
     """The table in texts, and what of it is folded (of FOLDS). `rows` are all objects, in their order."""
     devices = yield from matching(rows, view)
     yield
-    cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
-    gpus = yield from tree(devices, cut)
-    lines, fold = yield from shown(gpus, view, with_node=with_node)
+    gpus = yield from tree(devices, rows)
+    rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
+    lines, fold = yield from shown(gpus, view, rank, with_node=with_node)
     yield
     columns = COLUMNS if with_node else COLUMNS[1:]
     head = "".join(_head(column, view) for column in columns)
@@ -120,22 +119,19 @@ def _head(column: DeviceColumn, view: PageView) -> str:
 def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
     row, (node, uuid, instance) = line.row, device_of(line.row)
     owner = f"{row['namespace']}/{row['pod']}/{row['container']}" if line.kind == "owner" or not line.below else ""
-    values = (utilisation(row), row["framebuffer_used"], row["power_usage"], row["temperature"])
-    key = f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"
-    classes = (
-        f"{line.kind} {line.state}{f' d{line.depth}' if line.depth else ''}{' before' if _is_before(line) else ''}"
-    )
+    key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
+    depth = f" d{line.depth}" if line.depth else ""
+    classes = f"{line.kind} {line.state}{depth}{' before' if _is_before(line) else ''}"
     marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
     cells = "".join(
         f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
         if name == ("node" if line.kind == "node" else "gpu")
         else f'<td role="cell" class="{name}" data-label="{title}">{cell(line, view)}</td>'
-        for name, title, cell in columns
+        for name, title, cell, _ in columns
     )
+    values = (column.rank(line) for column in _MEASURED)
     history = ",".join("" if value is None else f"{value:g}" for value in values)
-    return (
-        f'<tr role="row" class="{classes}"{marks} data-key="{escape(visible(key))}" data-now="{history}">{cells}</tr>'
-    )
+    return f'<tr role="row" class="{classes}"{marks} data-key="{key}" data-now="{history}">{cells}</tr>'
 
 
 def _fold(line: DeviceLine, view: PageView, name: str) -> str:
@@ -207,13 +203,10 @@ def _holder(line: DeviceLine, view: PageView) -> str:
         pods = {(each["namespace"], each["pod"]) for each in line.rows if each["pod"]}
         return _counted(len(pods), "pod")
     if line.below:
-        words = (
-            f"shared by {len(line.below)}"
-            if line.below[0].kind == "owner"
-            else _counted(len(line.below), "MIG instance")
-        )
+        is_shared, count = line.below[0].kind == "owner", len(line.below)
+        words = f"shared by {count}" if is_shared else _counted(count, "MIG instance")
     elif row["pod"]:
-        href = escape(view.address(pod=f"{row['namespace']}/{row['pod']}", lines=MOST_LINES))
+        href = escape(view.address(pod=_pod(row), lines=MOST_LINES))
         words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<strong>{text(row["pod"])}</strong></a>'
     elif row["gpu_shared"]:
         words = "several owners, which --sharing device does not name"
@@ -222,33 +215,13 @@ def _holder(line: DeviceLine, view: PageView) -> str:
 
 
 def _workload(line: DeviceLine, _: PageView) -> str:
-    row = line.row
-    return (
-        f"{text(row['workload_name'])} <small>{text(row.get('workload_kind'))}</small>"
-        if row.get("workload_name")
-        else ""
-    )
-
-
-def _use(line: DeviceLine, _: PageView) -> str:
-    percent = utilisation(line.row)
-    return _metric(line, "" if percent is None else f"{_whole(percent)} %", percent, 100, 0)
+    name, kind = (text(line.row.get(f"workload_{part}")) for part in ("name", "kind"))
+    return f"{name} <small>{kind}</small>" if name else ""
 
 
 def _memory(line: DeviceLine, _: PageView) -> str:
     used, total = line.row["framebuffer_used"], None if line.kind == "owner" else total_mib(line.row)
-    of = f"/{_gib(total)}" if total else ""
-    return _metric(line, "" if used is None else f"{_gib(used)}{of} GiB", used, total, 1)
-
-
-def _power(line: DeviceLine, _: PageView) -> str:
-    watts = line.row["power_usage"]
-    return _metric(line, "" if watts is None else f"{_whole(watts)} W", watts, None, 2)
-
-
-def _heat(line: DeviceLine, _: PageView) -> str:
-    celsius = line.row["temperature"]
-    return _metric(line, "" if celsius is None else f"{_whole(celsius)} °C", celsius, None, 3)
+    return _metric(line, 1, used, f"/{_gib(total)} GiB" if total else " GiB", total)
 
 
 def _health(line: DeviceLine, _: PageView) -> str:
@@ -256,43 +229,52 @@ def _health(line: DeviceLine, _: PageView) -> str:
     if line.kind == "owner":
         return ""
     if line.kind == "node":
-        counts = Counter(
-            str(worst(below.rows).get("health")) for below in line.below if health_rank(worst(below.rows)) > 1
-        )
+        counts = Counter(str(below.worst.get("health")) for below in line.below if below.is_ill)
         return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
-    row = worst(line.rows)
+    row = line.worst
     health, reasons, (xid, is_why) = row.get("health", "ok"), row.get("health_reasons"), last_xid(row)
     why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
     summary = text(f"{health}: XID {xid}" if is_why else health)
     ill = f'<details class="health"><summary>{summary}</summary><p>{text(why)}</p></details>'
-    words = ill if why or health_rank(row) > 1 else summary if "health" in row else ""
+    words = ill if why or line.is_ill else summary if "health" in row else ""
     return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
 
 
-COLUMNS: Final = (
-    DeviceColumn("node", "Node", _node),
-    DeviceColumn("gpu", "GPU", _name),
-    DeviceColumn("state", "State", _state),
-    DeviceColumn("pod", "Held by", _holder),
-    DeviceColumn("workload", "Workload", _workload),
-    DeviceColumn("utilisation", "Utilisation", _use),
-    DeviceColumn("memory", "Memory", _memory),
-    DeviceColumn("power", "Power", _power),
-    DeviceColumn("temperature", "Temp.", _heat),
-    DeviceColumn("health", "Health", _health),
+def _health_rank(line: DeviceLine) -> float:
+    return health_rank(line.worst) + ((last_xid(line.worst)[0] or 0) > 0) / 2
+
+
+def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: float = 0) -> DeviceColumn:
+    return DeviceColumn(name, title, lambda line, _: _metric(line, number, value(line), unit, full), value)
+
+
+# In the order of the numbers that page.js draws.
+_MEASURED: Final = (
+    _measured("utilisation", "Utilisation", 0, lambda line: utilisation(line.row), " %", 100),
+    DeviceColumn("memory", "Memory", _memory, lambda line: line.row["framebuffer_used"]),
+    _measured("power", "Power", 2, lambda line: line.row["power_usage"], " W"),
+    _measured("temperature", "Temp.", 3, lambda line: line.row["temperature"], " °C"),
 )
-assert [column.name for column in COLUMNS] == [*SORTED_BY]  # noqa: S101 - each column can be sorted by
+COLUMNS: Final = (
+    DeviceColumn("node", "Node", _node, lambda line: line.row["node_name"]),
+    DeviceColumn("gpu", "GPU", _name, lambda line: line.row["model_name"]),
+    DeviceColumn("state", "State", _state, lambda line: [*DeviceState].index(line.state)),
+    DeviceColumn("pod", "Held by", _holder, lambda line: _pod(line.row) if line.row["pod"] else None),
+    DeviceColumn("workload", "Workload", _workload, lambda line: line.row.get("workload_name") or None),
+    *_MEASURED,
+    DeviceColumn("health", "Health", _health, _health_rank),
+)
 
 
 def tools(view: PageView, fold: str, *, with_node: bool) -> str:
     """Filter, state, order and folding, as a form that works without a script."""
-    states = {"": "all", **{name: TITLES[name] for name in _SHOWN}}
+    states = {"": "all", **_SHOWN}
     folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
     folds[""] = f"by itself ({FOLDS[fold]})"
     columns = COLUMNS if with_node else COLUMNS[1:]
     ends = {
         "": "position",
-        **{f"{sign}{name}": f"{title} {arrow}" for name, title, _ in columns for sign, arrow in _ORDERS},
+        **{f"{sign}{name}": f"{title} {arrow}" for name, title, *_ in columns for sign, arrow in _ORDERS},
     }
     hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
     selects = (
@@ -318,6 +300,10 @@ def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> s
     return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{some}</select></label>'
 
 
+def _pod(row: Object) -> str:
+    return f"{row['namespace']}/{row['pod']}"
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
@@ -325,95 +311,62 @@ def _counted(count: int, what: str) -> str:
 def _whole_device(row: Object) -> str:
     """What a shared device does as a whole, whose rows may have its owners' parts; "" where it is not known."""
     own = mapping(row, "whole_device")
-    percent, used, watts = (finite(own, name) for name in ("gpu_utilization", "framebuffer_used", "power_usage"))
-    amounts = (
-        "" if percent is None else f"{_whole(percent)} %",
-        "" if used is None else f"{_gib(used)} GiB",
-        "" if watts is None else f"{_whole(watts)} W",
-    )
-    return ", ".join(filter(None, amounts))
+    names = {"gpu_utilization": " %", "framebuffer_used": " GiB", "power_usage": " W"}
+    amounts = ((finite(own, name), unit) for name, unit in names.items())
+    return ", ".join(_amount(value, unit) for value, unit in amounts if value is not None)
 
 
-def _metric(line: DeviceLine, words: str, value: float | None, full: float | None, number: int) -> str:
+def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
     """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
     if value is None:
         # of a GPU that is cut its instances tell
         return "" if line.below or line.row["entity"] == "mig-parent" else UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
-    return f'<span class="value">{words}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
+    return f'<span class="value">{_amount(value, unit)}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
+
+
+def _amount(value: float, unit: str) -> str:
+    """A number with its unit. Memory is in MiB, and shown in GiB."""
+    return f"{_gib(value) if 'GiB' in unit else floor(value + 0.5)}{unit}"
 
 
 def _gib(mib: float) -> str:
     gib = mib / _MIB_PER_GIB
-    return f"{_whole(gib)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
+    return f"{floor(gib + 0.5)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
 
 
-def _whole(value: float) -> int:
-    return floor(value + 0.5)
+def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
+    """By the objects of /container/metrics the numbers that TITLES has.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """GPUs and MIG instances; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state.
-
-    `held`, `free`, `failing`, `outside` and `unknown` add up to all devices. `idle` ones are held, and no holder does
-    anything.
+    Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
+    the other states add up to all devices.
     """
-
-    gpus: int = 0
-    instances: int = 0
-    held: int = 0
-    idle: int = 0
-    free: int = 0
-    failing: int = 0
-    outside: int = 0
-    unknown: int = 0
-
-    @classmethod
-    def of(cls, rows: Iterable[Object]) -> "Figures":
-        """Those for the objects of /container/metrics."""
-        gpus: set[tuple[str, str]] = set()
-        instances: set[DeviceId] = set()
-        states: dict[DeviceId, list[DeviceState]] = {}
-        for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
-            states.setdefault(device, []).append(state)
-            if entity == "mig":
-                instances.add(device)
-            # an instance whose GPU is unknown adds no GPU
-            if not device[1].startswith("MIG-"):
-                gpus.add(device[:2])
-        devices = Counter(map(state_of_device, states.values()))
-        return cls(
-            gpus=len(gpus),
-            instances=len(instances),
-            held=sum(devices[state] for state in IN_HAND),
-            idle=devices[DeviceState.IDLE],
-            free=devices[DeviceState.FREE],
-            failing=devices[DeviceState.FAILING],
-            outside=devices[DeviceState.OUTSIDE],
-            unknown=devices[DeviceState.UNKNOWN],
-        )
+    gpus: set[tuple[str, str]] = set()
+    instances: set[DeviceId] = set()
+    states: dict[DeviceId, list[DeviceState]] = {}
+    for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
+        states.setdefault(device, []).append(state)
+        if entity == "mig":
+            instances.add(device)
+        # an instance whose GPU is unknown adds no GPU
+        if not device[1].startswith("MIG-"):
+            gpus.add(device[:2])
+    return {"gpus": len(gpus), "instances": len(instances), **counts_of(map(state_of_device, states.values()))}
 
 
-TITLES = {
-    "gpus": "GPUs",
-    "instances": "MIG instances",
-    "held": "held",
-    "idle": WORDS[DeviceState.IDLE],
-    "free": WORDS[DeviceState.FREE],
-    "failing": f"{WORDS[DeviceState.FAILING]}, not held",
-    "outside": WORDS[DeviceState.OUTSIDE],
-    "unknown": WORDS[DeviceState.UNKNOWN],
+# Of states, which lead to their devices.
+_SHOWN: Mapping[str, str] = {
+    **{name: WORDS[DeviceState(name)] for name in counts_of(())},
+    DeviceState.FAILING: f"{WORDS[DeviceState.FAILING]}, not held",
 }
-_SHOWN = tuple(TITLES)[2:]
-assert [*TITLES] == [field.name for field in fields(Figures)]  # noqa: S101 - each figure has its title
+TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
 
 
-def summary(figures: Figures, view: PageView) -> str:
+def summary(figures: Mapping[str, int], view: PageView) -> str:
     """The figures; those of states lead to their devices."""
     items = []
     for name, title in TITLES.items():
         cell = _CELL.format("used" if name == "held" else name)
         link = f'{cell} <a href="{escape(view.address(show=name))}">{title}</a>' if name in _SHOWN else title
-        items.append(f'<div><dt>{link}</dt><dd id="figure-{name}">{getattr(figures, name)}</dd></div>')
+        items.append(f'<div><dt>{link}</dt><dd id="figure-{name}">{figures[name]}</dd></div>')
     return f'<dl id="figures">{"".join(items)}</dl>'

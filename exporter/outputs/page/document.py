@@ -5,7 +5,6 @@ nothing else: no script in the page's text, no other host, and nothing that woul
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -51,7 +50,6 @@ _FOOT = """
 <footer><p>pod-gpu-metrics-exporter {version}</p></footer>
 </body></html>
 """
-Rows = Iterable[Sequence[str]]
 
 
 @cache
@@ -78,14 +76,6 @@ def _output(name: str, content_type: str) -> Output[Any]:
 
 STYLE = _output("page.css", "text/css; charset=utf-8")
 SCRIPT = _output("page.js", "text/javascript; charset=utf-8")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageColumn:
-    """A column of a table: its title, and whether its cells are the headers of their rows."""
-
-    title: str
-    is_header: bool = False
 
 
 def text(value: object) -> str:
@@ -121,16 +111,15 @@ def document(
         main='<main data-stale="">' if is_stale else "<main>",
     )
     foot = _endpoints(outputs) + _FOOT.format(version=escape(__version__))
-    made = answer(
-        "text/html; charset=utf-8", head.encode(), *(f"{each}\n".encode() for each in sections), foot.encode()
-    )
+    body = (f"{each}\n".encode() for each in sections)
+    made = answer("text/html; charset=utf-8", head.encode(), *body, foot.encode())
     return made._replace(headers=(("Content-Security-Policy", POLICY),))
 
 
-def table(name: str, caption: str, columns: Sequence[PageColumn], rows: Rows) -> str:
-    """A table with the id `name`. The cells of its rows are HTML."""
-    head = "".join(f'<th scope="col" role="columnheader">{column.title}</th>' for column in columns)
-    body = "\n".join(f'<tr role="row">{_cells(columns, row)}</tr>' for row in rows)
+def table(name: str, caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with the id `name`. The cells of its rows are HTML, and the first one is a row's header."""
+    head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
+    body = "\n".join(f'<tr role="row">{_cells(titles, *row)}</tr>' for row in rows)
     # a narrow screen shows rows as blocks; without roles some browsers would not treat those as rows
     return (
         f'<table id="{name}" role="table"><caption>{caption}</caption>\n'
@@ -138,13 +127,10 @@ def table(name: str, caption: str, columns: Sequence[PageColumn], rows: Rows) ->
     )
 
 
-def _cells(columns: Sequence[PageColumn], row: Sequence[str]) -> str:
-    return "".join(
-        f'<th scope="row" role="rowheader">{cell}</th>'
-        if column.is_header
-        else f'<td role="cell" data-label="{column.title}">{cell}</td>'
-        for column, cell in zip(columns, row, strict=True)
-    )
+def _cells(titles: Sequence[str], header: str, *cells: str) -> str:
+    rest = zip(titles[1:], cells, strict=True)
+    tags = (f'<td role="cell" data-label="{title}">{cell}</td>' for title, cell in rest)
+    return f'<th scope="row" role="rowheader">{header}</th>{"".join(tags)}'
 
 
 def sources(health: Mapping[str, Health]) -> str:

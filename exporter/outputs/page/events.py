@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.lenient import each_mapping
-from exporter.outputs.page.document import PageColumn, table, text
+from exporter.outputs.page.document import table, text
 
 MOST_SHOWN = 20  # /events has the others
 _MOST_HOLDERS = 3
@@ -21,9 +21,8 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, *, with_node: bool)
     if rows is None:
         return ""
     titles = ("Time", *(("Node",) if with_node else ()), "GPU", "Error", "Held by", "What to do")
-    columns = [PageColumn(title=title, is_header=title == "Time") for title in titles]
     cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
-    content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", columns, cells)
+    content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
     hidden = "" if rows else " hidden"
     return f'<details id="events"{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
 

@@ -3,14 +3,16 @@
 They are made of the objects of /container/metrics. A line that has others below it says what they do together.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import IN_HAND, DeviceState, last_xid, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, state_of_device, stated
 from exporter.outputs.page.view import PageView
 
 Object = Mapping[str, Any]
@@ -18,7 +20,9 @@ DeviceId = tuple[str, str, str]
 
 _MOST_UNFOLDED = 48  # lines, of an address that does not say what is folded
 _DEVICES_A_SLICE = 100
-_NUMBERS = ("gpu_utilization", "framebuffer_used", "framebuffer_total", "power_usage", "temperature")
+_MEMORY = ("framebuffer_used", "framebuffer_total")
+_NUMBERS = ("gpu_utilization", *_MEMORY, "power_usage", "temperature")
+_NOBODY = dict.fromkeys(("namespace", "pod", "container", "workload_name"), "")
 # From bad to worse, as /container/metrics has them.
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
 _SEARCHED = (
@@ -27,7 +31,7 @@ _SEARCHED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceLine:
     """A line. `row` has its values, `rows` are the objects that it stands for, and `below` the lines under it.
 
@@ -43,11 +47,25 @@ class DeviceLine:
     depth: int = 0
     is_open: bool | None = None
 
-    @property
+    @cached_property
     def state(self) -> DeviceState:
         """That of the device; of a GPU that is cut the one that comes first among its instances'."""
         states = [*map(stated, self.rows)]
         return state_of_device([each for each in states if each is not DeviceState.CUT] or states)
+
+    @cached_property
+    def worst(self) -> Object:
+        """The object of the device that is in the worst health."""
+        return max(self.rows, key=health_rank)
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether one of its devices is known not to be sound."""
+        return health_rank(self.worst) > _HEALTHS.index("unknown")
+
+
+# What lines are sorted by; None, which is not known, comes last.
+Rank = Callable[[DeviceLine], Any]
 
 
 def device_of(row: Object) -> DeviceId:
@@ -71,30 +89,10 @@ def total_mib(row: Object) -> float | None:
     return None if used is None or free is None else float(used + free)
 
 
-def worst(rows: Iterable[Object]) -> Object:
-    """The object of the device that is in the worst health."""
-    return max(rows, key=health_rank)
-
-
 def health_rank(row: Object) -> int:
     """0 for a sound device; one that is not known to be ill comes after it."""
     health = row.get("health", "ok")
     return _HEALTHS.index(health) if health in _HEALTHS else 1
-
-
-# Column → what it is sorted by; None, which is not known, comes last.
-SORTED_BY: Final[Mapping[str, Callable[[DeviceLine], Any]]] = {
-    "node": lambda line: line.row["node_name"],
-    "gpu": lambda line: line.row["model_name"],
-    "state": lambda line: [*DeviceState].index(line.state),
-    "pod": lambda line: f"{line.row['namespace']}/{line.row['pod']}" if line.row["pod"] else None,
-    "workload": lambda line: line.row.get("workload_name") or None,
-    "utilisation": lambda line: utilisation(line.row),
-    "memory": lambda line: line.row["framebuffer_used"],
-    "power": lambda line: line.row["power_usage"],
-    "temperature": lambda line: line.row["temperature"],
-    "health": lambda line: health_rank(worst(line.rows)) + ((last_xid(worst(line.rows))[0] or 0) > 0) / 2,
-}
 
 
 def matching(rows: Sequence[Object], view: PageView) -> Work[list[list[Object]]]:
@@ -103,7 +101,7 @@ def matching(rows: Sequence[Object], view: PageView) -> Work[list[list[Object]]]
     devices = []
     for count, (_, of) in enumerate(groupby(rows, device_of), start=1):
         device = [*of]
-        if _is_shown(device, view.show) and _has_words(device, words):
+        if _is_shown(device, view.show) and (not words or _has_words(device, words)):
             devices.append(device)
         if not count % _DEVICES_A_SLICE:
             yield
@@ -121,15 +119,14 @@ def _is_shown(rows: Sequence[Object], show: str) -> bool:
 
 
 def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
-    if not words:
-        return True
     texts = [f"gpu {row['device_id']}\n" + "\n".join(str(row.get(name, "")) for name in _SEARCHED) for row in rows]
     text = "\n".join(texts).lower()
     return all(word in text for word in words)
 
 
-def tree(devices: Sequence[Sequence[Object]], cut: Mapping[tuple[str, str], Object]) -> Work[Sequence[DeviceLine]]:
-    """A line for each GPU of these devices. `cut` are the GPUs that are cut: they stand above their instances."""
+def tree(devices: Sequence[Sequence[Object]], rows: Sequence[Object]) -> Work[Sequence[DeviceLine]]:
+    """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances."""
+    cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
     lines: list[DeviceLine] = []
     by_gpu = groupby(devices, lambda of: device_of(of[0])[:2])
     for count, (gpu, of_gpu) in enumerate(by_gpu, start=1):
@@ -140,11 +137,12 @@ def tree(devices: Sequence[Sequence[Object]], cut: Mapping[tuple[str, str], Obje
         else:
             below = tuple(replace(_device(each), kind="instance") for each in parts)
             instances = [line.row for line in below]
-            row = {**parent, **together(instances, ("framebuffer_used", "framebuffer_total"), parent)}
+            sums = {name: _sum(name, instances) for name in _MEMORY if parent[name] is None}
             # a page repeats on instances what the GPU draws, and how hot it is
-            row |= {name: _highest(name, [parent, *instances]) for name in ("power_usage", "temperature")}
-            rows = [parent, *(row for each in parts for row in each)]
-            lines.append(DeviceLine(kind="gpu", key=_key(parent), row=row, rows=rows, below=below))
+            highest = {name: _highest(name, [parent, *instances]) for name in ("power_usage", "temperature")}
+            objects = [parent, *(row for each in parts for row in each)]
+            row = {**parent, **sums, **highest}
+            lines.append(DeviceLine(kind="gpu", key=_key(parent), row=row, rows=objects, below=below))
         if not count % _DEVICES_A_SLICE:
             yield
     return lines
@@ -155,13 +153,10 @@ def _device(rows: Sequence[Object]) -> DeviceLine:
     if len(rows) == 1:
         return DeviceLine(kind="gpu", key=_key(first), row=first, rows=rows)
     whole = mapping(first, "whole_device")
-    highest = {name: _highest(name, rows) for name in _NUMBERS}
     # an owner's part of the memory is not the GPU's
-    highest["framebuffer_used"] = highest["framebuffer_total"] = None
+    highest = {name: None if name in _MEMORY else _highest(name, rows) for name in _NUMBERS}
     known_whole = {name: value for name in _NUMBERS if (value := finite(whole, name)) is not None}
-    free = finite(whole, "framebuffer_free")
-    nobody = dict.fromkeys(("namespace", "pod", "container", "workload_name"), "")
-    row = {**first, **nobody, **highest, **known_whole, "framebuffer_free": free}
+    row = {**first, **_NOBODY, **highest, **known_whole, "framebuffer_free": finite(whole, "framebuffer_free")}
     below = tuple(DeviceLine(kind="owner", key="", row=each, rows=(each,)) for each in rows)
     return DeviceLine(kind="gpu", key=_key(first), row=row, rows=rows, below=below)
 
@@ -176,14 +171,10 @@ def _key(row: Object) -> str:
     return f"{name}/{instance}" if instance else name
 
 
-def together(rows: Sequence[Object], names: Sequence[str], own: Object) -> dict[str, float | None]:
-    """What rows have together where `own` does not say it: a sum in which something is missing is not known."""
-    sums: dict[str, float | None] = {name: own[name] for name in names}
-    for name in names:
-        values: list[Any] = [total_mib(row) if name == "framebuffer_total" else row[name] for row in rows]
-        if sums[name] is None and values and None not in values:
-            sums[name] = float(sum(values))
-    return sums
+def _sum(name: str, rows: Sequence[Object]) -> float | None:
+    """What rows have together: a sum in which something is missing is not known."""
+    values: list[Any] = [total_mib(row) if name == "framebuffer_total" else row[name] for row in rows]
+    return float(sum(values)) if values and None not in values else None
 
 
 def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
@@ -193,10 +184,11 @@ def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
         lines = [*of]
         rows = [line.row for line in lines]
         busy = [value for value in map(utilisation, rows) if value is not None]
-        nothing = {**rows[0], **dict.fromkeys(_NUMBERS), **dict.fromkeys(("pod", "namespace", "workload_name"), "")}
         row = {
-            **nothing,
-            **together(rows, ("framebuffer_used", "framebuffer_total", "power_usage"), nothing),
+            **rows[0],
+            **_NOBODY,
+            **{name: _sum(name, rows) for name in (*_MEMORY, "power_usage")},
+            "framebuffer_free": None,
             "gpu_utilization": sum(busy) / len(busy) if busy else None,
             "temperature": _highest("temperature", rows),
         }
@@ -206,27 +198,29 @@ def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
     return nodes
 
 
-def shown(gpus: Sequence[DeviceLine], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[DeviceLine], str]]:
-    """The lines of the view from the first to the last, and what is folded: a key of FOLDS."""
+def shown(
+    gpus: Sequence[DeviceLine], view: PageView, rank: Rank | None, *, with_node: bool
+) -> Work[tuple[Sequence[DeviceLine], str]]:
+    """The lines of the view from the first to the last, and what is folded: a key of FOLDS. `rank` is of its column."""
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
         is_long = sum(1 + len(line.below) for line in gpus) > _MOST_UNFOLDED
         fold = ("node" if with_node and len(gpus) > _MOST_UNFOLDED else "gpu") if is_long else "none"
     top = (yield from by_node(gpus)) if fold == "node" and with_node else gpus
-    return [*_unfolded(top, view, fold, 0)], fold
+    return [*_unfolded(top, view, rank, fold, 0)], fold
 
 
-def _unfolded(lines: Sequence[DeviceLine], view: PageView, fold: str, depth: int) -> Iterator[DeviceLine]:
-    value = SORTED_BY.get(view.sort.removeprefix("-"))
-    if value is not None:
-        ranked = [(value(line), line) for line in lines]
-        unranked = [line for rank, line in ranked if rank is None]
-        ranked = [(rank, line) for rank, line in ranked if rank is not None]
-        is_down = view.sort.startswith("-")
-        lines = [line for _, line in sorted(ranked, key=lambda each: each[0], reverse=is_down)] + unranked
+def _unfolded(
+    lines: Sequence[DeviceLine], view: PageView, rank: Rank | None, fold: str, depth: int
+) -> Iterator[DeviceLine]:
+    if rank is not None:
+        all_ranked = [(rank(line), line) for line in lines]
+        ranked = [each for each in all_ranked if each[0] is not None]
+        ranked.sort(key=itemgetter(0), reverse=view.sort.startswith("-"))
+        lines = [line for _, line in ranked] + [line for value, line in all_ranked if value is None]
     for line in lines:
         # a node folds its GPUs, and a GPU its owners or instances, unless the address has it the other way
         is_open = (fold == "none") != (line.key in view.but) if line.below else None
         yield replace(line, depth=depth, is_open=is_open)
         if is_open:
-            yield from _unfolded(line.below, view, fold, depth + 1)
+            yield from _unfolded(line.below, view, rank, fold, depth + 1)

@@ -1,14 +1,12 @@
 """/: the page for people of a node: its GPUs, who holds them, and what the exporter knows it from."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from exporter.model.slices import Work
-from exporter.model.snapshot import Snapshot
 from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
-from exporter.outputs.output import NO_QUESTION, Answer, Look, Need, Output, Question
-from exporter.outputs.page.devices import Figures, devices_table, summary, tools
+from exporter.outputs.output import Answer, Look, Need, Output
+from exporter.outputs.page.devices import devices_table, figures_of, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
 from exporter.outputs.page.lines import Object
@@ -16,23 +14,19 @@ from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.view import PageView
 
 
-def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = (), question: Question = NO_QUESTION) -> Work[Answer]:
+def render(look: Look) -> Work[Answer]:
     """The page of this moment, with links to the outputs."""
-    view = PageView.of(question.query)
+    snapshot, view = look.snapshot, PageView.of(look.question.query)
     objects = yield from rows(snapshot)
-    figures = Figures.of(objects)
-    trouble = SILENT if are_owners_unknown(snapshot, objects) else ""
+    figures = figures_of(objects)
     yield
+    is_explained = snapshot.joined or any(each.trouble for each in snapshot.health.values())
+    trouble = SILENT if snapshot.joined and are_owners_unknown(snapshot, objects) else ""
     events = None if snapshot.events is None else event_rows(snapshot.node, snapshot.events)
     mine = of_pod(objects, view.pod) if view.pod else objects
     table, fold = yield from devices_table(mine, view, with_node=False)
     sections = (
-        alert(
-            trouble
-            if snapshot.joined
-            else "no GPU metrics" * (not any(each.trouble for each in snapshot.health.values())),
-            snapshot.health,
-        ),
+        alert(trouble if is_explained else "no GPU metrics", snapshot.health),
         pod_section(mine, view) if view.pod else summary(figures, view),
         tools(view, fold, with_node=False),
         *table,
@@ -40,9 +34,9 @@ def render(snapshot: Snapshot, outputs: Iterable[Output[Any]] = (), question: Qu
         events_section(events, with_node=False),
         sources(snapshot.health),
     )
-    about = models(objects, figures.gpus) if snapshot.joined else "No GPU page."
+    about = models(objects, figures["gpus"]) if snapshot.joined else "No GPU page."
     title = f"Pod {view.pod}" if view.pod else f"GPUs of {snapshot.node}"
-    return document(title, about, sections, outputs, is_stale=snapshot.joined is None)
+    return document(title, about, sections, look.outputs, is_stale=snapshot.joined is None)
 
 
 def models(objects: Sequence[Object], gpus: int) -> str:
@@ -53,10 +47,6 @@ def models(objects: Sequence[Object], gpus: int) -> str:
     return f"{gpus} GPUs seen{f': {names}' if names else ''}."
 
 
-def _make(look: Look) -> Work[Answer]:
-    return render(look.snapshot, look.outputs, look.question)
-
-
 OUTPUT = Output(
-    path="/", says="", make=_make, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})
+    path="/", says="", make=render, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})
 )

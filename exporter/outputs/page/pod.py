@@ -7,14 +7,9 @@ from exporter.accounts.amounts import AMOUNTS
 from exporter.lenient import mapping
 from exporter.lenient import text as text_of
 from exporter.model.accounts import Accounts
-from exporter.outputs.page.document import PageColumn, table, text
+from exporter.outputs.page.document import table, text
 from exporter.outputs.page.lines import Object
 from exporter.outputs.page.view import PageView
-
-_ACCOUNTS = (
-    PageColumn(title="Device", is_header=True),
-    *(PageColumn(title=title) for title in ("Counter", "Amount")),
-)
 
 
 def of_pod(rows: Sequence[Object], pod: str) -> Sequence[Object]:
@@ -57,6 +52,5 @@ def pod_accounts(pod: str, accounts: Accounts | None) -> str:
         for family in families
         if each.amounts.get(family.amount)
     ]
-    return (
-        table("accounts", "What it has had of GPUs, as its counters on /metrics say", _ACCOUNTS, rows) if rows else ""
-    )
+    caption = "What it has had of GPUs, as its counters on /metrics say"
+    return table("accounts", caption, ("Device", "Counter", "Amount"), rows) if rows else ""

@@ -8,20 +8,16 @@ from itertools import groupby
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import DeviceLine, Object, health_rank, matching, tree, worst
+from exporter.outputs.page.lines import DeviceLine, Object, matching, tree
 from exporter.outputs.page.view import PageView
 
-_ILL = 2  # and worse, by health_rank
 _LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
 
 
 def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[str]]:
     """The strips in texts, by the objects of all nodes. `nodes` are all names, with what is to be said of the node."""
-    cut = {
-        (row["node_name"], row["device_uuid"] or row["device"]): row for row in rows if row["entity"] == "mig-parent"
-    }
     devices = yield from matching(rows, PageView())
-    gpus = yield from tree(devices, cut)
+    gpus = yield from tree(devices, rows)
     by_name: Mapping[str, Sequence[DeviceLine]] = {name: [*of] for name, of in groupby(gpus, _node_of)}
     items = []
     for name, words in nodes.items():
@@ -43,7 +39,7 @@ _node_of: Callable[[DeviceLine], str] = lambda line: str(line.row["node_name"]) 
 def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
     counts = Counter(line.state for line in gpus)
     words_of = ", ".join(f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state])
-    ill = sum(health_rank(worst(line.rows)) >= _ILL for line in gpus)
+    ill = sum(line.is_ill for line in gpus)
     label = f"{words_of}{f', {ill} ill' if ill else ''}" if gpus else words
     address = PageView(node=name, fold="none").address()
     cells = "".join(_cell(line, address) for line in gpus)
@@ -55,7 +51,7 @@ def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
 
 
 def _cell(line: DeviceLine, address: str) -> str:
-    ill = " ill" if health_rank(worst(line.rows)) >= _ILL else ""
+    ill = " ill" if line.is_ill else ""
     pods = [f"{row['namespace']}/{row['pod']}" for row in line.rows if row["pod"]]
     holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
     title = f"GPU {line.row['device_id']}: {WORDS[line.state]}{holder}"
