@@ -15,8 +15,7 @@ from exporter.operator.api.events import Events
 from exporter.operator.api.leader import Leader
 from exporter.operator.api.reader import Reader, Watching, served
 from exporter.operator.api.writer import Writer
-from exporter.operator.autoscaler_controller import AutoscalerController
-from exporter.operator.exporter_controller import ExporterController
+from exporter.operator.controllers import AutoscalerController, ExporterController
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.objects.kinds import Kind
 from exporter.operator.outputs import OUTPUTS, OperatorLook, OperatorMetrics, OperatorView

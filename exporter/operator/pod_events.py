@@ -142,7 +142,7 @@ class PodEvents:
         written, now = await self._written_in(held.namespace), self._clock()
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
             return
-        pods = await self._reader.selected(POD, {"metadata.name": held.pod}, held.namespace)
+        pods = await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
         for pod in (pod for pod in pods if _is_holder(pod, held)):
             about = f"{text(metadata(pod), 'uid')} {held.gpu} {held.code}"
             name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
@@ -155,7 +155,9 @@ class PodEvents:
     async def _written_in(self, namespace: str) -> dict[str, float]:
         written = self._written.get(namespace)
         if written is None or len(written) >= _MOST_LISTED:
-            rows = await self._reader.selected(EVENT, {"reason": REASON}, namespace, _used_of, _MOST_LISTED)
+            rows = await self._reader.listed(
+                EVENT, namespace, fields={"reason": REASON}, use=_used_of, most=_MOST_LISTED
+            )
             written = {name: at_seconds for row in rows for name, at_seconds in row.items()}
             _bound(self._written, _MOST_NAMESPACES)
             self._written[namespace] = written

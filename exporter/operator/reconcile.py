@@ -29,6 +29,8 @@ from exporter.operator.work_queue import EVERYTHING, WorkQueue
 from exporter.reading import Invalid
 
 RESYNC_SECONDS = 600.0
+# How often the worker looks at each custom resource although no event came. What a GPUAutoscaler scales is not watched.
+LOOK_AGAIN_SECONDS = 30.0
 # An object that is not ours, or is being deleted, may be gone soon, and no event may say so.
 WAIT_SECONDS = 1.0
 # Failures of which the custom resource can tell: the API server has answered.
@@ -76,8 +78,6 @@ class Controller(Protocol):
     """Looks after the custom resources of one kind."""
 
     kind: Kind
-    # how often the worker looks at each although no event came: some changes cause no event
-    look_again_seconds: float
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """What is to be written for it, in order. `served` are the kinds that come and go, and that are there now.
@@ -209,7 +209,7 @@ class Reconciler:
             await self._tell(controller, outcome)
         if isinstance(problem, SourceError):
             raise problem
-        self._work.add_after(key, controller.look_again_seconds)
+        self._work.add_after(key, LOOK_AGAIN_SECONDS)
         desired = outcome.desired
         return desired is None or not (
             outcome.refused or desired.plan.not_ours or desired.plan.going or desired.waits_for

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
-from exporter.operator.autoscalers.troubles import LiveTarget
+from exporter.operator.autoscalers.troubles import Resource, why_not
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, read_autoscaler
 from exporter.outputs.objects import METRICS_TO_ASK
 from tests.operator.specs import SCALING, custom_resource
@@ -14,7 +14,8 @@ from tests.operator.specs import SCALING, custom_resource
 NAME, NAMESPACE = "trainer", "ml"
 UID = "3e1bd0a2-0000-4000-8000-0000000000a1"
 OTHER_UID = "3e1bd0a2-0000-4000-8000-0000000000b2"
-FOUND = LiveTarget(state="found")
+SCALABLE = Resource("deployments", is_scalable=True)
+ANY_ITEM: Object = {}
 REF: Object = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}
 
 
@@ -26,8 +27,9 @@ def spec_of(**changes: Any) -> GPUAutoscalerSpec:
 
 def wanted(
     *,
-    keda: bool | None = True,
-    found: LiveTarget = FOUND,
+    keda: bool = True,
+    resource: Resource | None = SCALABLE,
+    item: Object | None = ANY_ITEM,
     scalers: Iterable[Object] = (),
     autoscalers: Iterable[Object] = (),
     name: str = NAME,
@@ -35,8 +37,10 @@ def wanted(
     annotations: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Wanted:
-    there = NamespaceObjects(keda=keda, target=found, scalers=[*scalers], autoscalers=[*autoscalers])
-    return desired(spec_of(**changes), name, NAMESPACE, uid, there, annotations or {})
+    spec = spec_of(**changes)
+    trouble = why_not(spec.scale_target_ref, NAMESPACE, resource, item)
+    there = NamespaceObjects(keda=keda, not_scalable=trouble, scalers=[*scalers], autoscalers=[*autoscalers])
+    return desired(spec, name, NAMESPACE, uid, there, annotations or {})
 
 
 def applied(*, keda: bool, name: str = NAME, uid: str = UID, **changes: Any) -> Object:

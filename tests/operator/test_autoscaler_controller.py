@@ -1,14 +1,15 @@
 """A GPUAutoscaler's status through the life of what scales for it: `via` is what is there, and not what is to come."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from exporter.errors import SourceError, Unavailable
 from exporter.lenient import AnyObject
 from exporter.operator.api.reader import Reader, Use
 from exporter.operator.api.writer import Refused
-from exporter.operator.autoscaler_controller import AutoscalerController
 from exporter.operator.autoscalers.choice import name_of
+from exporter.operator.controllers import AutoscalerController
 from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
 from exporter.operator.reconcile import Desired, Outcome
 from tests.operator.autoscaling import REF, UID, applied, as_stored, gpu_autoscaler
@@ -36,7 +37,9 @@ class Stored(Reader):
         items = (*self.scalers, gpu_autoscaler("trainer", UID))
         return [use(item) for item in items if item["kind"] == kind.name]
 
-    async def selected(self, kind: Kind, fields: Mapping[str, str], *_: Any) -> Sequence[AnyObject]:
+    async def listed(
+        self, kind: Kind, *_: Any, fields: Mapping[str, str] = MappingProxyType({}), **__: Any
+    ) -> Sequence[AnyObject]:
         return [
             item for item in self.scalers if (item["kind"], name_of(item)) == (kind.name, fields.get("metadata.name"))
         ]

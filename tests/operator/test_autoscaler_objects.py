@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from exporter.cluster.keda.trigger import KEDAS_KEYS, read_trigger
-from exporter.operator.autoscalers.objects import ADAPTED, labels
+from exporter.operator.autoscalers.objects import ADAPTED
+from exporter.operator.autoscalers.objects import NAME as AUTOSCALER_LABEL
+from exporter.operator.objects.kinds import labels
 from exporter.operator.objects.quantities import in_thousandths, read
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import NAME, NAMESPACE, UID, VALID, applied, spec_of, wanted
@@ -184,7 +186,7 @@ def test_equal_specs_give_equal_objects_that_the_garbage_collector_finds(spec: O
     for made in first.apply:
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("GPUAutoscaler", NAME, UID, True)
-        assert made["metadata"]["labels"] == labels(NAME)
+        assert made["metadata"]["labels"] == labels(NAME, AUTOSCALER_LABEL)
 
 
 def test_scaling_to_zero_counts_from_the_last_use_or_the_request() -> None:

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.pods import OwnerReference
 from exporter.operator.autoscalers.choice import NamespaceObjects, desired
 from exporter.operator.autoscalers.objects import ADAPTED
-from exporter.operator.autoscalers.troubles import LiveTarget, reason_of
+from exporter.operator.autoscalers.troubles import Resource, reason_of
 from exporter.operator.objects.resources import Object, read_autoscaler
 from exporter.reading import Invalid
 from tests.operator.autoscaling import (
-    FOUND,
     JSON,
     NAMESPACE,
     OTHER_UID,
@@ -36,10 +34,15 @@ from tests.support.places import ROOT
 ROLLOUT = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"}
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "trainer-7d9f"}
 GROUP_OF_SETS = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "big"}
-DEPLOYMENT = OwnerReference(api_version="apps/v1", kind="Deployment", name="trainer", uid="d", is_controller=True)
-SERVICE = OwnerReference(
-    api_version="serving.kserve.io/v1beta1", kind="InferenceService", name="llm", uid="i", is_controller=True
-)
+
+
+def _below(version: str, kind: str, name: str) -> Object:
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}
+    return {"metadata": {"ownerReferences": [owner]}}
+
+
+DEPLOYMENT = _below("apps/v1", "Deployment", "trainer")
+SERVICE = _below("serving.kserve.io/v1beta1", "InferenceService", "llm")
 
 
 class Case(NamedTuple):
@@ -60,28 +63,28 @@ def _rules(**rules: Any) -> Object:
 
 TROUBLES = {
     "a DaemonSet": Case(
-        {**_ref("DaemonSet"), "found": LiveTarget(state="not_scalable")},
+        {**_ref("DaemonSet"), "resource": Resource("x", is_scalable=False)},
         "InvalidTarget",
         ("spec.scaleTargetRef.kind: a DaemonSet has one pod on each", "name a Deployment or a StatefulSet"),
     ),
     "a Job": Case(_ref("Job", "batch/v1"), "InvalidTarget", ("spec.scaleTargetRef.kind: a Job runs to its end",)),
     "a kind without scale": Case(
-        {**_ref("Widget", "example.com/v1"), "found": LiveTarget(state="not_scalable")},
+        {**_ref("Widget", "example.com/v1"), "resource": Resource("x", is_scalable=False)},
         "InvalidTarget",
         ("spec.scaleTargetRef.kind: a Widget of example.com/v1 has no subresource scale", "name a Deployment"),
     ),
     "no such kind": Case(
-        {**_ref("Deploymnt"), "found": LiveTarget(state="no_kind")},
+        {**_ref("Deploymnt"), "resource": None},
         "InvalidTarget",
         ("spec.scaleTargetRef.kind: the API serves no Deploymnt of apps/v1", "look at apiVersion and kind"),
     ),
     "no such target": Case(
-        {"found": LiveTarget(state="missing")},
+        {"item": None},
         "TargetNotFound",
         ("spec.scaleTargetRef.name: there is no Deployment ml/trainer", "make it"),
     ),
     "a Deployment's ReplicaSet": Case(
-        {"scaleTargetRef": REPLICA_SET, "found": LiveTarget(state="found", owner=DEPLOYMENT)},
+        {"scaleTargetRef": REPLICA_SET, "item": DEPLOYMENT},
         "InvalidTarget",
         ("spec.scaleTargetRef: ReplicaSet trainer-7d9f belongs to Deployment trainer", "name Deployment trainer"),
     ),
@@ -163,11 +166,10 @@ def test_what_cannot_be_scaled_is_explained(name: str) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"found": LiveTarget(state="unknown")},
         {"scaleTargetRef": ROLLOUT},
         {"scaleTargetRef": REPLICA_SET},
         # its pods' workload is the Deployment, whoever made that
-        {"found": LiveTarget(state="found", owner=SERVICE)},
+        {"item": SERVICE},
         # another kind, group or name
         {"scalers": [by_hand("HorizontalPodAutoscaler", "mine", {**REF, "kind": "StatefulSet"})]},
         {"scalers": [by_hand("HorizontalPodAutoscaler", "mine", {**REF, "apiVersion": "x.io/v1"})]},
@@ -249,13 +251,8 @@ class TestWhatStays:
 
     def test_a_target_that_went_leaves_what_scales(self) -> None:
         made = as_stored(applied(keda=False))
-        found = wanted(keda=False, scalers=[made], found=LiveTarget(state="missing"))
+        found = wanted(keda=False, scalers=[made], item=None)
         assert (found.apply, found.delete) == ((), ())
-
-    def test_nothing_changes_while_nobody_knows_whether_keda_is_there(self) -> None:
-        found = wanted(keda=None, scalers=[as_stored(applied(keda=False))])
-        assert (found.apply, found.delete, found.trouble) == ((), (), None)
-        assert "whether KEDA" in found.waits_for
 
     @pytest.mark.parametrize("keda", [True, False])
     def test_somebody_elses_autoscaler_makes_ours_go(self, keda: bool) -> None:
@@ -322,9 +319,7 @@ def test_odd_objects_of_others_break_nothing(data: st.DataObject) -> None:
     for item in data.draw(st.lists(st.sampled_from(items), unique_by=id)):
         at = data.draw(st.sampled_from([item, item["metadata"], item["spec"], item["spec"]["scaleTargetRef"]]))
         at[data.draw(st.sampled_from([*at, "labels", "ownerReferences"]))] = data.draw(JSON)
-    there = NamespaceObjects(
-        keda=data.draw(st.sampled_from([True, False, None])), target=FOUND, scalers=items, autoscalers=items
-    )
+    there = NamespaceObjects(keda=data.draw(st.booleans()), not_scalable=None, scalers=items, autoscalers=items)
     found = desired(spec_of(), "trainer", NAMESPACE, UID, there, {})
     if items[2] == by_hand("HorizontalPodAutoscaler", "mine"):
         assert not found.apply, "two autoscalers"
@@ -344,7 +339,7 @@ def test_the_examples_are_valid_and_scale_with_and_without_keda(path: Path) -> N
     (item,) = objects_of(path)
     assert complaints("GPUAutoscaler", item) == []
     for keda in (True, False):
-        there = NamespaceObjects(keda=keda, target=FOUND, scalers=[], autoscalers=[])
+        there = NamespaceObjects(keda=keda, not_scalable=None, scalers=[], autoscalers=[])
         found = desired(read_autoscaler(item), item["metadata"]["name"], item["metadata"]["namespace"], UID, there, {})
         assert len(found.apply) == 1
         is_to_zero = "idleSeconds" in item["spec"]

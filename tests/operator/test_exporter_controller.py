@@ -1,6 +1,7 @@
 """What a GPUExporter's status is made of: its objects, its pods, what their exporters say, and what it lacks."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from exporter.errors import Trouble, Unavailable
 from exporter.lenient import AnyObject
 from exporter.operator.api.reader import Reader, Use
-from exporter.operator.exporter_controller import ExporterController
+from exporter.operator.controllers import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.exporters.nodes import on_node
 from exporter.operator.objects.kinds import GPU_EXPORTER, NODE, POD, Key, Kind
@@ -35,7 +36,7 @@ class Stored(Reader):
         return self.items.get(key)
 
     async def listed(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] = MappingProxyType({}), **_: object
     ) -> Sequence[AnyObject]:
         if kind is NODE:
             assert namespace is None
@@ -200,10 +201,10 @@ async def test_an_operator_that_may_not_list_nodes_says_so(
 ) -> None:
     listed = Stored.listed
 
-    async def refusing(reader: Stored, kind: Kind, *more: Any) -> Sequence[AnyObject]:
+    async def refusing(reader: Stored, kind: Kind, *more: Any, **others: Any) -> Sequence[AnyObject]:
         if kind is NODE:
             raise Unavailable("permission", "403", remedy="apply it")
-        return await listed(reader, kind, *more)
+        return await listed(reader, kind, *more, **others)
 
     monkeypatch.setattr(Stored, "listed", refusing)
     assert await affinity_of(named("gpu", 10), named("old", 20), looks=looks) == (None, "Forbidden")

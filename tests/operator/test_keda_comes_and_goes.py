@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
 from exporter.operator.objects.resources import Object
-from tests.operator.autoscaling import FOUND, NAMESPACE, OTHER_UID, REF, UID, by_hand, by_keda, gpu_autoscaler, spec_of
+from tests.operator.autoscaling import NAMESPACE, OTHER_UID, REF, UID, by_hand, by_keda, gpu_autoscaler, spec_of
 from tests.support.scaled_objects import refusals
 
 ENOUGH_TURNS = 12
@@ -36,7 +36,7 @@ class Namespace:
         for item in [*self.autoscalers]:
             metadata = item["metadata"]
             there = NamespaceObjects(
-                keda=self.keda, target=FOUND, scalers=[*self.objects], autoscalers=self.autoscalers
+                keda=self.keda, not_scalable=None, scalers=[*self.objects], autoscalers=self.autoscalers
             )
             wanted = desired(spec_of(), metadata["name"], NAMESPACE, metadata["uid"], there, {})
             for item_to_go in wanted.delete:

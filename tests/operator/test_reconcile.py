@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -13,8 +14,8 @@ from exporter.lenient import AnyObject
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.controllers import ExporterController
 from exporter.operator.event_texts import Event
-from exporter.operator.exporter_controller import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.objects.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
 from exporter.operator.objects.needs_write import Plan
@@ -60,7 +61,7 @@ class Stored(Reader):
         return {key_of(item) for item in await self.listed(kind, namespace, {})}
 
     async def listed(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], *_: object
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] = MappingProxyType({}), **_: object
     ) -> Sequence[AnyObject]:
         check(self.fails, kind.name, (kind.name, namespace))
         return [
@@ -105,8 +106,6 @@ class Told(Events):
 
 class Noting:
     """A controller that wants three objects in place of three others, and remembers what it was asked."""
-
-    look_again_seconds = 30.0
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.operator.autoscalers.choice import Via
-from exporter.operator.autoscalers.scaling import Decision, decision
+from exporter.operator.autoscalers.status import Decision, decision
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import JSON, UID, applied, as_stored, by_keda
 
@@ -54,13 +54,13 @@ def kedas(*said: Said, hpa_says: tuple[Said, ...] = (), **status: Any) -> list[O
 
 
 def rescaled(to: int, at: str, reason: str = "pods metric gpu_utilization above target", uid: str = "hpa") -> Object:
-    """An event as the HPA's controller writes it (core/v1)."""
+    """An event as the HPA's controller writes it (events.k8s.io/v1, as a core/v1 event reads there)."""
     return {
         "reason": "SuccessfulRescale",
-        "message": f"New size: {to}; reason: {reason}",
-        "involvedObject": {"kind": "HorizontalPodAutoscaler", "name": "trainer", "uid": uid},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
+        "note": f"New size: {to}; reason: {reason}",
+        "regarding": {"kind": "HorizontalPodAutoscaler", "name": "trainer", "uid": uid},
+        "deprecatedFirstTimestamp": at,
+        "deprecatedLastTimestamp": at,
         "eventTime": None,
     }
 
@@ -150,8 +150,8 @@ class TestLastScale:
         assert self.said(of_hpa(hpa(lastScaleTime=self.AT), other)) == {"time": self.AT}
 
     def test_events_that_were_put_together(self) -> None:
-        event = rescaled(3, "2026-11-22T09:00:00Z") | {"lastTimestamp": self.AT}
-        event["message"] = f"(combined from similar events): {event['message']}"
+        event = rescaled(3, "2026-11-22T09:00:00Z") | {"deprecatedLastTimestamp": self.AT}
+        event["note"] = f"(combined from similar events): {event['note']}"
         assert self.said(of_hpa(hpa(lastScaleTime=self.AT), event)) == {
             "time": self.AT,
             "to": 3,
@@ -277,7 +277,7 @@ class TestTrouble:
     def test_a_reason_that_is_no_word_would_have_the_status_refused(self) -> None:
         found = of_hpa(hpa(("ScalingActive", "False", "42 no\nword", "x" * 9999)))
         assert found.trouble
-        assert found.trouble.reason == "NotScaling"
+        assert found.trouble.reason == "noword"
         assert len(str(found.trouble)) < 2000
 
 

@@ -5,13 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from exporter.operator.autoscalers.troubles import (
-    LiveTarget,
-    Resource,
-    resource_of,
-    target_of,
-    why_not,
-)
+from exporter.errors import Trouble
+from exporter.operator.autoscalers.troubles import Resource, resource_of, why_not
 from exporter.operator.objects.resources import ScaleTarget
 from tests.operator.autoscaling import JSON
 
@@ -57,22 +52,23 @@ def test_a_path_of_the_api_is_never_made_of_somebody_elses_text() -> None:
     assert resource_of(ref(), odd) is None
 
 
-def test_what_there_is_of_a_target() -> None:
-    deployments = Resource("deployments", is_scalable=True)
-    assert target_of(None, None).state == "no_kind"
-    assert target_of(Resource("daemonsets", is_scalable=False), {}).state == "not_scalable"
-    assert target_of(deployments, None).state == "missing"
+def test_what_keeps_a_target_from_being_scaled() -> None:
+    def why(resource: Resource | None, item: Any) -> str:
+        return str(why_not(ref("ReplicaSet"), "ml", resource, item) or "")
+
+    sets = Resource("replicasets", is_scalable=True)
+    assert why(None, None).startswith("spec.scaleTargetRef.kind: the API serves no ReplicaSet")
+    assert "has no subresource scale" in why(Resource("replicasets", is_scalable=False), {})
+    assert "there is no ReplicaSet ml/trainer" in why(sets, None)
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x", "uid": "u", "controller": True}
-    found = target_of(deployments, {"metadata": {"ownerReferences": [{**owner, "controller": False}, owner]}})
-    assert (found.state, found.owner and found.owner.name) == ("found", "x")
+    owners = [{**owner, "controller": False, "name": "y"}, owner]
+    assert "belongs to Deployment x" in why(sets, {"metadata": {"ownerReferences": owners}})
+    assert why(sets, {}) == ""
 
 
 @given(JSON, JSON)
 def test_odd_answers_break_nothing(listed: Any, item: Any) -> None:
     for answer in (listed, {"resources": listed}, {"resources": [listed, *APPS["resources"]]}):
-        target = target_of(resource_of(ref(), answer), item)
-        assert isinstance(target, LiveTarget)
-        why_not(ref(), target, "ml")
-    assert (
-        target_of(Resource("deployments", is_scalable=True), {"metadata": {"ownerReferences": item}}).state == "found"
-    )
+        assert isinstance(why_not(ref(), "ml", resource_of(ref(), answer), item), Trouble | None)
+    scalable = Resource("deployments", is_scalable=True)
+    assert why_not(ref(), "ml", scalable, {"metadata": {"ownerReferences": item}}) is None

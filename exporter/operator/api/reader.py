@@ -30,6 +30,7 @@ MOST_NAMES = 1_000_000
 # A list may be so many times older than a periodic look as it took to read: that leaves time for all else.
 _TIMES_OLDER, _MOST_SECONDS_OLDER = 20.0, 10.0
 Use = Callable[[AnyObject], AnyObject]
+_ANY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +76,25 @@ class Reader:
         return {key: item for key, item in zip(wanted, objects, strict=True) if item is not None}
 
     async def listed(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], use: Use = as_it_is
+        self,
+        kind: Kind,
+        namespace: str | None,
+        labels: Mapping[str, str] = _ANY,
+        *,
+        fields: Mapping[str, str] = _ANY,
+        use: Use = as_it_is,
+        most: int | None = None,
     ) -> Sequence[AnyObject]:
-        """What `use` makes of the objects of a kind with these labels, in a namespace or everywhere.
+        """What `use` makes of the objects of a kind with these labels and fields, in a namespace or everywhere.
 
-        Raises SourceError: it is not known.
+        Raises SourceError: it is not known, or they are more than `most`.
         """
-        return await self._list(kind, namespace, "labelSelector", labels, use)
+        given = {"labelSelector": labels, "fieldSelector": fields}
+        selectors = {name: ",".join(f"{key}={value}" for key, value in each.items()) for name, each in given.items()}
+        parameters = {name: selector for name, selector in selectors.items() if selector}
+        path = kind.path(namespace)
+        items, _ = await self._api.list(path, parameters, lambda item: use(_of(kind, item)), most=most)
+        return items
 
     async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
         """What the objects of a kind are called; of each namespace not more than are looked after.
@@ -110,7 +123,7 @@ class Reader:
             items: Sequence[AnyObject] = ()
             failure: SourceError | None = None
             try:
-                items = await self._list(kind, namespace, "", {}, use, MOST_NEIGHBOURS if namespace else MOST_KEPT)
+                items = await self.listed(kind, namespace, use=use, most=MOST_NEIGHBOURS if namespace else MOST_KEPT)
             except Malformed as error:
                 failure = error if error.reason != "oversize" else _too_many(kind, namespace)
             took = asyncio.get_running_loop().time() - now
@@ -127,36 +140,12 @@ class Reader:
             return listed.began_seconds >= self.named_at_seconds
         return now - listed.began_seconds <= min(_TIMES_OLDER * listed.took_seconds, _MOST_SECONDS_OLDER)
 
-    async def selected(
-        self, kind: Kind, fields: Mapping[str, str], namespace: str, use: Use = as_it_is, most: int | None = None
-    ) -> Sequence[AnyObject]:
-        """What `use` makes of the objects of a kind with these values in fields by which it can be selected.
-
-        Raises SourceError: it is not known, or they are more than `most`.
-        """
-        return await self._list(kind, namespace, "fieldSelector", fields, use, most)
-
     async def document(self, path: str) -> AnyObject | None:
         """What stands at a path; None where there is nothing. Raises SourceError: it is not known."""
         try:
             return await self._api.get(path)
         except Unsupported:
             return None
-
-    async def _list(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        parameter: str,
-        values: Mapping[str, str],
-        use: Use = as_it_is,
-        most: int | None = None,
-    ) -> Sequence[AnyObject]:
-        selector = ",".join(f"{name}={value}" for name, value in values.items())
-        parameters = {parameter: selector} if selector else {}
-        path = kind.path(namespace)
-        items, _ = await self._api.list(path, parameters, lambda item: use(_of(kind, item)), most=most)
-        return items
 
 
 def _too_many(kind: Kind, namespace: str | None) -> Malformed:

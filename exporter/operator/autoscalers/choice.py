@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping
-from exporter.operator.autoscalers.objects import ADAPTED, autoscaler, labels, object_name, scaled_object
-from exporter.operator.autoscalers.troubles import REF, LiveTarget, at, misgivings, why_invalid, why_not
+from exporter.operator.autoscalers.objects import ADAPTED, NAME, autoscaler, scaled_object
+from exporter.operator.autoscalers.troubles import REF, at, misgivings, why_invalid
 from exporter.operator.objects.fields import is_going
 from exporter.operator.objects.kinds import (
     AUTOSCALER,
@@ -26,15 +26,17 @@ from exporter.operator.objects.kinds import (
     INSTANCE_LABEL,
     SCALED_OBJECT,
     Kind,
+    base_name,
     controller_of,
     is_controlled_by,
+    labels,
     metadata,
 )
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, ScaleTarget
 
 Via = Literal["keda", "hpa"]
-# A target that is not there, and one that somebody else scales, are not watched: look again after this time.
-LOOK_AGAIN_SECONDS = 30.0
+SCALERS: Mapping[Via, Kind] = {"keda": SCALED_OBJECT, "hpa": AUTOSCALER}
+_LABELS = labels("", NAME)
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)
 _KEDAS_USUAL = "apps/v1", "Deployment"
 _LONGEST_NAME = 512
@@ -44,12 +46,13 @@ _LONGEST_NAME = 512
 class NamespaceObjects:
     """What exists in the namespace of a GPUAutoscaler. Each object has its apiVersion and kind (list items have none).
 
-    `keda` says whether the API serves ScaledObjects, None while that is not known. `scalers` are all HPAs and
-    ScaledObjects, whoever made them; `autoscalers` are all GPUAutoscalers, including this one.
+    `keda` says whether the API serves ScaledObjects; `not_scalable` is why the target cannot be scaled, as far as that
+    is known. `scalers` are all HPAs and ScaledObjects, whoever made them; `autoscalers` are all GPUAutoscalers,
+    including this one.
     """
 
-    keda: bool | None
-    target: LiveTarget
+    keda: bool
+    not_scalable: Trouble | None
     scalers: Sequence[AnyObject]
     autoscalers: Sequence[AnyObject]
 
@@ -93,21 +96,19 @@ def desired(
     annotations: Mapping[str, str],
 ) -> Wanted:
     """What is to be done for the GPUAutoscaler of this name, namespace, uid and annotations."""
-    scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda is not False)
-    via: Via | None = None if there.keda is None else "keda" if there.keda else "hpa"
+    scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda)
+    via: Via = "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
         left_behind = scalers.kedas if via == "hpa" else ()
         return Wanted(delete=_not_going([*scalers.own, *left_behind]), trouble=taken)
     trouble = (
         why_invalid(spec)
-        or why_not(spec.scale_target_ref, there.target, namespace)
-        or _name_taken(name, there.scalers, via)
+        or there.not_scalable
+        or _name_taken(name, there.scalers, SCALERS[via])
         or (_not_adapted(spec) if via == "hpa" else None)
     )
     if trouble:
         return Wanted(trouble=with_what_stays(trouble, scalers.own))
-    if via is None:
-        return Wanted(waits_for="the API server to say whether KEDA is installed")
     wrong, in_the_way = _not_wanted(name, uid, via, scalers, there.scalers)
     if in_the_way:
         return Wanted(delete=_not_going(wrong), waits_for=_until_gone(in_the_way[0]))
@@ -122,8 +123,8 @@ def _not_wanted(
     name: str, uid: str, via: Via, scalers: Scalers, all_scalers: Iterable[AnyObject]
 ) -> tuple[list[AnyObject], list[AnyObject]]:
     """The objects to delete now, and all objects that must be gone before anything is applied."""
-    wanted = SCALED_OBJECT if via == "keda" else AUTOSCALER
-    wrong = [item for item in scalers.own if not is_a(item, wanted) or name_of(item) != object_name(name)]
+    wanted = SCALERS[via]
+    wrong = [item for item in scalers.own if not _is_called(item, wanted, name)]
     if via == "hpa":
         # the garbage collector takes them, too, but not while it cannot ask for their owner's kind
         wrong += scalers.kedas
@@ -149,16 +150,14 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects,
     )
 
 
-def _name_taken(name: str, scalers: Sequence[AnyObject], via: Via | None) -> Trouble | None:
+def _name_taken(name: str, scalers: Sequence[AnyObject], kind: Kind) -> Trouble | None:
     """Whether another owner's autoscaler already uses this name."""
-    kinds = {None: (SCALED_OBJECT, AUTOSCALER), "keda": (SCALED_OBJECT,), "hpa": (AUTOSCALER,)}[via]
     for item in scalers:
-        if any(_is_called(item, kind, name) for kind in kinds) and not is_an_autoscalers(item):
-            kind = str(item["kind"])
+        if _is_called(item, kind, name) and not is_an_autoscalers(item):
             return at(
                 "metadata.name",
-                f"{kind} {name_of(item)} is there already, and is somebody else's",
-                f"give the GPUAutoscaler another name, or delete that {kind}",
+                f"{kind.name} {name_of(item)} is there already, and is somebody else's",
+                f"give the GPUAutoscaler another name, or delete that {kind.name}",
                 reason="NameTaken",
             )
     return None
@@ -193,7 +192,7 @@ def _until_gone(item: AnyObject) -> str:
 
 
 def _is_called(item: AnyObject, kind: Kind, name: str) -> bool:
-    return is_a(item, kind) and name_of(item) == object_name(name)
+    return is_a(item, kind) and name_of(item) == base_name(name)
 
 
 def _not_going(items: Iterable[AnyObject]) -> tuple[AnyObject, ...]:
@@ -207,7 +206,7 @@ def used_of(item: AnyObject) -> AnyObject:
         **_cut(item, "apiVersion", "kind"),
         "metadata": {
             **_cut(about, "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"),
-            "labels": _cut(mapping(about, "labels"), *labels("")),
+            "labels": _cut(mapping(about, "labels"), *_LABELS),
             "finalizers": [True] if about.get("finalizers") else [],
             "ownerReferences": [{**_cut(by, "apiVersion", "kind", "name", "uid"), "controller": True}] if by else [],
         },
@@ -232,7 +231,7 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *
             continue
         above = _scaled_object_above(item)
         is_kedas = bool(above) and _is_labelled(item)
-        if str(above.get("uid")) in own_uids or (is_kedas and (not keda or above.get("name") == object_name(name))):
+        if str(above.get("uid")) in own_uids or (is_kedas and (not keda or above.get("name") == base_name(name))):
             kedas.append(item)
         elif is_an_autoscalers(item) or str(above.get("uid")) in by_us or is_kedas:
             others.append(item)
@@ -295,7 +294,7 @@ def _scaled_object_above(item: AnyObject) -> AnyObject:
 def _is_labelled(item: AnyObject) -> bool:
     """Whether it has labels as some GPUAutoscaler's object has: KEDA copies them from the ScaledObject to its HPA."""
     own_labels = mapping(metadata(item), "labels")
-    return all(own_labels.get(key) == value for key, value in labels("").items() if key != INSTANCE_LABEL)
+    return all(own_labels.get(key) == value for key, value in _LABELS.items() if key != INSTANCE_LABEL)
 
 
 def _age(item: AnyObject) -> tuple[str, str]:

@@ -13,11 +13,11 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from exporter.operator.objects import kinds
-from exporter.operator.objects.kinds import Kind, base_name, owner
+from exporter.operator.objects.kinds import Kind, base_name, labels, owner
 from exporter.operator.objects.quantities import in_thousandths, plain, read, written
-from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScaleTarget, ScalingRules
+from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScalingRules, as_object
 
-_NAME = "pod-gpu-metrics-autoscaler"
+NAME = "pod-gpu-metrics-autoscaler"  # in the label NAME_LABEL
 # https://keda.sh/docs/latest/concepts/scaling-deployments/: paused, paused-replicas, force-activation and the like
 _TELLS_KEDA = "autoscaling.keda.sh/"
 
@@ -40,16 +40,6 @@ ADAPTED = {
 }
 
 
-def object_name(name: str) -> str:
-    """What the object is called. KEDA puts `keda-hpa-` in front of it and makes a label of that: 63 characters."""
-    return base_name(name)
-
-
-def labels(name: str) -> dict[str, str]:
-    """The labels of the object; KEDA puts them on its own HorizontalPodAutoscaler, too."""
-    return {kinds.NAME_LABEL: _NAME, kinds.INSTANCE_LABEL: base_name(name), kinds.MANAGER_LABEL: kinds.OPERATOR}
-
-
 def scaled_object(
     spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, annotations: Mapping[str, str]
 ) -> Object:
@@ -60,7 +50,7 @@ def scaled_object(
     """
     ref = spec.scale_target_ref
     wanted: Object = {
-        "scaleTargetRef": _target(ref),
+        "scaleTargetRef": as_object(ref),
         "minReplicaCount": spec.min_replicas,
         "maxReplicaCount": spec.max_replicas,
     }
@@ -99,7 +89,7 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
     adapted = ADAPTED[spec.metric]
     target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * adapted.times)}
     wanted: Object = {
-        "scaleTargetRef": _target(spec.scale_target_ref),
+        "scaleTargetRef": as_object(spec.scale_target_ref),
         "minReplicas": max(1, spec.min_replicas),
         "maxReplicas": spec.max_replicas,
         "metrics": [{"type": "Pods", "pods": {"metric": {"name": adapted.name}, "target": target}}],
@@ -119,36 +109,22 @@ def _object(kind: Kind, name: str, namespace: str, uid: str, spec: Object) -> Ob
         "apiVersion": kind.api_version,
         "kind": kind.name,
         "metadata": {
-            "name": object_name(name),
+            "name": base_name(name),
             "namespace": namespace,
-            "labels": labels(name),
+            "labels": labels(name, NAME),
             "ownerReferences": [owner(name, uid, kinds.GPU_AUTOSCALER.name)],
         },
         "spec": spec,
     }
 
 
-def _target(ref: ScaleTarget) -> Object:
-    return {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name}
-
-
 def _behavior(behavior: Behavior | None) -> Object:
     if behavior is None:
         return {}
     both = {"scaleUp": behavior.scale_up, "scaleDown": behavior.scale_down}
-    return {name: written for name, rules in both.items() if rules is not None and (written := _rules(rules))}
+    return {name: given for name, rules in both.items() if rules is not None and (given := _rules(rules))}
 
 
 def _rules(rules: ScalingRules) -> Object:
     tolerance = tolerance_of(rules)
-    policies = [
-        {"type": policy.type, "value": policy.value, "periodSeconds": policy.period_seconds}
-        for policy in rules.policies or ()
-    ]
-    rules_written: Object = {
-        "stabilizationWindowSeconds": rules.stabilization_window_seconds,
-        "selectPolicy": rules.select_policy,
-        "policies": policies if rules.policies is not None else None,
-        "tolerance": None if tolerance is None else written(tolerance),
-    }
-    return {name: value for name, value in rules_written.items() if value is not None}
+    return {**as_object(rules), **({} if tolerance is None else {"tolerance": written(tolerance)})}

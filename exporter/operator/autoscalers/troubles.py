@@ -5,9 +5,8 @@ metrics this version answers, and what each comes to when nothing works. What ca
 (https://kubernetes.io/docs/reference/using-api/api-concepts/), which the API lists in an APIResourceList.
 """
 
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from exporter.errors import Trouble
 from exporter.lenient import mapping, mappings
@@ -133,25 +132,12 @@ _INSTEAD = {
 # It makes StatefulSets, and the pods' metrics are those StatefulSets'.
 _NAMED_OTHERWISE = {("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "the StatefulSets that it makes"}
 
-State = Literal["found", "missing", "no_kind", "not_scalable", "unknown"]
-
 
 class Resource(NamedTuple):
     """How a kind stands in paths, and whether its objects can be scaled: they have a subresource scale."""
 
     plural: str
     is_scalable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTarget:
-    """What is there of the target; `owner` is its controller, None where it has none or nobody knows.
-
-    `unknown`: the operator may not look, or could not; nothing is refused for that.
-    """
-
-    state: State
-    owner: OwnerReference | None = None
 
 
 def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
@@ -168,35 +154,18 @@ def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
     return None
 
 
-def target_of(resource: Resource | None, item: object) -> LiveTarget:
-    """What is there, by the target's kind in the API and by the target itself, None where there is no such object."""
+def why_not(ref: ScaleTarget, namespace: str, resource: Resource | None, item: object) -> Trouble | None:
+    """Why the target cannot be scaled: `item`, of which there is none where that is None. None: it can."""
     if resource is None:
-        return LiveTarget(state="no_kind")
-    if not resource.is_scalable:
-        return LiveTarget(state="not_scalable")
-    if item is None:
-        return LiveTarget(state="missing")
-    return LiveTarget(state="found", owner=controller(read_owners(mapping(item, "metadata").get("ownerReferences"))))
-
-
-def why_not(ref: ScaleTarget, target: LiveTarget, namespace: str) -> Trouble | None:
-    """Why the target cannot be scaled; None where nothing is known that forbids it."""
-    if ref.kind in _INSTEAD and target.state != "no_kind":
+        return at(_KIND, f"the API serves no {ref.kind} of {ref.api_version}", "look at apiVersion and kind")
+    if ref.kind in _INSTEAD:
         return at(_KIND, _INSTEAD[ref.kind], _USUAL)
-    match target.state:
-        case "no_kind":
-            return at(_KIND, f"the API serves no {ref.kind} of {ref.api_version}", "look at apiVersion and kind")
-        case "not_scalable":
-            return at(_KIND, f"a {ref.kind} of {ref.api_version} has no subresource scale", _USUAL)
-        case "missing":
-            return at(
-                _NAME,
-                f"there is no {ref.kind} {namespace}/{ref.name}",
-                "make it; until then nothing is scaled",
-                reason="TargetNotFound",
-            )
-        case _:
-            return _named_otherwise(ref, target.owner)
+    if not resource.is_scalable:
+        return at(_KIND, f"a {ref.kind} of {ref.api_version} has no subresource scale", _USUAL)
+    if item is None:
+        remedy = "make it; until then nothing is scaled"
+        return at(_NAME, f"there is no {ref.kind} {namespace}/{ref.name}", remedy, reason="TargetNotFound")
+    return _named_otherwise(ref, controller(read_owners(mapping(item, "metadata").get("ownerReferences"))))
 
 
 def _named_otherwise(ref: ScaleTarget, owner: OwnerReference | None) -> Trouble | None:

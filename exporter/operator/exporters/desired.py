@@ -7,7 +7,6 @@ for `nvml`, `probe` and `kernelLog` of deploy/kustomize/components. These say wh
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
 from pkgutil import get_data
 
 from exporter.config.settings import ENVIRONMENT_PREFIX
@@ -26,8 +25,7 @@ from exporter.operator.objects.kinds import (
     owner,
     selector,
 )
-from exporter.operator.objects.resources import GPUExporterSpec, Object, ResourceRequirements, Toleration
-from exporter.reading import key_of
+from exporter.operator.objects.resources import GPUExporterSpec, Object, as_object
 
 _SHIPPED: Mapping[str, Object] = json.loads(get_data(__package__, "shipped.json") or b"")
 _SPEC = _SHIPPED["DaemonSet"]["spec"]
@@ -166,11 +164,11 @@ def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
     exporter["image"] = image
     for container, given in ((dcgm, spec.resources.dcgm), (exporter, spec.resources.exporter)):
         if given is not None:
-            container["resources"] = _resources(given)
+            container["resources"] = as_object(given)
     pod["containers"].append(_copier("counters", image))
     pod |= {
         "nodeSelector": dict(spec.node_selector),
-        "tolerations": [_toleration(toleration) for toleration in spec.tolerations],
+        "tolerations": as_object(spec.tolerations),
         "automountServiceAccountToken": _asks_kubernetes(spec),
         "initContainers": [_copier("counters-first", image, "--once")],
     }
@@ -214,16 +212,6 @@ def _counters(name: str, spec: GPUExporterSpec) -> Object:
     if own.key == COUNTERS_KEY:
         return {"name": own.name}
     return {"name": own.name, "items": [{"key": own.key, "path": COUNTERS_KEY}]}
-
-
-def _toleration(toleration: Toleration) -> Object:
-    given = ((key_of(field), getattr(toleration, field.name)) for field in fields(toleration))
-    return {key: value for key, value in given if value is not None}
-
-
-def _resources(given: ResourceRequirements) -> Object:
-    both = ("requests", given.requests), ("limits", given.limits)
-    return {key: dict(quantities) for key, quantities in both if quantities is not None}
 
 
 def _service(name: str) -> Object:

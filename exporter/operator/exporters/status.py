@@ -44,7 +44,7 @@ def in_the_way(item: AnyObject) -> Trouble:
     )
 
 
-def overlaps(older: Key, node: str) -> Trouble:
+def overlap(older: Key, node: str) -> Trouble:
     """An older GPUExporter chooses nodes of this one, such as `node`. Not all are named: they come and go."""
     return Trouble(
         "Overlaps",

@@ -37,9 +37,9 @@ def moment(of: AnyObject, name: str) -> datetime | None:
     """A time as Kubernetes writes it (RFC 3339, in UTC); None where there is none."""
     try:
         time = datetime.fromisoformat(text(of, name))
-    except ValueError:
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def one_line(text_of: str, most: int) -> str:

@@ -28,7 +28,8 @@ def base_name(name: str) -> str:
     """The name that all objects of a GPUExporter begin with, at most 54 characters long: its own, where it may be one.
 
     A name that may not (too long, with dots, with a digit first) gets a hash at its end, and so does one that ends like
-    a hash. So no two GPUExporters of a namespace have the same.
+    a hash. So no two GPUExporters of a namespace have the same. It is the name of a GPUAutoscaler's object, too: KEDA
+    puts `keda-hpa-` in front of it and makes a label of that.
     """
     if len(name) <= _MOST and _LABEL.fullmatch(name) and not _LOOKS_MADE.fullmatch(name):
         return name
@@ -58,14 +59,14 @@ def binding_name(name: str, namespace: str) -> str:
     return f"{EXPORTER}:{namespace}:{base_name(name)}"
 
 
-def selector(name: str) -> dict[str, str]:
+def selector(name: str, what: str = EXPORTER) -> dict[str, str]:
     """The labels by which the pods are found. A DaemonSet's selector cannot be changed: nor can these."""
-    return {NAME_LABEL: EXPORTER, INSTANCE_LABEL: base_name(name)}
+    return {NAME_LABEL: what, INSTANCE_LABEL: base_name(name)}
 
 
-def labels(name: str) -> dict[str, str]:
-    """The labels of every object."""
-    return {**selector(name), MANAGER_LABEL: OPERATOR}
+def labels(name: str, what: str = EXPORTER) -> dict[str, str]:
+    """The labels of every object; KEDA puts those of a ScaledObject on its own HorizontalPodAutoscaler, too."""
+    return {**selector(name, what), MANAGER_LABEL: OPERATOR}
 
 
 def owner(name: str, uid: str, kind: str = "GPUExporter") -> Object:

@@ -6,7 +6,7 @@ the readers check again. Where a field is None, the operator decides.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from exporter.config.parsers import label_names, regex
@@ -19,6 +19,7 @@ from exporter.reading import (
     each,
     flag,
     group,
+    key_of,
     of,
     one_of,
     parsed,
@@ -200,6 +201,16 @@ class GPUAutoscalerSpec:
         ),
         "pod-gpu-metrics-cluster.pod-gpu-metrics.svc:9401",
     )
+
+
+def as_object(given: Any) -> Any:  # noqa: ANN401 - a part of a spec, and the JSON of it
+    """A part of a spec as Kubernetes has it; what is None is left out."""
+    if is_dataclass(given):
+        values = {key_of(declared): getattr(given, declared.name) for declared in fields(given)}
+        return {key: as_object(value) for key, value in values.items() if value is not None}
+    if isinstance(given, Mapping):
+        return dict(given)
+    return [as_object(each) for each in given] if isinstance(given, tuple) else given
 
 
 def read_exporter(item: object) -> GPUExporterSpec:
