@@ -109,7 +109,7 @@ def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  
     """
 
     def connect(seconds: float) -> Connection:
-        from exporter.sources.prometheus.history.over_http import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
+        from exporter.sources.prometheus.client import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
 
         url = _parsed(
             "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"

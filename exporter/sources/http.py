@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from http import HTTPStatus
 from math import inf
 from pkgutil import get_data
@@ -155,45 +155,35 @@ def peer(name: str, **more: Any) -> Peer:  # noqa: ANN401 - the fields of Peer
     return Peer(**_PEERS[name], **more)
 
 
+@dataclass(slots=True, eq=False)
 class Client:
-    """The connections to one upstream, which begin with the first request. No redirect is followed, no cookie kept."""
+    """The connections to one upstream, which begin with the first request. No redirect is followed, no cookie kept.
 
-    def __init__(
-        self,
-        peer: Peer,
-        *,
-        http: HttpConfig,
-        headers: Iterable[tuple[str, str]] = (),
-        timeout_seconds: float = inf,
-        connect_seconds: float | None = None,
-        has_deadline: bool = True,
-        max_bytes: int = 0,
-        may_lack_authority: bool = False,
-        unpacks: bool = False,
-        most_connections: int = 100,
-        keepalive_seconds: float = 15.0,
-    ) -> None:
-        """`headers` go with every request. `ask` takes at most `timeout_seconds`, and answers of `max_bytes` unpacked.
+    `headers` go with every request. `ask` takes at most `timeout_seconds`, and answers of `max_bytes` unpacked.
+    Without `has_deadline` the caller of `ask` ends it. With `may_lack_authority` the system's authorities count
+    while there is no `ca_file`. `unpacks` takes an answer's Content-Encoding off, with no limit on what comes out.
+    """
 
-        Without `has_deadline` the caller of `ask` ends it. With `may_lack_authority` the system's authorities count
-        while there is no `ca_file`. `unpacks` takes an answer's Content-Encoding off, with no limit on what comes out.
-        """
-        self.connector: Connector | None = None
-        self._peer = peer
-        self._http = http
-        self._headers = (*headers, *http.headers)
-        self._timeout_seconds = timeout_seconds
-        self._connect_seconds = timeout_seconds if connect_seconds is None else connect_seconds
-        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_seconds)
-        self._has_deadline = has_deadline
-        self._max_bytes = max_bytes
-        self._may_lack_authority = may_lack_authority
-        self._unpacks = unpacks
-        self._most_connections = most_connections
-        self._keepalive_seconds = keepalive_seconds
-        self._session: aiohttp.ClientSession | None = None
-        self._context: ssl.SSLContext | None = None
-        self._context_made_of: object = None
+    peer: Peer
+    _: KW_ONLY
+    http: HttpConfig
+    headers: Iterable[tuple[str, str]]
+    timeout_seconds: float = inf
+    connect_seconds: float | None = None
+    has_deadline: bool = True
+    max_bytes: int = 0
+    may_lack_authority: bool = False
+    unpacks: bool = False
+    most_connections: int = 100
+    keepalive_seconds: float = 15.0
+    connector: Connector | None = field(default=None, init=False)
+    _timeout: aiohttp.ClientTimeout = field(init=False)
+    _session: aiohttp.ClientSession | None = field(default=None, init=False)
+    _context: ssl.SSLContext | None = field(default=None, init=False)
+    _context_made_of: object = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=self.connect_seconds)
 
     async def ask(
         self,
@@ -216,7 +206,7 @@ class Client:
             self.connector.connecting = False  # of the request before
         try:
             async with (
-                asyncio.timeout(self._timeout_seconds) if self._has_deadline else _NO_DEADLINE,
+                asyncio.timeout(self.timeout_seconds) if self.has_deadline else _NO_DEADLINE,
                 self.request(
                     "GET" if posted is None else "POST", url + path, parameters=parameters, body=posted
                 ) as response,
@@ -247,23 +237,23 @@ class Client:
         Raises ConfigError: a file of TLS, or a secret, cannot be used.
         """
         if self._session is None:
-            self.connector = Connector(limit=self._most_connections, keepalive_seconds=self._keepalive_seconds)
+            self.connector = Connector(limit=self.most_connections, keepalive_seconds=self.keepalive_seconds)
             self._session = aiohttp.ClientSession(
                 connector=self.connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                auto_decompress=self._unpacks,
+                headers=(*self.headers, *self.http.headers),
+                auto_decompress=self.unpacks,
             )
         return self._session.request(
             method,
             url,
             params=parameters,
             data=body,
-            headers={**authorization(self._http, self._peer.flag), **headers},
+            headers={**authorization(self.http, self.peer.flag), **headers},
             timeout=timeout or self._timeout,
             allow_redirects=False,
             ssl=self._context_now() if url.startswith("https:") else True,
-            server_hostname=self._http.tls.server_name or None,
+            server_hostname=self.http.tls.server_name or None,
         )
 
     async def close(self) -> None:
@@ -273,7 +263,7 @@ class Client:
 
     def why_failed(self, error: Exception, url: str) -> SourceError:
         """What a failed request means."""
-        peer = self._peer
+        peer = self.peer
         match error:
             case TimeoutError():
                 return self.why_late(url, is_connecting=isinstance(error, aiohttp.ConnectionTimeoutError))
@@ -289,30 +279,31 @@ class Client:
 
     def why_late(self, url: str, *, is_connecting: bool | None = None) -> TimedOut:
         """What was waited for in vain. `is_connecting` None: whether the last request has no connection yet."""
-        peer, connector = self._peer, self.connector
+        peer, connector = self.peer, self.connector
         if is_connecting is None:
             is_connecting = connector is not None and connector.connecting
         host = urlsplit(url).hostname or ""
+        connect_seconds = self.timeout_seconds if self.connect_seconds is None else self.connect_seconds
         if connector is not None and host in connector.names.asked:
             return TimedOut(
-                f"{peer.where}the name {host} could not be resolved within {self._connect_seconds:g} s: no name server"
+                f"{peer.where}the name {host} could not be resolved within {connect_seconds:g} s: no name server"
                 " answered",
                 remedy="look at the name server that this container is told in /etc/resolv.conf (a pod with hostNetwork"
                 " needs dnsPolicy: ClusterFirstWithHostNet for names of Services), or give an address in place of the"
                 " name",
             )
         if is_connecting:
-            message = f"{peer.where}no connection within {self._connect_seconds:g} s: nothing comes back from there"
+            message = f"{peer.where}no connection within {connect_seconds:g} s: nothing comes back from there"
             return TimedOut(message, remedy=peer.silent)
-        message = f"{peer.where}no whole answer within {self._timeout_seconds:g} s"
+        message = f"{peer.where}no whole answer within {self.timeout_seconds:g} s"
         return SlowAnswer(message, remedy=peer.slow)
 
     async def _body(self, response: aiohttp.ClientResponse, on_more: Callable[[Body], None]) -> bytes:
-        peer = self._peer
-        coming = Body(response.headers.get("Content-Encoding", ""), self._max_bytes)
+        peer = self.peer
+        coming = Body(response.headers.get("Content-Encoding", ""), self.max_bytes)
         while chunk := await response.content.readany():
             if not coming.add(chunk):
-                most = f"{peer.most} {self._max_bytes}" if peer.most else f"{self._max_bytes} bytes"
+                most = f"{peer.most} {self.max_bytes}" if peer.most else f"{self.max_bytes} bytes"
                 raise Malformed("oversize", f"{peer.where}it answers more than {most}", remedy=peer.too_much)
             on_more(coming)
         if not coming.is_whole:
@@ -327,7 +318,7 @@ class Client:
         return body
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> HttpRefusal:
-        peer, status = self._peer, response.status
+        peer, status = self.peer, response.status
         content = await _explanation(response, peer.explain) if peer.explains else {}
         # what is left of it is not waited for
         response.close()
@@ -355,11 +346,11 @@ class Client:
 
     def _context_now(self) -> ssl.SSLContext:
         """A new context if one of its files has changed; a new context means a new connection."""
-        tls = self._http.tls
+        tls = self.http.tls
         made_of = [identity_of(path) for path in tls.files]
         if self._context is None or made_of != self._context_made_of:
-            lacks_authority = self._may_lack_authority and identity_of(tls.ca_file) is None
-            self._context = client_context(replace(tls, ca_file="") if lacks_authority else tls, self._peer.flag)
+            lacks_authority = self.may_lack_authority and identity_of(tls.ca_file) is None
+            self._context = client_context(replace(tls, ca_file="") if lacks_authority else tls, self.peer.flag)
             self._context_made_of = made_of
         return self._context
 

@@ -22,9 +22,9 @@ from exporter.report.groups import read_by
 from exporter.report.page import render_page
 from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
+from exporter.sources.prometheus.client import over_http
 from exporter.sources.prometheus.history.api import PrometheusApi
 from exporter.sources.prometheus.history.collect import collect
-from exporter.sources.prometheus.history.over_http import over_http
 from tests.end_to_end.billed_month import (
     BERLIN,
     CLUSTERS,

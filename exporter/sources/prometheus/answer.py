@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from exporter.errors import Malformed
 from exporter.model.slices import Work
+from exporter.sources.http import peer
 from exporter.sources.json_text import JsonText
 
 # Kubernetes' names have at most 253 characters, models and UUIDs fewer; an `up` may have a pod's labels as well.
@@ -19,10 +20,7 @@ _MOST_ROW_CHARS = 8 * 1024
 _MOST_TOLD_CHARS = 200
 _ROW_PARTS = 2
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Inf)|NaN")
-REMEDY = (
-    "look at what that address answers to curl: is it Prometheus' HTTP API, and is --cluster.prometheus given with the"
-    " prefix that it has (such as /prometheus for Mimir), without /api/v1? Is there a proxy that wants a password?"
-)
+REMEDY = peer("prometheus").no_path
 
 
 class VectorSeries(NamedTuple):

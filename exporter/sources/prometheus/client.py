@@ -1,53 +1,35 @@
 """The connections to a Prometheus server: a path and its parameters → the bytes of the answer."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
 
 from exporter.config.http_file import HttpConfig
-from exporter.sources.http import Client, Peer
+from exporter.sources.http import Client, peer
+from exporter.sources.prometheus.history.api import QUERIES_AT_ONCE
 from exporter.sources.unpack import Body
 
+HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "gzip"), ("User-Agent", "pod-gpu-metrics-exporter"))
+KEEP_ALIVE_SECONDS = 60.0
 QUERY_PATH = "/api/v1/query"
+MAX_BYTES_OF_REPORT = 128 * 1024 * 1024
+CONNECT_SECONDS = 10.0
+_GRACE_SECONDS = 5.0
+_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
+@dataclass(frozen=True, slots=True)
 class PrometheusClient:
-    """One server, with the caller's words and limits."""
+    """One server. `url` is what /api/v1 stands below; the server stops after `query_seconds`."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        *,
-        url: str,
-        http: HttpConfig,
-        query_seconds: float,
-        timeout_seconds: float,
-        connect_seconds: float,
-        max_bytes: int,
-        most_connections: int = 100,
-        on_more: Callable[[Body], None] = lambda _: None,
-    ) -> None:
-        """`url` is what /api/v1 stands below; `max_bytes` counts unpacked; the server stops after `query_seconds`."""
-        self._url = url.rstrip("/")
-        self._query_seconds = query_seconds
-        self._on_more = on_more
-        self._client = Client(
-            peer,
-            http=http,
-            headers=(
-                ("Accept", "application/json"),
-                ("Accept-Encoding", "gzip"),
-                ("User-Agent", "pod-gpu-metrics-exporter"),
-            ),
-            timeout_seconds=timeout_seconds,
-            connect_seconds=connect_seconds,
-            max_bytes=max_bytes,
-            most_connections=most_connections,
-            keepalive_seconds=60.0,
-        )
-        self.close = self._client.close
+    client: Client
+    url: str
+    query_seconds: float
+    on_more: Callable[[Body], None] = lambda _: None
 
     async def query(self, expression: str, *, at_seconds: float | None, by_post: bool = False, **more: str) -> bytes:
         """What an instant query answers, at a moment since 1970 or the server's now. Raises SourceError: as `ask`."""
-        parameters = {"query": expression, "timeout": f"{self._query_seconds:g}s", **more}
+        parameters = {"query": expression, "timeout": f"{self.query_seconds:g}s", **more}
         if at_seconds is not None:
             parameters["time"] = f"{at_seconds:.3f}"
         return await self.get(QUERY_PATH, parameters, by_post=by_post)
@@ -55,4 +37,26 @@ class PrometheusClient:
     async def get(self, path: str, parameters: Mapping[str, str], *, by_post: bool = False) -> bytes:
         """What the server answers at a path; see `query`."""
         asked, posted = (None, parameters) if by_post else (parameters, None)
-        return await self._client.ask(self._url, path, parameters=asked, posted=posted, on_more=self._on_more)
+        url = self.url.rstrip("/")
+        return await self.client.ask(url, path, parameters=asked, posted=posted, on_more=self.on_more)
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self.client.close()
+
+
+def over_http(
+    *, url: str, timeout_seconds: float, http: HttpConfig, max_bytes: int = MAX_BYTES_OF_REPORT
+) -> PrometheusClient:
+    """A server that is asked for a report, of which a query takes at most `timeout_seconds`."""
+    client = Client(
+        peer("prometheus of a report", where=f"{url.rstrip('/')}: ", busy=_BUSY),
+        http=http,
+        headers=HEADERS,
+        timeout_seconds=timeout_seconds + _GRACE_SECONDS,
+        connect_seconds=CONNECT_SECONDS,
+        max_bytes=max_bytes,
+        most_connections=QUERIES_AT_ONCE,
+        keepalive_seconds=KEEP_ALIVE_SECONDS,
+    )
+    return PrometheusClient(client, url, timeout_seconds)

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.model.cluster import ClusterView, NodeView
-from exporter.sources.http import peer
+from exporter.sources.http import Client, peer
 from exporter.sources.prometheus import queries
 from exporter.sources.prometheus.answer import VectorSeries, read_vector
-from exporter.sources.prometheus.client import PrometheusClient
+from exporter.sources.prometheus.client import HEADERS, KEEP_ALIVE_SECONDS, PrometheusClient
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import MOST_NODES, read_targets
 from exporter.sources.single_flight import SingleFlight
@@ -63,16 +63,16 @@ class Prometheus(AskedSource):
         `timeout_seconds` and `max_bytes` (unpacked) are of one answer, `max_age_seconds` of the last scrape of a node.
         """
         super().__init__(NAME, on_health)
-        self._client = PrometheusClient(
+        client = Client(
             _PEER,
-            url=url,
             http=http,
-            query_seconds=timeout_seconds,
+            headers=HEADERS,
             timeout_seconds=timeout_seconds,
             connect_seconds=timeout_seconds * _OF_CONNECTING,
             max_bytes=max_bytes,
-            on_more=self._note_size,
+            keepalive_seconds=KEEP_ALIVE_SECONDS,
         )
+        self._client = PrometheusClient(client, url, timeout_seconds, self._note_size)
         self._in_flight_bytes = 0
         self._matchers, self._owner_labels = matchers, owner_labels
         self._max_age_seconds = max_age_seconds

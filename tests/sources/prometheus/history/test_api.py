@@ -12,8 +12,8 @@ from aiohttp import web
 
 from exporter.config.http_file import HttpConfig, Secret
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable
+from exporter.sources.prometheus.client import over_http
 from exporter.sources.prometheus.history.api import PrometheusApi, TooMuch
-from exporter.sources.prometheus.history.over_http import over_http
 from tests.support.components import free_port
 
 GOOD: dict[str, object] = {
@@ -183,7 +183,7 @@ async def test_a_bomb_is_not_unpacked() -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.sources.prometheus.history.over_http._GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("exporter.sources.prometheus.client._GRACE_SECONDS", 0.0)
 
     async def silent(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
