@@ -67,8 +67,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
         headers=_headers(top.section("http_headers")),
         tls=_tls(top.section("tls_config"), folder),
     )
-    for section in (basic, authorization, top):
-        section.close()
+    top.close()
     return http
 
 
@@ -97,23 +96,19 @@ def authorization(config: HttpConfig, where: str) -> dict[str, str]:
 
 
 def _secret(section: Section, key: str, folder: Path) -> Secret:
-    value, file = section.text(key), section.file(f"{key}_file", folder)
+    value, file = section.line(key), section.file(f"{key}_file", folder)
     if value and file:
         raise section.error(key, f"and {key}_file cannot both be given")
-    if not value.isprintable():
-        raise section.error(key, "must be one line of printable text")
     return Secret(value=value, file=file)
 
 
 def _headers(section: Section) -> tuple[tuple[str, str], ...]:
     headers = []
     for name in section:
-        header = section.section(name)
-        for value in header.texts("values"):
+        for value in section.section(name).texts("values"):
             if not _is_header(name, value):
                 raise section.error(repr(name), "is no header that can be sent, or has a line break in its value")
             headers.append((name, value))
-        header.close()
     return tuple(headers)
 
 
@@ -127,7 +122,7 @@ def _tls(section: Section, folder: Path) -> ClientTls:
     ca, cert, key = (section.file(name, folder) for name in ("ca_file", "cert_file", "key_file"))
     if bool(cert) is not bool(key):
         raise section.error("cert_file", "and key_file go together: one is given without the other")
-    tls = ClientTls(
+    return ClientTls(
         ca_file=ca,
         cert_file=cert,
         key_file=key,
@@ -136,5 +131,3 @@ def _tls(section: Section, folder: Path) -> ClientTls:
         min_version=section.one_of("min_version", VERSIONS, default="TLS12"),
         max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
     )
-    section.close()
-    return tls

@@ -49,11 +49,10 @@ def read_web_config(content: object, path: str) -> WebConfig:
             raise headers.error(name, f"is not a header that can be set; {', '.join(HEADERS)} can")
     web = WebConfig(
         users={name: _hash(users, name) for name in users},
-        headers={name: _header(headers, name) for name in headers},
+        headers={name: headers.line(name) for name in headers},
         tls=_tls(top.section("tls_server_config"), Path(path).parent),
     )
-    for section in (http, top):
-        section.close()
+    top.close()
     return web
 
 
@@ -77,21 +76,13 @@ def _takes(text: str) -> bool:
     return True
 
 
-def _header(headers: Section, name: str) -> str:
-    value = headers.text(name)
-    if not value.isprintable():
-        raise headers.error(name, "must be one line of printable text")
-    return value
-
-
 def _tls(section: Section, folder: Path) -> ServerTls | None:
     cert, key, ca = (section.file(name, folder) for name in ("cert_file", "key_file", "client_ca_file"))
     if not section.is_given:
         return None
     if not cert or not key:
         raise section.error("cert_file", "and key_file are needed both; inline `cert` and `key` are not supported")
-    kind = section.one_of("client_auth_type", CLIENT_CERTIFICATE, default="")
-    certificate = CLIENT_CERTIFICATE[kind]
+    certificate = CLIENT_CERTIFICATE[section.one_of("client_auth_type", CLIENT_CERTIFICATE, default="")]
     if (certificate != "none") is not bool(ca):
         raise section.error("client_auth_type", "and client_ca_file go together: one is given without the other")
     sans = section.texts("client_allowed_sans")
@@ -103,7 +94,7 @@ def _tls(section: Section, folder: Path) -> ServerTls | None:
             raise section.error("cipher_suites", f"{name!r} is not one of {', '.join(CIPHERS)}")
     # the order of suites is the server's, as in Go, which ignores this key too
     section.flag("prefer_server_cipher_suites", default=True)
-    tls = ServerTls(
+    return ServerTls(
         cert_file=cert,
         key_file=key,
         client_ca_file=ca,
@@ -113,5 +104,3 @@ def _tls(section: Section, folder: Path) -> ServerTls | None:
         max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
         ciphers=ciphers,
     )
-    section.close()
-    return tls
