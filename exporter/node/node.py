@@ -42,7 +42,7 @@ from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.node_objects import Slices
 from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.discovery import MOST_FOUND, Discovery
 from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
 from exporter.sources.slices import in_slices
@@ -258,7 +258,7 @@ class Node:
         call = kubelet.begin()
         streams = self._begin_streams()
         asked = self.sources.pages
-        if discovery.is_there:
+        if discovery.selectors:
             # it says which pods to ask
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
@@ -422,7 +422,7 @@ class Node:
 
     def _show_bounds(self) -> None:
         bound = self.handover.telemetry.bound
-        pages = len(self.sources.pages) + self.sources.discovery.most
+        pages = len(self.sources.pages) + (MOST_FOUND if self.sources.discovery.selectors else 0)
         # joins of the pages of all, and of some (pages.py)
         bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.joins.series)
         bound("devices", MOST_DEVICES * pages, lambda: self._pages.joins.devices)

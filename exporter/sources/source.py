@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -137,15 +137,15 @@ def is_absent(health: Health) -> bool:
     return health.up is None and health.trouble is not None
 
 
+@dataclass(eq=False)
 class NoSource:
     """In place of a source that is not there: it knows nothing, and its health says why."""
 
     patience_seconds = 0.0
 
-    def __init__(self, name: str, health: Health, bounds: Mapping[str, Bound] = NO_BOUNDS) -> None:
-        self.name = name
-        self.health = health
-        self.bounds = bounds
+    name: str
+    health: Health
+    bounds: Mapping[str, Bound] = field(default_factory=lambda: NO_BOUNDS)
 
     def begin(self) -> Attempt | None:
         """Nothing to ask."""

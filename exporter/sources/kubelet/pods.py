@@ -136,7 +136,7 @@ class PodsApi(Watch):
                 self._version = version
                 self._take(body)
         except grpc.aio.AioRpcError as error:
-            raise translate(error, socket=self._socket, of=PODS_API, versions=version, timeout_seconds=0.0) from error
+            raise translate(error, self._socket, PODS_API, version) from error
         finally:
             call.cancel()
 

@@ -4,7 +4,7 @@ A failed connection alone does not tell what is wrong: the socket's file and the
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,13 +61,13 @@ def parsed(message: M, body: bytes, what: str, of: Interface) -> M:
     return message
 
 
+@dataclass(slots=True, eq=False)
 class PodResourcesClient:
     """Calls to the pod-resources socket over a channel of its own, which the first call opens. Answers are bytes."""
 
-    def __init__(self, socket: str, timeout_seconds: float) -> None:
-        self._socket = socket
-        self._timeout_seconds = timeout_seconds
-        self._channel: grpc.aio.Channel | None = None
+    socket: str
+    timeout_seconds: float
+    _channel: grpc.aio.Channel | None = field(default=None, init=False)
 
     async def call(self, method: str, *, versions: str) -> bytes:
         """The answer to a question without parameters. `versions` are what an error says was asked for.
@@ -75,16 +75,14 @@ class PodResourcesClient:
         Raises SourceError: there is none.
         """
         if self._channel is None:
-            self._channel = open_channel(self._socket)
+            self._channel = open_channel(self.socket)
         call = self._channel.unary_unary(
             method, request_serializer=lambda body: body, response_deserializer=lambda body: body
         )
         try:
-            body: bytes = await call(b"", timeout=self._timeout_seconds)
+            body: bytes = await call(b"", timeout=self.timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            raise translate(
-                error, socket=self._socket, of=POD_RESOURCES, versions=versions, timeout_seconds=self._timeout_seconds
-            ) from error
+            raise translate(error, self.socket, POD_RESOURCES, versions, self.timeout_seconds) from error
         return body
 
     async def close(self) -> None:
@@ -94,7 +92,7 @@ class PodResourcesClient:
 
 
 def translate(
-    error: grpc.aio.AioRpcError, *, socket: str, of: Interface, versions: str, timeout_seconds: float
+    error: grpc.aio.AioRpcError, socket: str, of: Interface, versions: str, timeout_seconds: float = 0.0
 ) -> SourceError:
     """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
     code, details = error.code(), error.details() or ""

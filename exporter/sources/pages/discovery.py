@@ -7,6 +7,7 @@ it was allowed into, and an older one before a younger one.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from exporter.config.parsers import Address, Selector
 from exporter.model.pods import PodInfo
@@ -24,45 +25,33 @@ RUNNING = "Running"
 Make = Callable[[str, str, asyncio.Semaphore], DcgmSource]
 
 
+@dataclass(kw_only=True, eq=False)
 class Discovery:
-    """The dcgm-exporters of the moment."""
+    """The dcgm-exporters of the moment: a pod of one of the `namespaces` that one of the `selectors` matches.
+
+    `make` is given a name, a URL, and what limits how many are read at a time. Without selectors nothing is looked for.
+    """
 
     name = "dcgm:discovery"
     patience_seconds = PODS_PATIENCE_SECONDS
     bounds = NO_BOUNDS
 
-    def __init__(
-        self,
-        *,
-        selectors: Sequence[Selector],
-        namespaces: Sequence[str],
-        port: int,
-        path: str,
-        make: Make,
-        scheme: str = "http",
-        node: str = "",
-        on_health: OnHealth = lambda *_: None,
-    ) -> None:
-        """A pod of one of the `namespaces` that one of the `selectors` matches is asked at its address.
+    selectors: Sequence[Selector]
+    namespaces: Sequence[str]
+    port: int
+    path: str
+    make: Make
+    scheme: str = "http"
+    node: str = ""
+    on_health: OnHealth = lambda *_: None
+    health: Health = field(default_factory=Health, init=False)
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False)
+    _sources: dict[str, DcgmSource] = field(default_factory=dict, init=False)
+    _leaving: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
-        `make` is given a name, a URL, and what limits how many are read at a time. Without selectors nothing is found.
-        """
-        self._selectors = tuple(selectors)
-        self._namespaces = tuple(namespaces)
-        self._scheme = scheme
-        self._port = port
-        self._path = path
-        self._make = make
-        self._node = node
-        self._on_health = on_health
-        self.is_there = bool(self._selectors)  # whether pods are looked for at all
-        self.health = (
-            Health() if self.is_there else absent("no --dcgm.selector is given", "give one, or name the pages")
-        )
-        self.most = MOST_FOUND if self.is_there else 0
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._sources: dict[str, DcgmSource] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+    def __post_init__(self) -> None:
+        if not self.selectors:
+            self.health = absent("no --dcgm.selector is given", "give one, or name the pages")
 
     def begin(self) -> Attempt | None:
         """Nothing to ask: `update` gets the pods."""
@@ -74,7 +63,7 @@ class Discovery:
     def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
         """The sources for these pods, the oldest pod's first. One whose pod has gone is closed."""
         meant = sorted(
-            (pod for pod in pods.values() if pod.namespace in self._namespaces and self._is_labelled(pod)), key=_age
+            (pod for pod in pods.values() if pod.namespace in self.namespaces and self._is_labelled(pod)), key=_age
         )
         addresses = tuple(dict.fromkeys(pod.ip for pod in meant))[:MOST_FOUND]
         sources = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
@@ -83,12 +72,12 @@ class Discovery:
         return tuple(sources.values())
 
     def __str__(self) -> str:
-        labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self._selectors)
-        return f"{labels} in the namespaces {', '.join(self._namespaces)}"
+        labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self.selectors)
+        return f"{labels} in the namespaces {', '.join(self.namespaces)}"
 
     def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
         """No pod is there to be asked; `of_pods` is the health of the source of `pods`."""
-        looked_for = f"no running pod of node {self._node} with an address has {self} (--dcgm.selector)"
+        looked_for = f"no running pod of node {self.node} with an address has {self} (--dcgm.selector)"
         message, remedy = looked_for, "is dcgm-exporter running on this node, and with these labels?"
         if of_pods.up is False:
             message, remedy = f"{looked_for}: {of_pods.message}", of_pods.remedy
@@ -98,23 +87,23 @@ class Discovery:
                 f"--dcgm.selector-namespace {name}" for name in elsewhere
             )
         self.health = missing(message, remedy)
-        self._on_health(self.name, self.health)
+        self.on_health(self.name, self.health)
 
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
         """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""
-        return tuple(sorted({pod.namespace for pod in pods.values() if self._is_labelled(pod)} - set(self._namespaces)))
+        return tuple(sorted({pod.namespace for pod in pods.values() if self._is_labelled(pod)} - set(self.namespaces)))
 
     def _is_labelled(self, pod: PodInfo) -> bool:
         # a pod without an address is not there yet
         return (
             pod.phase == RUNNING
             and bool(pod.ip)
-            and any(all(pod.labels.get(name) == value for name, value in selector) for selector in self._selectors)
+            and any(all(pod.labels.get(name) == value for name, value in selector) for selector in self.selectors)
         )
 
     def _source(self, ip: str) -> DcgmSource:
-        address = Address(host=ip, port=self._port)
-        return self._make(f"dcgm:{address}", f"{self._scheme}://{address}{self._path}", self._places)
+        address = Address(host=ip, port=self.port)
+        return self.make(f"dcgm:{address}", f"{self.scheme}://{address}{self.path}", self._places)
 
     def _let_go(self, sources: Iterable[DcgmSource]) -> None:
         for source in sources:

@@ -147,24 +147,20 @@ class Connection(Protocol):
         """End it."""
 
 
+@dataclass(eq=False)
 class PrometheusApi:
-    """One server, that may be asked for much."""
+    """One server, that may be asked for much. `on_wait` is called with the reason why it is asked again."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        on_wait: Callable[[str], None] = lambda _: None,
-        pause: Sleep = asyncio.sleep,
-    ) -> None:
-        """`on_wait` is called with the reason why the server is asked again."""
-        self.queries = 0
-        self._on_wait = on_wait
-        self._pause = pause
-        self._has_answered = False
-        self._places = asyncio.Semaphore(QUERIES_AT_ONCE)
-        self._client = connection
-        self.close = connection.close
+    connection: Connection
+    on_wait: Callable[[str], None] = lambda _: None
+    pause: Sleep = asyncio.sleep
+    queries: int = field(default=0, init=False)
+    _has_answered: bool = field(default=False, init=False)
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(QUERIES_AT_ONCE), init=False)
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self.connection.close()
 
     async def query(self, expression: str, at_ms: int) -> RangeAnswer:
         """What an instant query about a moment answers.
@@ -182,21 +178,21 @@ class PrometheusApi:
                     if not is_back_soon and error.reason != "rate_limited":
                         raise
                     seconds = min(error.retry_after_seconds or PAUSE.after(failures), PAUSE.longest_seconds)
-                    self._on_wait(f"{error}; asked again in {seconds:g} s")
-                    await self._pause(seconds)
+                    self.on_wait(f"{error}; asked again in {seconds:g} s")
+                    await self.pause(seconds)
             return await self._ask(expression, at_ms)
 
     async def retention(self) -> str:
         """How long the server keeps samples, in its own words; "" if it does not say, as Thanos and Mimir do not."""
         try:
-            return read_retention(await self._client.get("/api/v1/status/runtimeinfo", {}))
+            return read_retention(await self.connection.get("/api/v1/status/runtimeinfo", {}))
         except SourceError:
             return ""
 
     async def _ask(self, expression: str, at_ms: int) -> RangeAnswer:
         self.queries += 1
         try:
-            body = await self._client.query(expression, at_seconds=at_ms / 1000)
+            body = await self.connection.query(expression, at_seconds=at_ms / 1000)
         except SourceError as error:
             if isinstance(error, SlowAnswer) or error.reason == "oversize" or _asks_too_much(error):
                 raise TooMuch(str(error)) from error

@@ -9,7 +9,7 @@ costs some five hundred small queries, and a restart of an exporter a few more.
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from exporter.errors import Malformed, SourceError, Unavailable
@@ -51,22 +51,19 @@ class RangeServer(Protocol):
         ...
 
 
+@dataclass(kw_only=True, eq=False)
 class AccountsReader:
-    """Reads the rows of a span into a `Growth`."""
+    """Reads the rows of a span into a `Growth`. `wanted` are the labels that a report may group by."""
 
-    def __init__(
-        self, *, api: RangeServer, matchers: Sequence[str], wanted: frozenset[str], cluster_label: str = CLUSTER_LABEL
-    ) -> None:
-        """`matchers` go with every query; `wanted` are the labels that a report may group by."""
-        self.growth = Growth()
-        self.odd = 0
-        self.has_renamed = False
-        self.warnings: dict[str, None] = {}
-        self._api = api
-        self._matchers = tuple(matchers)
-        self._wanted = wanted
-        self._cluster_label = cluster_label
-        self._clusters: dict[tuple[str, str], str] = {}  # of a node's GPU, by name and UUID
+    api: RangeServer
+    matchers: Sequence[str]
+    wanted: frozenset[str]
+    cluster_label: str = CLUSTER_LABEL
+    growth: Growth = field(default_factory=Growth, init=False)
+    odd: int = field(default=0, init=False)
+    has_renamed: bool = field(default=False, init=False)
+    warnings: dict[str, None] = field(default_factory=dict, init=False)
+    _clusters: dict[tuple[str, str], str] = field(default_factory=dict, init=False)  # of a node's GPU: name and UUID
 
     async def begin(self, span: Span) -> None:
         """Note what rows are at the beginning of the span. SourceError: see `read`."""
@@ -118,17 +115,17 @@ class AccountsReader:
         return await _together(*(self._one(function, family, piece, places) for family in FAMILIES))
 
     async def _one(self, function: str, family: str, piece: Span, places: Places = None) -> Sequence[CountedSeries]:
-        matchers = self._matchers if places is None else (*self._matchers, of_nodes(places))
+        matchers = self.matchers if places is None else (*self.matchers, of_nodes(places))
         rows = f"{selector(family, matchers)}[{piece.ms}ms]"
         expression = f"{function}({rows})" if function else rows
         if function == "resets":
             expression += " > 0"
-        answer = await self._api.query(expression, piece.to_ms)
+        answer = await self.api.query(expression, piece.to_ms)
         self.odd += answer.odd
         self.has_renamed |= any(is_renamed(series.labels) for series in answer.series)
         self.warnings.update(dict.fromkeys(answer.warnings))
         counted = self._of_clusters(
-            [series_of(one.labels, one.points, self._wanted, self._cluster_label) for one in answer.series]
+            [series_of(one.labels, one.points, self.wanted, self.cluster_label) for one in answer.series]
         )
         return [one for one in counted if places is None or one.key.place in places]
 
@@ -168,17 +165,17 @@ _MOST_STEP_MS = 300_000
 _LEAST_STEP_MS = 1000
 
 
+@dataclass(kw_only=True, eq=False)
 class FactsReader:
     """Reads what a report says beside the accounts: GPUs, nodes, gaps. What a server cannot answer is left out.
 
     Sums that only describe are left to the server: they need not be right to the second.
     """
 
-    def __init__(self, *, api: PrometheusApi, matchers: Sequence[str], cluster_label: str = CLUSTER_LABEL) -> None:
-        self.facts = SpanFacts()
-        self._api = api
-        self._matchers = tuple(matchers)
-        self._cluster_label = cluster_label
+    api: PrometheusApi
+    matchers: Sequence[str]
+    cluster_label: str = CLUSTER_LABEL
+    facts: SpanFacts = field(default_factory=SpanFacts, init=False)
 
     async def read(self, piece: Span) -> None:
         """Add what is known of a piece of the span."""
@@ -190,17 +187,17 @@ class FactsReader:
         step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
         # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
         looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
-        capacity = f"max by ({self._cluster_label}, node, model) ({self._rows(CAPACITY)})"
+        capacity = f"max by ({self.cluster_label}, node, model) ({self._rows(CAPACITY)})"
         for series in await self._ask(f"sum_over_time({capacity}{looks})", piece):
             where = self._place(series), series.labels.get("model", "")
             facts.capacity[where] = facts.capacity.get(where, 0.0) + series.points[-1][1] * step_ms / 1000
-        seen = f"max by ({self._cluster_label}, node) ({self._rows(CAPACITY)})"
+        seen = f"max by ({self.cluster_label}, node) ({self._rows(CAPACITY)})"
         for series in await self._ask(f"count_over_time({seen}{looks})", piece):
             node = self._place(series)
             seen_ms = min(series.points[-1][1] * step_ms, piece.ms)
             facts.seen_ms[node] = facts.seen_ms.get(node, 0.0) + seen_ms
         verdicts = self._rows("pod_gpu_device_verdict", 'verdict=~"failing|gone"', 'pod!=""')
-        failing = f"sum(max by ({self._cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
+        failing = f"sum(max by ({self.cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
         for series in await self._ask(f"sum_over_time({failing}{looks})", piece):
             facts.failing_seconds += series.points[-1][1] * step_ms / 1000
         gaps = f"sum by (reason) (increase({self._rows('pod_gpu_accounting_gap_seconds_total')}[{piece.ms}ms]))"
@@ -211,7 +208,7 @@ class FactsReader:
             return
         grown = " or ".join(f"increase({self._rows(name)}[{piece.ms}ms])" for name in TOKENS)
         each = f'sum without (instance, engine) (label_replace({grown}, "model_name", "$1", "model", "(.+)"))'
-        by = f"{self._cluster_label}, namespace, pod, model_name"
+        by = f"{self.cluster_label}, namespace, pod, model_name"
         for series in await self._ask(f"max by ({by}) ({each})", piece):
             cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
             of_pod = facts.tokens.setdefault((cluster, namespace, pod), {})
@@ -220,23 +217,23 @@ class FactsReader:
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""
         last = Span(max(span.from_ms, span.to_ms - 86_400_000), span.to_ms)
-        self.facts.retention = await self._api.retention()
-        nodes = selector("kube_node_status_capacity", (*self._matchers, 'resource=~"nvidia_com_.*"'))
-        by_node = f"max by ({self._cluster_label}, node) (last_over_time({nodes}[{last.ms}ms])) > 0"
+        self.facts.retention = await self.api.retention()
+        nodes = selector("kube_node_status_capacity", (*self.matchers, 'resource=~"nvidia_com_.*"'))
+        by_node = f"max by ({self.cluster_label}, node) (last_over_time({nodes}[{last.ms}ms])) > 0"
         for series in await self._ask(by_node, last):
             self.facts.nodes_elsewhere.add(self._place(series))
-        build = selector("pod_gpu_exporter_build_info", self._matchers)
+        build = selector("pod_gpu_exporter_build_info", self.matchers)
         self.facts.has_exporter = bool(await self._ask(f"count(last_over_time({build}[{last.ms}ms])) > 0", last))
 
     def _place(self, series: AnsweredSeries) -> str:
-        return place_of(series.labels.get(self._cluster_label, ""), series.labels.get("node", ""))
+        return place_of(series.labels.get(self.cluster_label, ""), series.labels.get("node", ""))
 
     def _rows(self, family: str, *more: str) -> str:
-        return selector(family, (*self._matchers, *more))
+        return selector(family, (*self.matchers, *more))
 
     async def _ask(self, expression: str, piece: Span) -> Sequence[AnsweredSeries]:
         try:
-            return (await self._api.query(expression, piece.to_ms)).series
+            return (await self.api.query(expression, piece.to_ms)).series
         except (SourceError, TooMuch) as error:
             self.facts.unanswered[type(error).__name__] = str(error)
             return ()
