@@ -109,7 +109,7 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
         await reload(exporter, **of_node(node, nvml_mode="off"))
         assert await is_quick(exporter.page, 0.3), "nobody waits for a call of a library that is let go of"
         node.write_processes()
-        await until(lambda: not threads() and not library._SHARED.users)
+        await until(lambda: not threads() and not library.Library.users)
         await reload(exporter, **of_node(node))
         assert ("", "") in rows_of(await measured(exporter, node))["DCGM_FI_DEV_FB_USED"][uuid]
 

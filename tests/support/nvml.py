@@ -58,7 +58,7 @@ def stand_in(folder: Path, gpus: Iterable[SimulatedGpu] | None = None, more: Ite
 
 async def until_nobody_uses_it() -> None:
     """Until every call into the library has come back: whoever hangs there has it for the whole process."""
-    await until(lambda: not library._SHARED.users)
+    await until(lambda: not library.Library.users)
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, nvml: SimulatedNvml) -> None:

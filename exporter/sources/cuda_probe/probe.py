@@ -20,7 +20,7 @@ from exporter.sources.cuda_probe.environment import Hidden, gpu_files, visible_d
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object, close_all
 from exporter.sources.cuda_probe.process_files import process_folder, stat_fields
-from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, FailReason, Programs, Scanned
+from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Detach, FailReason, Programs, Scanned
 from exporter.sources.cuda_probe.scan import FaultLog
 from exporter.sources.processes import ProcFolder
 
@@ -57,7 +57,7 @@ class Uprobes:
         self._lock = threading.Lock()
         self._attached: set[Attached] | None = set()
 
-    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> "Attached":
+    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Detach:
         """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then none is probed."""
         # one place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
@@ -66,13 +66,12 @@ class Uprobes:
             self._keep(attached)
             self._attach(attached, path, places, role)
             self._keep(attached)
-        except BpfError as error:
+        except BaseException as error:
             attached.detach()
-            raise AttachFailed(str(error)) from error
-        except BaseException:
-            attached.detach()
+            if isinstance(error, BpfError):
+                raise AttachFailed(str(error)) from error
             raise
-        return attached
+        return attached.detach
 
     def detach(self) -> None:
         """Detach from all files, also while another thread attaches to one, and attach to none any more."""

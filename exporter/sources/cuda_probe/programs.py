@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from exporter import log
 from exporter.errors import ExporterError
@@ -53,16 +53,11 @@ class AttachSlow(AttachFailed):
     """It would take too long."""
 
 
-class Handle(Protocol):
-    """A file that is probed."""
-
-    def detach(self) -> None:
-        """End that. Raises nothing."""
-
-
-# Probes functions at these offsets of a file, as those of this kind of library. The file is at the path during the call
-# only. Raises AttachFailed if it cannot be probed, or AttachSlow if not in time: then nothing of it is probed.
-Attach = Callable[[str, Mapping[str, tuple[int, ...]], Role], Handle]
+# Probes functions at these offsets of a file, as those of this kind of library, and returns what ends that and raises
+# nothing. The file is at the path during the call only. Raises AttachFailed if it cannot be probed, or AttachSlow if not
+# in time: then nothing of it is probed.
+Detach = Callable[[], None]
+Attach = Callable[[str, Mapping[str, tuple[int, ...]], Role], Detach]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +71,6 @@ class Scanned:
     programs: int
     failures: Mapping[FailReason, int]
     unreadable: int
-
-
-class _Attached(NamedTuple):
-    role: Role
-    handle: Handle
 
 
 class _Failure(NamedTuple):
@@ -107,7 +97,7 @@ class Programs:
         self._most = most_programs
         self._clock = clock
         self._scan = Scan(proc, wanted["cudart"], clock)
-        self._attached: dict[process_files.FileKey, _Attached] = {}
+        self._attached: dict[process_files.FileKey, tuple[Role, Detach]] = {}
         self._failed: dict[process_files.FileKey, _Failure] = {}
         self._failures: Counter[FailReason] = Counter()
         self._users: Mapping[process_files.FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
@@ -129,17 +119,18 @@ class Programs:
         for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
             users.setdefault(file.key, []).append((process, file))
         for key in self._attached.keys() - users.keys():
-            self._attached.pop(key).handle.detach()
+            _, detach = self._attached.pop(key)
+            detach()
         for key in self._failed.keys() - users.keys():
             del self._failed[key]
         self._users = users
         for key in sorted(self._attached, key=self._mappings, reverse=True):
-            attached = self._attached.pop(key)
+            role, detach = self._attached.pop(key)
             if self._is_crowded(key):
-                attached.handle.detach()
+                detach()
                 self._fail(key, "too_many_mappings")
             else:
-                self._attached[key] = attached
+                self._attached[key] = role, detach
         until, self._slow = self._clock() + ATTACH_SECONDS, 0
         for key, of_key in users.items():
             if key not in self._attached and self._is_due(key) and self._clock() < until and self._slow < MOST_SLOW:
@@ -191,10 +182,11 @@ class Programs:
         """Whether there is room for one more file. A C library, which only tells of setenv, gives way to CUDA's."""
         if len(self._attached) < self._most:
             return True
-        libc = next((key for key, of in self._attached.items() if of.role == "libc"), None)
+        libc = next((key for key, (of, _) in self._attached.items() if of == "libc"), None)
         if libc is None or role == "libc":
             return False
-        self._attached.pop(libc).handle.detach()
+        _, detach = self._attached.pop(libc)
+        detach()
         return True
 
     def _open(self, key: process_files.FileKey, process: int, file: UsedFile) -> None:
@@ -214,7 +206,7 @@ class Programs:
         try:
             with process_files.readable(descriptor) as file:
                 offsets = function_offsets(file, self._wanted[role])
-                self._attached[key] = _Attached(role, self._attach(f"/proc/self/fd/{file}", offsets, role))
+                self._attached[key] = role, self._attach(f"/proc/self/fd/{file}", offsets, role)
             self._failed.pop(key, None)
         except BadElf as error:
             self._fail(key, error.reason, stamp)

@@ -23,7 +23,6 @@ _CALLS: tuple[tuple[Kind, str], ...] = (
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
     ("mps", "nvmlDeviceGetMPSComputeRunningProcesses"),
 )
-_VERSIONS = ("_v3", "_v2")  # drivers since R510 have _v3; both name the MIG instance
 
 
 class ListedProcess(NamedTuple):
@@ -66,24 +65,21 @@ def listed(library: Library, handle: object) -> list[ListedProcess] | None:
                 return None
             continue
         entries = entries or []
-        entries += [_one(kind, info) for info in infos]
+        entries += [
+            ListedProcess(info.pid, kind, info.gpuInstanceId, info.computeInstanceId, info.usedGpuMemory)
+            for info in infos
+        ]
     return entries
 
 
-def _newest(library: Library, call: str, handle: object) -> Iterable[Any]:
-    for version in _VERSIONS:
-        try:
-            infos: Iterable[Any] = library.call(call + version, handle)
-        except Failed as failed:
-            if failed.code != FUNCTION_NOT_FOUND or version == _VERSIONS[-1]:
-                raise
-        else:
-            return infos
-    return ()
-
-
-def _one(kind: Kind, info: Any) -> ListedProcess:  # noqa: ANN401 - the bindings have no types
-    return ListedProcess(info.pid, kind, info.gpuInstanceId, info.computeInstanceId, info.usedGpuMemory)
+def _newest(library: Library, call: str, handle: object) -> Any:  # noqa: ANN401 - the bindings have no types
+    """Of the two versions that name the MIG instance, the one that the driver has: since R510 _v3."""
+    try:
+        return library.call(f"{call}_v3", handle)
+    except Failed as failed:
+        if failed.code != FUNCTION_NOT_FOUND:
+            raise
+        return library.call(f"{call}_v2", handle)
 
 
 def busy(library: Library, handle: object, last: Busy | None, now: float) -> Busy:

@@ -8,6 +8,7 @@ is unloaded, so that the next one gets the file that is there by then, as after 
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from exporter.errors import SourceError, Unavailable
@@ -109,18 +110,11 @@ MOST_GPUS, MOST_PROCESSES = 256, 4096
 _NO_GPUS_IS_FINE = 1
 
 
-class _InProcess:
-    """What all users of the process share."""
-
-    lock = threading.Lock()
-    users = 0
-
-
-_SHARED = _InProcess()
-
-
 class Library:
     """One user of the library. `calling` is the call that runs, or that ran last, for messages of other threads."""
+
+    users = 0  # of the whole process
+    _lock = threading.Lock()
 
     def __init__(self, path: str = NAME) -> None:
         """`path` is a file, or a name that the dynamic loader looks up."""
@@ -142,14 +136,10 @@ class Library:
 
     def close(self) -> None:
         """Let go of it, whatever it says to that. Without `open` nothing is done."""
-        if not self.is_open:
-            return
-        self.is_open = False
-        try:
-            self.call("nvmlShutdown")
-        except Failed:
-            pass  # a driver that has gone cannot be told
-        finally:
+        if self.is_open:
+            self.is_open = False
+            with suppress(Failed):  # a driver that has gone cannot be told
+                self.call("nvmlShutdown")
             self._unload()
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - each call has an answer of its own
@@ -170,22 +160,20 @@ class Library:
     def _load(self) -> None:
         import ctypes  # noqa: PLC0415 - where there is no NVML nobody pays for it
 
-        with _SHARED.lock:
-            if not _SHARED.users:
-                handle = _dlopen(self._path)
-                import pynvml  # noqa: PLC0415 - see the head of this file
+        with self._lock:
+            handle = None if Library.users else _dlopen(self._path)
+            import pynvml  # noqa: PLC0415 - see the head of this file
 
+            if handle is not None:
                 vars(pynvml)["nvmlLib"] = ctypes.CDLL(self._path, handle=handle)
-            else:
-                import pynvml  # noqa: PLC0415
-            _SHARED.users += 1
+            Library.users += 1
             self._bindings = pynvml
 
     def _unload(self) -> None:
-        with _SHARED.lock:
-            _SHARED.users -= 1
+        with self._lock:
+            Library.users -= 1
             bindings, self._bindings = self._bindings, None
-            if not _SHARED.users and bindings is not None:
+            if not Library.users and bindings is not None:
                 loaded = vars(bindings).pop("nvmlLib")
                 vars(bindings)["nvmlLib"] = None
                 bindings._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - they point into what goes

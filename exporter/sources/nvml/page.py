@@ -37,15 +37,15 @@ class PageMaker:
     def __init__(self, library: Library, host: str) -> None:
         self._library = library
         self._host = host
+        self.profiling = Profiling(library)
+        self.forget()
+
+    def forget(self) -> None:
+        """The library was loaded again: the driver may be another one."""
         self._driver: str | None = None
         # by UUID: address and model, which do not change while the library is open; "" where NVML does not know it
         self._fixed: dict[str, tuple[str, str]] = {}
         self._sent: dict[str, NvlinkBytes] = {}
-        self.profiling = Profiling(library)
-
-    def forget(self) -> None:
-        """The library was loaded again: the driver may be another one."""
-        self._driver, self._fixed, self._sent = None, {}, {}
         self.profiling.forget()
 
     def lose(self, uuid: str) -> None:
@@ -63,16 +63,14 @@ class PageMaker:
         values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
         instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
         ends = self._ends()
-        if not instances:
-            own = dict(memory_values(memories[device])) if (device := DeviceKey(uuid=uuid)) in memories else {}
-            yield NvmlRow((*labels, *ends), {**values, **own}, xids.get(uuid))
-        for instance, mig in sorted(instances.items(), key=lambda each: int(each[0])):
-            device = DeviceKey(uuid=uuid, instance=instance)
-            own = dict(memory_values(memories[device])) if device in memories else {}
-            # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
-            profile = mig.profile.rpartition("c.")[2]
-            which = (("GPU_I_PROFILE", profile), ("GPU_I_ID", instance))
-            own |= profiled.get(instance, {})
+        # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
+        parts: dict[str, Labels] = {
+            instance: (("GPU_I_PROFILE", mig.profile.rpartition("c.")[2]), ("GPU_I_ID", instance))
+            for instance, mig in sorted(instances.items(), key=lambda each: int(each[0]))
+        }
+        for instance, which in (parts or {"": ()}).items():
+            memory = memories.get(DeviceKey(uuid=uuid, instance=instance))
+            own = {**(memory_values(memory) if memory else {}), **profiled.get(instance, {})}
             yield NvmlRow((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
 
     @staticmethod

@@ -28,11 +28,11 @@ class Profiling:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._last: dict[DeviceKey, Any] = {}
+        self.forget()
 
     def forget(self) -> None:
         """The library was loaded again: the samples were the old one's."""
-        self._last = {}
+        self._last: dict[DeviceKey, Any] = {}
 
     def lose(self, uuid: str) -> None:
         """A GPU is gone: if it comes back it counts anew."""

@@ -7,11 +7,12 @@ Errors of one MIG instance are reported only to the privileged, those of the who
 
 import ctypes
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
@@ -34,8 +35,9 @@ from exporter.sources.nvml.library import (
 from exporter.sources.nvml.values import Memory, memory_of
 
 if TYPE_CHECKING:
-    from exporter.sources.nvml.page import NvmlRow, PageMaker
+    from exporter.sources.nvml.page import PageMaker
 
+Answer = TypeVar("Answer")
 XID, MIG_CHANGE = 0x8, 0x100  # nvmlEventTypeXidCriticalError, nvmlEventMigConfigChange
 # What comes faster than this waits for the next reading.
 MOST_EVENTS = 64
@@ -45,23 +47,22 @@ class NvmlEvents:
     """One event set, which is made of the GPUs that there are, and made anew after a failure."""
 
     def __init__(self, library: Library) -> None:
-        self.tells_changes = False
         self._library = library
-        self._set: object = None
-        self._answered_of: dict[str, int] = {}  # the types of events by UUID
-        self._uuids: dict[int | None, str] = {}  # by the address that is the GPU's handle
         self._last_xids: dict[str, int] = {}
+        self.forget()
 
     @property
     def last_xids(self) -> Mapping[str, int]:
-        """The last error by the GPU's UUID; 0 if there was none. A GPU that does not report errors is missing."""
-        told_of = self._answered_of.items()
-        return MappingProxyType({uuid: self._last_xids.get(uuid, 0) for uuid, types in told_of if types & XID})
+        """The last error since the exporter asks NVML, by UUID of each GPU that reports errors; 0 if there was none."""
+        reporting = (uuid for uuid, types in self._answered_of.items() if types & XID)
+        return MappingProxyType({uuid: self._last_xids.get(uuid, 0) for uuid in reporting})
 
     def forget(self) -> None:
         """The library was loaded anew: the set has gone with the old one. The GPUs' last errors stay."""
-        self._set, self.tells_changes = None, False
-        self._answered_of, self._uuids = {}, {}
+        self.tells_changes = False
+        self._set: object = None
+        self._answered_of: dict[str, int] = {}  # the types of events by UUID
+        self._uuids: dict[int | None, str] = {}  # by the address that is the GPU's handle
 
     def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
         """Hear of these GPUs alone. Returns whether one is new: what was before is lost. Raises Failed: no library."""
@@ -163,7 +164,7 @@ class NvmlReader:
         self._lost: dict[int, _Lost] = {}
         self._inventory = Inventory()
         self._inventory_at: float | None = None
-        self._events = NvmlEvents(library)
+        self.events = NvmlEvents(library)
         self._may_not_ask = False
 
     def read(self, now: float) -> DriverReading:
@@ -203,21 +204,16 @@ class NvmlReader:
             self._pages.profiling.close()
         self.library.close()
 
-    @property
-    def last_xids(self) -> Mapping[str, int]:
-        """The last error by the UUID of each GPU that reports errors; 0 if none came since the exporter asks NVML."""
-        return self._events.last_xids
-
     def _forget(self) -> None:
         self._gpus, self._lost, self._inventory_at = {}, {}, None
-        self._events.forget()
+        self.events.forget()
         if self._pages is not None:
             self._pages.forget()
 
     def _is_due(self, now: float) -> bool:
-        if self._events.have_changed() or self._inventory_at is None:
+        if self.events.have_changed() or self._inventory_at is None:
             return True
-        return now - self._inventory_at >= (INVENTORY_SECONDS if self._events.tells_changes else UNTOLD_SECONDS)
+        return now - self._inventory_at >= (INVENTORY_SECONDS if self.events.tells_changes else UNTOLD_SECONDS)
 
     def _read_gpus(self, now: float) -> None:
         count = min(self.library.call("nvmlDeviceGetCount"), MOST_GPUS)
@@ -238,7 +234,7 @@ class NvmlReader:
                 gpu.busy = before[index].busy
         self._lost = {index: lost for index, lost in self._lost.items() if index < count}
         # what changed before the driver began to tell of it is seen the next time
-        is_new = self._events.listen(self._gpus.values())
+        is_new = self.events.listen(self._gpus.values())
         self._inventory_at = None if is_new else now
         self._settle()
 
@@ -299,33 +295,27 @@ class NvmlReader:
         return entries
 
     def _memories(self, now: float) -> dict[DeviceKey, Memory]:
-        memories: dict[DeviceKey, Memory] = {}
+        memories = self._of_each(
+            lambda gpu: [(of, memory_of(self.library, handle)) for of, handle in _devices(gpu)], now
+        )
+        return {device: memory for device, memory in chain.from_iterable(memories) if memory is not None}
+
+    def _of_each(self, ask: Callable[[NvmlGpu], Answer], now: float) -> list[Answer]:
+        """What each GPU answers. One that fails is left alone for a while. Raises Failed: the library is gone."""
+        answers = []
         for index, gpu in list(self._gpus.items()):
             try:
-                for device, handle in _devices(gpu):
-                    memory = memory_of(self.library, handle)
-                    if memory is not None:
-                        memories[device] = memory
+                answers.append(ask(gpu))
             except Failed as failed:
                 self._lose(index, gpu.in_inventory, failed, now)
-        return memories
+        return answers
 
     def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
-        rows: list[NvmlRow] = []
-        is_new = False
-        for index, gpu in list(self._gpus.items()):
-            try:
-                is_new |= pages.profiling.prepare(gpu)
-            except Failed as failed:
-                self._lose(index, gpu.in_inventory, failed, now)
-        if is_new:
+        if any(self._of_each(pages.profiling.prepare, now)):
             time.sleep(SAMPLE_SECONDS)  # once for all, so that the first page has what comes of two samples
-        for index, gpu in list(self._gpus.items()):
-            try:
-                rows += pages.rows(gpu, memories, self._events.last_xids, now)
-            except Failed as failed:
-                self._lose(index, gpu.in_inventory, failed, now)
-        return pages.text(rows)
+        xids = self.events.last_xids
+        rows = self._of_each(lambda gpu: tuple(pages.rows(gpu, memories, xids, now)), now)
+        return pages.text(chain.from_iterable(rows))
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:

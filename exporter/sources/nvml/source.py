@@ -107,7 +107,9 @@ class Nvml(AskedSource):
         """The reading that runs has taken too long: until it comes back, NVML has failed."""
         if self._worker.busy_seconds is not None and not self._is_late:
             self._is_late = True
-            self._fail(_late(self._library.calling))
+            late = f"{self._library.calling} has not come back for more than {DEADLINE_SECONDS:g} s"
+            remedy = f"{_LOST_GPU} and at nvidia-smi on the node"
+            self._fail(TimedOut(f"{late}; what NVML said last counts", remedy=remedy))
             self._wake()
 
     def ended(self) -> "asyncio.Future[None]":
@@ -200,13 +202,6 @@ class Nvml(AskedSource):
         took = self._clock() - self._began
         odd = self._reader.trouble if self._reader else None
         self._attempts.note(error, took_seconds=took, now_seconds=time.time(), odd=odd)
-
-
-def _late(calling: str) -> TimedOut:
-    return TimedOut(
-        f"{calling} has not come back for more than {DEADLINE_SECONDS:g} s; what NVML said last counts",
-        remedy=f"{_LOST_GPU} and at nvidia-smi on the node",
-    )
 
 
 def _bounds(reading: Callable[[], DriverReading | None]) -> Mapping[str, Bound]:

@@ -70,17 +70,15 @@ def memory_of(library: Library, handle: object) -> Memory | None:
     return Memory(old.total, old.used, old.free, None) if old else None
 
 
-def memory_values(memory: Memory) -> Iterator[tuple[str, str]]:
+def memory_values(memory: Memory) -> Mapping[str, str]:
     """The families of memory: whole MiB, rounded down as DCGM does."""
-    for call, row in NVML[MEMORY_INFO]:
-        size = memory[call.take or 0]
-        if size is not None:
-            yield row.family, str(size // _MIB)
+    sizes = ((row.family, memory[call.take or 0]) for call, row in NVML[MEMORY_INFO])
+    return {family: str(size // _MIB) for family, size in sizes if size is not None}
 
 
 def values_of(library: Library, handle: object) -> dict[str, str]:
     """A GPU's values by family, in its unit, as text: those of one function each. Raises Failed: as `optional` does."""
-    values = dict(_licence(optional(library, LICENCES, handle)))
+    values = _licence(optional(library, LICENCES, handle))
     for call, rows in _FUNCTIONS.items():
         answer = optional(library, call.function, handle, *call.arguments)
         if answer is None and call.older:
@@ -124,16 +122,14 @@ def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
     return str(round(max(0, now.kib - before.kib) * _KIB / _MB / (now.at - before.at)))
 
 
-def _licence(answered: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - the bindings have no types
+def _licence(answered: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings have no types
     """Where no licence can be had none is missing: that is a 0, as DCGM has it."""
     if answered is None:
-        return
-    features = (
-        answered.gridLicensableFeatures[: answered.licensableFeaturesCount] if answered.isGridLicenseSupported else ()
-    )
+        return {}
+    features = answered.gridLicensableFeatures[: answered.licensableFeaturesCount]
     is_licensed = any(each.featureCode == _VGPU and each.featureState > 0 for each in features)
-    for _, row in NVML[LICENCES]:
-        yield row.family, str(int(is_licensed))
+    licensed = str(int(bool(answered.isGridLicenseSupported) and is_licensed))
+    return {row.family: licensed for _, row in NVML[LICENCES]}
 
 
 def _number(field: Any) -> int:  # noqa: ANN401 - the bindings have no types

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.cuda_probe.functions import WANTED, Role
-from exporter.sources.cuda_probe.programs import Handle, Programs
+from exporter.sources.cuda_probe.programs import Detach, Programs
 from tests.sources.cuda_probe.elves import SOURCE, compiled
 from tests.support.components import real
 
@@ -43,17 +43,11 @@ class Files:
     def __init__(self) -> None:
         self.roles: list[Role] = []
 
-    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
+    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Detach:
         assert Path(path).is_file()
         assert offsets
-        roles = self.roles
-        roles.append(role)
-
-        class Attached:
-            def detach(self) -> None:
-                roles.remove(role)
-
-        return Attached()
+        self.roles.append(role)
+        return lambda: self.roles.remove(role)
 
 
 @pytest.fixture(scope="module")

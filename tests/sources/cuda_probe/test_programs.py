@@ -14,7 +14,7 @@ import pytest
 from exporter.sources.cuda_probe import process_files, programs, scan
 from exporter.sources.cuda_probe.functions import WANTED, Role
 from exporter.sources.cuda_probe.process_files import MOST_FILES
-from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Handle, Programs, Scanned
+from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Detach, Programs, Scanned
 from tests.sources.cuda_probe.elves import MAIN, SOURCE, compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc
 from tests.support.clock import Clock
@@ -30,10 +30,6 @@ class Probed:
     inode: int
     role: Role
     names: frozenset[str]
-    ended: Callable[["Probed"], None]
-
-    def detach(self) -> None:
-        self.ended(self)
 
 
 @dataclass
@@ -46,13 +42,13 @@ class Kernel:
     is_slow: bool = False
     refused: int = 0
 
-    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Handle:
+    def attach(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Detach:
         if self.refuses:
             self.refused += 1
             raise AttachSlow("no") if self.is_slow else AttachFailed("no")
-        probed = Probed(Path(path).stat().st_ino, role, frozenset(offsets), self._end)
+        probed = Probed(Path(path).stat().st_ino, role, frozenset(offsets))
         self.now.append(probed)
-        return probed
+        return lambda: self._end(probed)
 
     def _end(self, probed: Probed) -> None:
         self.now.remove(probed)
@@ -497,7 +493,7 @@ def test_a_c_library_gives_way_to_a_file_of_cudas(world: World, libraries: Path)
 def test_a_scan_that_takes_long_leaves_the_rest_to_the_next_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     attach = world.kernel.attach
 
-    def slow(*given: Any) -> Handle:
+    def slow(*given: Any) -> Detach:
         world.clock.ahead += programs.ATTACH_SECONDS
         return attach(*given)
 

@@ -63,11 +63,11 @@ def test_a_file_with_which_the_kernel_is_slow_is_left_after_one_place(kernel: Ke
         uprobes("/x", OFFSETS, "cudart")
     assert (kernel.tried, kernel.attached) == (1, set())
     kernel.place_seconds = 0.9 * probe.MOST_PLACE_SECONDS
-    attached = uprobes("/x", OFFSETS, "cudart")
+    detach = uprobes("/x", OFFSETS, "cudart")
     assert kernel.attached == {
         (program, offset) for program in (functions.ENTERED, functions.RETURNED) for offset in (16, 32, 48)
     }
-    attached.detach()
+    detach()
     assert kernel.attached == set()
 
 
@@ -75,11 +75,11 @@ def test_a_file_with_which_the_kernel_is_slow_is_left_after_one_place(kernel: Ke
 def test_all_files_take_the_kernel_so_long_at_most(kernel: Kernel, uprobes: Uprobes) -> None:
     one, other = ({"cudaMalloc": tuple(range(first, first + 99))} for first in (100, 200))
     kernel.place_seconds = 0.9 * probe.MOST_PLACE_SECONDS
-    first = uprobes("/x", one, "cudart")
+    detach_first = uprobes("/x", one, "cudart")
     with pytest.raises(AttachSlow):
         uprobes("/y", other, "cudart")
     assert len(kernel.attached) == 2 * 99
-    first.detach()
+    detach_first()
     uprobes("/y", other, "cudart")
 
 

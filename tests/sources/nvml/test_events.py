@@ -57,22 +57,22 @@ def instances(reader: NvmlReader, now: float) -> int:
 def test_the_last_error_of_each_gpu_is_known_from_the_first_reading_on(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     happen(nvml, "xid 0 31 1")
     reader.read(0)
-    assert reader.last_xids == {GPU(0): 0, GPU(1): 0}, "what came before is not told"
+    assert reader.events.last_xids == {GPU(0): 0, GPU(1): 0}, "what came before is not told"
     happen(nvml, "xid 0 31 1", "xid 1 63 2", "xid 0 13 3", "xid 0 79 4")
     reader.read(1)
-    assert reader.last_xids == {GPU(0): 79, GPU(1): 63}
+    assert reader.events.last_xids == {GPU(0): 79, GPU(1): 63}
     happen(nvml)
     reader.read(INVENTORY_SECONDS + 2)
-    assert reader.last_xids == {GPU(0): 79, GPU(1): 63}
+    assert reader.events.last_xids == {GPU(0): 79, GPU(1): 63}
 
 
 def test_a_flood_of_errors_is_taken_piece_by_piece(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     reader.read(0)
     happen(nvml, *(f"xid 0 {number} {number}" for number in range(1, MOST_EVENTS + 11)))
     reader.read(1)
-    assert reader.last_xids[GPU(0)] == MOST_EVENTS
+    assert reader.events.last_xids[GPU(0)] == MOST_EVENTS
     reader.read(2)
-    assert reader.last_xids[GPU(0)] == MOST_EVENTS + 10
+    assert reader.events.last_xids[GPU(0)] == MOST_EVENTS + 10
 
 
 def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: NvmlReader) -> None:
@@ -80,7 +80,7 @@ def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: Nvml
     reader.read(0)
     nvml.write(whole_and_cut(), ["xid 1 48 1"], tells_changes=False)
     reader.read(1)
-    assert reader.last_xids == {GPU(0): 0, GPU(1): 48}
+    assert reader.events.last_xids == {GPU(0): 0, GPU(1): 48}
 
 
 def test_a_change_between_the_first_reading_and_the_second_is_seen(nvml: SimulatedNvml, reader: NvmlReader) -> None:
@@ -114,13 +114,13 @@ def test_a_gpu_that_comes_back_is_told_of_again(nvml: SimulatedNvml, reader: Nvm
     reader.read(0)
     happen(nvml, f"fail nvmlDeviceGetComputeRunningProcesses_v3 {GPU_IS_LOST} 1", "xid 1 79 1")
     reader.read(1)
-    assert reader.last_xids[GPU(1)] == 79
+    assert reader.events.last_xids[GPU(1)] == 79
     happen(nvml, f"fail nvmlDeviceGetHandleByIndex_v2 {GPU_IS_LOST} 1")
     reader.read(1 + INVENTORY_SECONDS)
-    assert reader.last_xids == {GPU(0): 0}, "nobody can tell of it"
+    assert reader.events.last_xids == {GPU(0): 0}, "nobody can tell of it"
     happen(nvml)
     reader.read(2 + INVENTORY_SECONDS + LOST_SECONDS)
-    assert reader.last_xids == {GPU(0): 0, GPU(1): 79}
+    assert reader.events.last_xids == {GPU(0): 0, GPU(1): 79}
     recut(nvml)
     assert instances(reader, 3 + INVENTORY_SECONDS + LOST_SECONDS) == 1
 
@@ -133,7 +133,7 @@ def test_a_library_that_is_loaded_anew_has_a_set_of_its_own(nvml: SimulatedNvml,
     assert not reader.library.is_open
     happen(nvml, "xid 0 31 1")
     reader.read(2)
-    assert reader.last_xids[GPU(0)] == 31
+    assert reader.events.last_xids[GPU(0)] == 31
     happen(nvml, "xid 0 31 1", "xid 0 45 2")
     reader.read(3)
-    assert reader.last_xids[GPU(0)] == 45
+    assert reader.events.last_xids[GPU(0)] == 45

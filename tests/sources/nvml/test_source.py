@@ -161,7 +161,7 @@ async def test_what_comes_back_after_the_end_is_not_told(nvml: SimulatedNvml, ne
     source = new_source(clock, healths)
     source.begin()
     await source.close()
-    await until(lambda: not library._SHARED.users and source._worker.busy_seconds is None)
+    await until(lambda: not library.Library.users and source._worker.busy_seconds is None)
     assert (healths, source.reading) == ([], None)
 
 
