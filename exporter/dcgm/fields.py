@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from exporter.dcgm.row import Additive, DcgmField, NvmlCall, Unit
-from exporter.dcgm.table import GROUPS, TABLE
+from exporter.dcgm.table import GROUPS, TABLE, Additive, DcgmField, NvmlCall, Unit
 from exporter.model.health import HealthReason
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from exporter.dcgm.fields import FIELDS, Field
-from exporter.dcgm.row import DcgmField, Unit
-from exporter.dcgm.table import TABLE
+from exporter.dcgm.table import TABLE, DcgmField, Unit
 
 OLDER, NEWER = "4.8", "4.9"
 _DRIVER_LABELS = {OLDER: "DCGM_FI_DRIVER_VERSION", NEWER: "DCGM_FI_SYSTEM_DRIVER_VERSION"}
@@ -25,15 +24,15 @@ class NewName:
     per: int = 1
 
 
-def names_in(generation: str, fields: Mapping[str, Field] = FIELDS) -> Mapping[str, NewName]:
-    """The families of `fields` by their names on a page, as `generation` (OLDER or NEWER) has them.
+def names_in(generation: str) -> Mapping[str, NewName]:
+    """The families of DCGM's fields by their names on a page, as `generation` (OLDER or NEWER) has them.
 
     A family that is of this generation keeps its name and its values.
     """
     rows = {row.name: row for row in TABLE if row.kind != "label"}
     return {
         name: _new_name(rows[field.name], generation, field)
-        for name, field in fields.items()
+        for name, field in FIELDS.items()
         if field.name in rows and not name.startswith(_SHELL)
     }
 

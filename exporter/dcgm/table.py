@@ -8,11 +8,122 @@ them still with its 1.x-compatibility-metrics.csv, which has names of its own be
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
 from pkgutil import get_data
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from exporter.dcgm.row import Additive, DcgmField, NvmlCall, Unit
+
+class Additive(Enum):
+    """How a quantity is divided: a gauge by its present amount, a counter by its increases."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+class Unit(Enum):
+    """The units of values. One is `times` / `per` of the unit that DCGM 4.9 has in its place."""
+
+    NUMBER = ("", 1, 1)
+    RATIO = ("0 to 1", 1, 1)
+    PERCENT = ("%", 1, 100)
+    BYTES = ("bytes", 1, 1)
+    KIB = ("KiB", 1024, 1)
+    MIB = ("MiB", 1024 * 1024, 1)
+    GIB = ("GiB", 1024**3, 1)
+    BYTES_PER_SECOND = ("bytes/s", 1, 1)
+    MEGABYTES_PER_SECOND = ("MB/s", 1_000_000, 1)
+    HERTZ = ("Hz", 1, 1)
+    MEGAHERTZ = ("MHz", 1_000_000, 1)
+    SECONDS = ("s", 1, 1)
+    NANOSECONDS = ("ns", 1, 1_000_000_000)
+    JOULES = ("J", 1, 1)
+    MILLIJOULES = ("mJ", 1, 1000)
+    MICROJOULES = ("uJ", 1, 1_000_000)
+    WATTS = ("W", 1, 1)
+    MILLIWATTS = ("mW", 1, 1000)
+    CELSIUS = ("°C", 1, 1)
+
+    def __init__(self, symbol: str, times: int, per: int) -> None:
+        self.symbol, self.times, self.per = symbol, times, per
+
+
+# Functions of nvml.h whose answers the exporter reads in a way of its own.
+FIELD_VALUES = "nvmlDeviceGetFieldValues"  # the argument is a number NVML_FI_DEV_…
+GPM_METRICS = "nvmlGpmMetricsGet"  # the argument is a number NVML_GPM_METRIC_…; percent for a ratio, else MiB a second
+MEMORY_INFO = "nvmlDeviceGetMemoryInfo"
+LICENCES = "nvmlDeviceGetGridLicensableFeatures_v4"
+EVENTS = "nvmlEventSetWait_v2"
+
+
+class NvmlCall(NamedTuple):
+    """The function of nvml.h that tells a field's value, and its arguments after the GPU's handle.
+
+    `take` is the place of the value in an answer of several values. Drivers without the function have the `older` one.
+    """
+
+    function: str
+    arguments: tuple[int, ...] = ()
+    take: int | None = None
+    older: str = ""
+
+
+Kind = Literal["gauge", "counter", "label"]
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmField:
+    """One row. Names are without DCGM_FI_ or, of what dcgm-exporter counts itself, without DCGM_.
+
+    - `newer`: the name in DCGM 4.9 and its unit; None where the name stayed, or where no new name is known;
+    - `oldest`: the name that the shell version wrote, "" for none. `also` are further names, whole ones;
+    - `json`: the field of /container/metrics that holds the value in the first name's unit, and its place there;
+    - `additive`: whether the value adds up over the owners of a device. `--sharing split` divides these. The name
+      decides, never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate;
+    - `of_gpu`: whether an additive value is the whole GPU's, which dcgm-exporter repeats on the row of each MIG
+      instance. Memory is the instance's own;
+    - `accounts`: what the accounts read it as, and the power of ten that makes their unit (a millionth, and of time
+      the nanosecond) of the first name's;
+    - `nvml`: None where NVML does not know the value;
+    - `otel`: the metric of OpenTelemetry's conventions that has the value, and the attribute that says which of its
+      values it is. It is in DCGM 4.9's unit there. A GPU has the first row's value that a page has;
+    - `is_in_file`: whether the counters file of daemonset.yaml has it.
+    """
+
+    name: str
+    help: str
+    unit: Unit = Unit.NUMBER
+    newer: tuple[str, Unit] | None = None
+    nvml: NvmlCall | None = None
+    json: tuple[str, int] | None = None
+    kind: Kind = "gauge"
+    oldest: str = ""
+    also: tuple[str, ...] = ()
+    additive: Additive | None = None
+    of_gpu: bool = False
+    accounts: tuple[str, int] | None = None
+    is_in_file: bool = True
+    otel: tuple[str, str, str] | None = None
+
+    @property
+    def family(self) -> str:
+        """The whole name up to DCGM 4.8."""
+        return _whole(self.name)
+
+    @property
+    def newer_family(self) -> str:
+        """The whole name in DCGM 4.9."""
+        return _whole(self.newer[0]) if self.newer else self.family
+
+    @property
+    def newer_unit(self) -> Unit:
+        """The unit in DCGM 4.9."""
+        return self.newer[1] if self.newer else self.unit
+
+
+def _whole(name: str) -> str:
+    return f"DCGM_{name}" if name.startswith("EXP_") else f"DCGM_FI_{name}"
 
 
 def _row(content: Mapping[str, Any]) -> DcgmField:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from exporter.dcgm.row import DcgmField, Unit
-from exporter.dcgm.table import TABLE
+from exporter.dcgm.table import TABLE, DcgmField, Unit
 from exporter.reading import Invalid, by_key, closed, each, one_of, text
 
 # Units of one quantity, each with the words by which texts name it. Vendors write MB and mean MiB. None is a unit whose
@@ -58,15 +57,9 @@ MOST: Mapping[Unit, float] = MappingProxyType(
 )
 
 
-def same_quantity(one: Unit, other: Unit) -> bool:
-    """Whether values in one unit can be converted into the other."""
-    return _QUANTITY_OF[one] is _QUANTITY_OF[other]
-
-
 def base_of(unit: Unit) -> Unit:
     """The unit that DCGM 4.9 has for this quantity: the first one of its line."""
-    base = next(iter(_QUANTITY_OF[unit]))
-    return base or unit
+    return next(iter(_QUANTITY_OF[unit])) or unit
 
 
 @lru_cache(maxsize=1024)
@@ -136,7 +129,7 @@ def read_families(content: object) -> tuple[VendorFamily, ...]:
     """What stands under `families` of a rule file. Raises Invalid: a line cannot be used."""
     families: tuple[VendorFamily, ...] = each(_line, 256)(content, "families")
     for number, family in enumerate(families):
-        if not same_quantity(family.measured_in, family.row.unit):
+        if _QUANTITY_OF[family.measured_in] is not _QUANTITY_OF[family.row.unit]:
             unit = family.row.unit.symbol
             needed = f"is {f'in {unit}' if unit else 'a number'}; give its unit, or one like it"
             raise Invalid(f"families[{number}].unit", f"{family.field} {needed}")

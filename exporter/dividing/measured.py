@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import FIELDS
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import Amount, divisible, in_parts, is_amount, read_amount, write_amount
 from exporter.dividing.instances import apportion
 from exporter.model.devices import DeviceKey
@@ -33,24 +33,11 @@ UTILIZATION: Mapping[bytes, int] = MappingProxyType(
 )
 # memory that nobody uses
 FREE = frozenset(name.encode() for name, field in FIELDS.items() if field.json == "framebuffer_free")
-_ACTIVITIES = frozenset(
-    {
-        "graphics_engine_active",
-        "sm_active",
-        "sm_occupancy",
-        "tensor_active",
-        "dram_active",
-        "int_pipe_active",
-        "fp16_pipe_active",
-        "fp32_pipe_active",
-        "fp64_pipe_active",
-    }
-)
-# gauges of what the device does: power, bytes over PCIe and NVLink, how active its units are
+# gauges of what the device does: power, and by its profiling bytes over PCIe and NVLink, and how active its units are
 WORK = frozenset(
     name.encode()
     for name, field in FIELDS.items()
-    if field.json in _ACTIVITIES or (field.of_gpu and field.additive is Additive.GAUGE)
+    if (field.json and field.name.startswith("PROF_")) or (field.of_gpu and field.additive is Additive.GAUGE)
 )
 _LEAST_PLACES = 2
 _BILLION = 1_000_000_000

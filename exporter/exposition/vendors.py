@@ -20,7 +20,7 @@ from itertools import chain
 from math import isfinite
 from typing import NamedTuple
 
-from exporter.dcgm.row import DcgmField, Unit
+from exporter.dcgm.table import DcgmField, Unit
 from exporter.dcgm.vendors import MOST, VendorFamily, base_of, unit_named
 from exporter.errors import Trouble
 from exporter.exposition.families import render_labels, render_number, unescape

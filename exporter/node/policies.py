@@ -8,7 +8,7 @@ from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
 from exporter.config.pages import AS_IS, BOTH, FamilySettings
 from exporter.dcgm.fields import ADDITIVE
 from exporter.dcgm.names import NEWER, OLDER, NewName, label_names_in, names_in
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import in_unit
 from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.dcgm.fields import ADDITIVE
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.exposition.vendors import Naming
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim
 from exporter.model.pages import Row, Rows, Subject

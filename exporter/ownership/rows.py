@@ -5,7 +5,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from exporter.dcgm.fields import ACTIVITY, OF_GPU
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing.measured import (
     FREE,
     MEMORY,

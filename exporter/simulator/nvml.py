@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from exporter.dcgm.fields import NVML
-from exporter.dcgm.row import EVENTS, FIELD_VALUES, GPM_METRICS, MEMORY_INFO, DcgmField, Unit
+from exporter.dcgm.table import EVENTS, FIELD_VALUES, GPM_METRICS, MEMORY_INFO, DcgmField, Unit
 from exporter.simulator.machine import Machine
 from exporter.simulator.pages import DRIVER_VERSION, NVLINK
 from exporter.simulator.parts import PROFILES, SimulatedGpu, bus_id

@@ -20,8 +20,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pkgutil import get_data
 
-from exporter.dcgm.row import DcgmField, Unit
-from exporter.dcgm.table import TABLE
+from exporter.dcgm.table import TABLE, DcgmField, Unit
 from exporter.simulator.parts import H100, bus_id
 from exporter.simulator.readings import Labels, Reading
 

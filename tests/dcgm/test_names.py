@@ -4,8 +4,7 @@ import pytest
 
 from exporter.dcgm.fields import FIELDS
 from exporter.dcgm.names import NEWER, OLDER, label_names_in, names_in
-from exporter.dcgm.row import Unit
-from exporter.dcgm.table import TABLE
+from exporter.dcgm.table import TABLE, Unit
 
 # In the words of NVIDIA: the release notes of dcgm-exporter 4.9.0 say that 23 fields of its files have other names, and
 # which units change. The names are those of DCGM's header and of the tests of its Go bindings.

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from exporter.dcgm.fields import FIELDS, METRICS, counters_csv
-from exporter.dcgm.row import DcgmField
-from exporter.dcgm.table import TABLE
+from exporter.dcgm.table import TABLE, DcgmField
 from tests.support.places import DATA
 
 ROWS = {row.name: row for row in TABLE}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.dcgm.fields import ADDITIVE, OF_GPU
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing import sharing
 from exporter.dividing.sharing import CounterBook
 from exporter.exposition.families import unescape

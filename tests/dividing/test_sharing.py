@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.dcgm.fields import ADDITIVE
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import is_amount
 from exporter.dividing.sharing import CounterBook, split_gauge
 from exporter.exposition.families import unescape

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.dcgm.row import Unit
+from exporter.dcgm.table import Unit
 from exporter.dcgm.vendors import VendorFamily, read_families
 from exporter.errors import Trouble
 from exporter.exposition.families import render_number

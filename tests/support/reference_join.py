@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import NamedTuple
 
-from exporter.dcgm.row import Additive
+from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import is_amount
 from exporter.model.pages import Reading, Row, Rows, Subject
 from exporter.ownership.labels import LabelPolicy

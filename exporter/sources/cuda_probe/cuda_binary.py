@@ -28,7 +28,7 @@ from exporter.sources.cuda_probe.elf import (
     read_elf,
     read_table,
 )
-from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Compression, Image, read_images, unpack
+from exporter.sources.cuda_probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Image, read_images, unpack
 
 EM_CUDA = 190
 _RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
@@ -211,11 +211,10 @@ class CudaBinary:
 def read_cuda_binary(
     reader: ByteRegion,
     limits: Limits = LIMITS,
-    unpacking: Callable[[Compression, bytes, int], bytes | bytearray] = unpack,
     clock: Callable[[], float] = time.monotonic,
 ) -> CudaBinary:
     """The GPU code of a program, library, object, fatbin or cubin. Raises Malformed: there is none. OSError."""
-    reading = _BinaryReading(limits, unpacking, clock)
+    reading = _BinaryReading(limits, clock)
     if reader.size >= len(MAGIC_BYTES) and reader.read(0, len(MAGIC_BYTES)) == MAGIC_BYTES:
         reading.read_fatbins(reader)
     elif (elf := read_elf(reader)).machine == EM_CUDA:
@@ -243,13 +242,8 @@ class _EndedEarly(Exception):
 class _BinaryReading:
     """One file's reading: what was found so far, and what is left of the limits."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        unpacking: Callable[[Compression, bytes, int], bytes | bytearray],
-        clock: Callable[[], float],
-    ) -> None:
-        self._limits, self._unpacking, self._clock = limits, unpacking, clock
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self._limits, self._clock = limits, clock
         self._until = clock() + limits.seconds
         self._images = self._kernels = self._name_bytes = self._unpacked_bytes = 0
         self._linked: set[Compiled] = set()
@@ -343,5 +337,5 @@ class _BinaryReading:
             if image.size > MOST_IMAGE_BYTES:  # packed, it is no larger than unpacked; a sparse file can claim any size
                 raise BadBinary("oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
             packed = reader.read(image.offset, image.size)
-            unpacked = self._unpacking(image.compression, packed, image.unpacked_size)
+            unpacked = unpack(image.compression, packed, image.unpacked_size)
             self.read_cubin(in_memory(unpacked), image.architecture)

@@ -8,12 +8,13 @@ The system's liblz4 and libzstd unpack images. Debian, Ubuntu, Fedora, RHEL and 
 large their output may become, and write no further.
 """
 
-import ctypes
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from typing import Any
 
 from exporter.errors import Unavailable
 from exporter.sources.cuda_probe.elf import BadBinary, ByteRegion
@@ -116,7 +117,11 @@ def _after_padding(reader: ByteRegion, place: int) -> int:
     return place + zeros
 
 
-_LIBRARIES = {Compression.LZ4: "liblz4.so.1", Compression.ZSTD: "libzstd.so.1"}
+# the system's library, its function, and the types of that one's result and arguments
+_LIBRARIES: Mapping[Compression, tuple[str, str, Any, tuple[Any, ...]]] = {
+    Compression.LZ4: ("liblz4.so.1", "LZ4_decompress_safe", c_int, (c_char_p, c_void_p, c_int, c_int)),
+    Compression.ZSTD: ("libzstd.so.1", "ZSTD_decompress", c_size_t, (c_void_p, c_size_t, c_char_p, c_size_t)),
+}
 # The most that comes out of one byte: of LZ4 by its format, of zstd a block of 128 KiB from 4 bytes.
 _MOST_TIMES = {Compression.LZ4: 255, Compression.ZSTD: 32_768}
 MOST_IMAGE_BYTES = 256 << 20
@@ -132,30 +137,24 @@ def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
         raise BadBinary("oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
     if not 0 < size <= _MOST_TIMES[compression] * len(packed):
         raise BadBinary("garbage", f"{size} bytes cannot come out of {len(packed)} by {compression.value}")
-    library = _library(compression)
+    decompress = _decompress(compression)
     unpacked = bytearray(size)
-    room = ctypes.byref(ctypes.c_char.from_buffer(unpacked))
+    room = byref(c_char.from_buffer(unpacked))
     if compression is Compression.LZ4:
-        came_out = library.LZ4_decompress_safe(packed, room, len(packed), size)
+        came_out = decompress(packed, room, len(packed), size)
     else:
-        came_out = library.ZSTD_decompress(room, size, packed, len(packed))
+        came_out = decompress(room, size, packed, len(packed))
     if came_out != size:
         raise BadBinary("garbage", f"packed by {compression.value}, and not {size} bytes came out")
     return unpacked
 
 
 @cache
-def _library(compression: Compression) -> ctypes.CDLL:
-    name = _LIBRARIES[compression]
+def _decompress(compression: Compression) -> Any:  # noqa: ANN401 - a function of C has no types
+    name, function, result, arguments = _LIBRARIES[compression]
     try:
-        library = ctypes.CDLL(name)
-        if compression is Compression.LZ4:
-            library.LZ4_decompress_safe.argtypes = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int
-            library.LZ4_decompress_safe.restype = ctypes.c_int
-        else:
-            sizes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t
-            library.ZSTD_decompress.argtypes = sizes
-            library.ZSTD_decompress.restype = ctypes.c_size_t
+        decompress: Any = getattr(CDLL(name), function)
     except (OSError, AttributeError) as error:
         raise Unavailable("missing", f"{name} is not on this machine", remedy=f"install {name}") from error
-    return library
+    decompress.restype, decompress.argtypes = result, arguments
+    return decompress

@@ -53,9 +53,9 @@ class AttachSlow(AttachFailed):
     """It would take too long."""
 
 
-# Probes functions at these offsets of a file, as those of this kind of library, and returns what ends that and raises
-# nothing. The file is at the path during the call only. Raises AttachFailed if it cannot be probed, or AttachSlow if not
-# in time: then nothing of it is probed.
+# Probes functions at these offsets of a file, as those of this kind of library. The file is at the path during the call
+# only. Returns what ends that, and raises nothing. Raises AttachFailed if the file cannot be probed, or AttachSlow if
+# not in time: then nothing of it is probed.
 Detach = Callable[[], None]
 Attach = Callable[[str, Mapping[str, tuple[int, ...]], Role], Detach]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from exporter.dcgm.fields import NVML
-from exporter.dcgm.row import EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO, DcgmField, NvmlCall, Unit
+from exporter.dcgm.table import EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO, DcgmField, NvmlCall, Unit
 from exporter.sources.nvml.gpus import optional
 from exporter.sources.nvml.library import LACKS, Failed, Library
 

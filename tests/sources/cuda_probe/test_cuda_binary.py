@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.errors import Malformed, Unavailable
+from exporter.sources.cuda_probe import cuda_binary
 from exporter.sources.cuda_probe.cuda_binary import LIMITS, CudaBinary, Limits, read_cubin, read_cuda_binary
 from exporter.sources.cuda_probe.elf import ByteRegion, in_file, in_memory
 from exporter.sources.cuda_probe.fatbin import MOST_IMAGE_BYTES, Compression
@@ -159,11 +160,12 @@ def test_what_follows_a_broken_fatbin_is_not_read_and_another_section_is() -> No
 
 # issue 13, part "CUDA binaries"
 @pytest.mark.parametrize(("mode", "packing"), [("speed", "LZ4"), ("size", "zstd")])
-def test_where_a_library_is_missing_it_is_said(mode: str, packing: str) -> None:
+def test_where_a_library_is_missing_it_is_said(mode: str, packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(compression: Compression, packed: bytes, size: int) -> bytes:
         raise Unavailable("missing", "no library for it", remedy="")
 
-    binary = read_cuda_binary(in_memory(REAL[f"{mode}.fatbin"]), unpacking=missing)
+    monkeypatch.setattr(cuda_binary, "unpack", missing)
+    binary = read_cuda_binary(in_memory(REAL[f"{mode}.fatbin"]))
     assert (binary.kernels, binary.cubins, binary.ptx) == ((), ("75", "90a"), ("90",))
     assert binary.unread == {f"cubin compressed ({packing}), not read: no library for it": 2}
 
@@ -193,7 +195,7 @@ def test_limits(limits: Limits, kernels: int, why: str) -> None:
 
 
 # issue 13, "Must show" 7
-def test_no_more_is_unpacked_than_is_allowed() -> None:
+def test_no_more_is_unpacked_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Counter[str]()
 
     def count(compression: Compression, packed: bytes, size: int) -> bytes:
@@ -202,7 +204,8 @@ def test_no_more_is_unpacked_than_is_allowed() -> None:
 
     image = entry(b"x", flags=ZSTD, unpacked=MOST_IMAGE_BYTES)
     data = program(fatbin(*[image] * 40))
-    binary = read_cuda_binary(in_memory(data), unpacking=count)
+    monkeypatch.setattr(cuda_binary, "unpack", count)
+    binary = read_cuda_binary(in_memory(data))
     assert binary.ended_early == f"more than {4 << 30} bytes would have to be unpacked"
     assert asked["bytes"] == 4 << 30
 

@@ -62,10 +62,11 @@ def test_damaged_images_are_unpacked_or_refused(mode: str, data: st.DataObject) 
 
 
 def test_where_the_library_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(unpacking._LIBRARIES, Compression.ZSTD, "libzstd-that-is-not-here.so.1")
-    unpacking._library.cache_clear()
+    missing = ("libzstd-that-is-not-here.so.1", *unpacking._LIBRARIES[Compression.ZSTD][1:])
+    monkeypatch.setitem(unpacking._LIBRARIES, Compression.ZSTD, missing)
+    unpacking._decompress.cache_clear()
     try:
         with pytest.raises(Unavailable, match=r"libzstd-that-is-not-here\.so\.1 is not on this machine"):
             unpack(Compression.ZSTD, b"abc", 5)
     finally:
-        unpacking._library.cache_clear()
+        unpacking._decompress.cache_clear()
