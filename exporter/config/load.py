@@ -1,7 +1,4 @@
-"""A node's configuration: flags, environment and file become one frozen `Config`, or a `ConfigError` of one line.
-
-What can be set is in node.py. Pure: the environment and the file's content come in as values.
-"""
+"""A node's configuration of flags, environment and file, which come in as values: pure. What can be set: node.py."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""The settings of the node exporter: what its parts need to know, a group for each of them.
-
-A new setting is one field here (or in pages.py or common.py); whoever reads it is given its group.
-"""
+"""The settings of the node exporter, a group for each of its parts; more are in pages.py and common.py."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -263,10 +260,7 @@ class KernelLogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpSettings:
-    """Where metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
-
-    `url` is None where nothing is pushed.
-    """
+    """Where metrics are pushed to; `url` None: nowhere. `headers`, `resource`: from OpenTelemetry's own environment."""
 
     endpoint: str | None = optional(
         "otlp.endpoint",
@@ -287,10 +281,7 @@ class OtlpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Configuration):
-    """The configuration of the node exporter; durations are in seconds.
-
-    `root` holds the folders that no setting names, such as /proc/driver: another one only for the simulated node.
-    """
+    """The node exporter's. `root` has the folders that no setting names (/proc/driver): only the demo's is not /."""
 
     web: WebSettings
     kubelet: KubeletSettings

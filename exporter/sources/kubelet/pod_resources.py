@@ -38,10 +38,7 @@ class _Holding(NamedTuple):
 
 
 class _PodAsRead(NamedTuple):
-    """What is kept of a pod: how many containers and devices were counted, and the assignments made of them.
-
-    `is_outside`: some of its devices are of resources that `--resources` leaves out.
-    """
+    """What is kept of a pod; `is_outside`: some of its devices are of resources that `--resources` leaves out."""
 
     containers: int
     wanted: int

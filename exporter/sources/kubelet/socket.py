@@ -1,7 +1,4 @@
-"""What all talk with the kubelet over a unix socket has in common: how a channel is set up, and what errors mean.
-
-A failed connection alone does not tell what is wrong: the socket's file and the mounts of this container do.
-"""
+"""How a channel to the kubelet's unix sockets is made, and what errors mean, by the socket's file and the mounts."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""The HTTP client of the Kubernetes API: lists, objects and the lines of a watch, or a SourceError that says why not.
-
-Plain HTTP: aiohttp is here anyway, and a client library would weigh more than the exporter.
-"""
+"""The Kubernetes API by plain HTTP: lists, objects, lines of a watch. A client library would weigh more than this."""
 
 import asyncio
 import json

@@ -55,10 +55,7 @@ class ScaledObjects(AskedSource):
         await self._api.close()
 
     async def target(self, namespace: str, name: str) -> ScaledObjectTarget:
-        """What a ScaledObject scales. Everyone who asks for one at a time shares the question.
-
-        Raises SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
-        """
+        """What a ScaledObject scales; all who ask share a question. Raises SourceError; Unsupported: there is none."""
         key = (namespace, name)
         target = self._targets.get(key)
         if target is None or not self._targets.is_fresh(key):

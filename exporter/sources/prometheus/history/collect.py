@@ -167,10 +167,7 @@ _LEAST_STEP_MS = 1000
 
 @dataclass(kw_only=True, eq=False)
 class FactsReader:
-    """Reads what a report says beside the accounts: GPUs, nodes, gaps. What a server cannot answer is left out.
-
-    Sums that only describe are left to the server: they need not be right to the second.
-    """
+    """Reads GPUs, nodes and gaps, by sums of the server's: they only describe. What it cannot answer is left out."""
 
     api: PrometheusApi
     matchers: Sequence[str]
@@ -302,10 +299,7 @@ def quoted(text: str) -> str:
 
 
 def read_match(text: str) -> str:
-    """`cluster=a`, `cluster!=a`, `node=~gpu-.*` as a matcher of PromQL, with quotes around the value or without.
-
-    Raises ValueError: it is none.
-    """
+    """`cluster=a`, `node=~gpu-.*`, with quotes around the value or without, as PromQL. Raises ValueError: it is not."""
     match = _MATCH.fullmatch(text)
     if not match:
         raise ValueError(text)
