@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exporter.config.files import read_regular
 from exporter.config.sections import Section
-from exporter.config.tls import VERSIONS, ClientTls
+from exporter.config.tls import ClientTls, read_tls
 from exporter.errors import ConfigError
 
 
@@ -119,15 +119,9 @@ def _is_header(name: str, value: str) -> bool:
 
 
 def _tls(section: Section, folder: Path) -> ClientTls:
-    ca, cert, key = (section.file(name, folder) for name in ("ca_file", "cert_file", "key_file"))
-    if bool(cert) is not bool(key):
+    verifies = not section.flag("insecure_skip_verify", default=False)
+    server_name = section.text("server_name")
+    tls = read_tls(ClientTls, section, folder, "ca_file", server_name=server_name, verifies=verifies)
+    if bool(tls.cert_file) is not bool(tls.key_file):
         raise section.error("cert_file", "and key_file go together: one is given without the other")
-    return ClientTls(
-        ca_file=ca,
-        cert_file=cert,
-        key_file=key,
-        server_name=section.text("server_name"),
-        verifies=not section.flag("insecure_skip_verify", default=False),
-        min_version=section.one_of("min_version", VERSIONS, default="TLS12"),
-        max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
-    )
+    return tls

@@ -52,27 +52,31 @@ def without_secrets(text: str) -> str:
     return re.sub(r"(//[^\s?'\"]*)\?[^\s'\"]*", r"\1?…", re.sub(r"//[^/@\s]*@", "//", text))
 
 
-def text_of_form(pattern: str) -> Callable[[str], str]:
-    """A parser that takes texts of this form, as they are."""
+def of_form(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser that takes texts of this form, and returns what `convert` makes of them."""
     form = re.compile(pattern, re.DOTALL)
 
-    def parse(text: str) -> str:
+    def parse(text: str) -> T:
         if not form.fullmatch(text):
             raise ValueError
-        return text
+        return convert(text)
 
     return parse
 
 
-not_empty = text_of_form(r".*\S.*")
-resource_glob = text_of_form(r"[^\s,]+")  # no resource has a comma: it parts those of the environment
-absolute_path = text_of_form(r"/[^\0]*")
-family_name = text_of_form(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-namespace = text_of_form(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")  # a DNS label (RFC 1123)
-image = text_of_form(r"\S{1,512}")  # no registry says what names it has
+not_empty = of_form(r".*\S.*", str)
+resource_glob = of_form(r"[^\s,]+", str)  # no resource has a comma: it parts those of the environment
+absolute_path = of_form(r"/[^\0]*", str)
+family_name = of_form(r"[a-zA-Z_:][a-zA-Z0-9_:]*", str)
+namespace = of_form(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", str)  # a DNS label (RFC 1123)
+image = of_form(r"\S{1,512}", str)  # no registry says what names it has
+positive_integer = of_form(r"0*[1-9][0-9]*", int)
+ratio = of_form(r"0+(?:\.[0-9]+)?|0*1(?:\.0+)?", float)
+_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\[^\n])*"'
+# PromQL's matchers of labels, comma-separated: what stands between the braces of a selector
+matchers = of_form(rf"\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*", str.strip)
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 MAX_PORT = 65535
 # sockaddr_un.sun_path holds 108 bytes with its closing NUL
@@ -135,20 +139,6 @@ def socket_path(text: str) -> str:
     return path
 
 
-def positive_integer(text: str) -> int:
-    """A whole number above 0."""
-    if not (text.isascii() and text.isdigit()) or not int(text):
-        raise ValueError
-    return int(text)
-
-
-def ratio(text: str) -> float:
-    """A decimal from 0 to 1."""
-    if not _DECIMAL.fullmatch(text) or float(text) > 1:
-        raise ValueError
-    return float(text)
-
-
 def regex(text: str) -> str:
     """A regular expression; it is matched against the whole name, as Prometheus does."""
     try:
@@ -202,17 +192,6 @@ def selector(text: str) -> Selector:
             raise ValueError
         requirements.append((name, value))
     return tuple(requirements)
-
-
-_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
-_MATCHERS = re.compile(rf"\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*")
-
-
-def matchers(text: str) -> str:
-    """PromQL's matchers of labels, comma-separated: what stands between the braces of a selector."""
-    if not _MATCHERS.fullmatch(text):
-        raise ValueError
-    return text.strip()
 
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")

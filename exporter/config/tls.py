@@ -5,8 +5,11 @@ The names of versions and cipher suites are those of Go's crypto/tls, which Prom
 
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from exporter.config.files import check_regular
+from exporter.config.sections import Section
 from exporter.errors import ConfigError
 
 VERSIONS = {
@@ -32,41 +35,52 @@ CIPHERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """`tls_server_config` of a web config. `client_certificate` is "none", "if_given" or "required"."""
-
-    cert_file: str
-    key_file: str
-    client_ca_file: str = ""
-    client_certificate: str = "none"
-    client_allowed_sans: tuple[str, ...] = ()
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-    ciphers: tuple[str, ...] = ()
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files it is made of: a change in one of them is a change of the configuration."""
-        return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
+TlsT = TypeVar("TlsT", bound="Tls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTls:
-    """`tls_config` of a client. Without `ca_file` the system's authorities are trusted."""
+class Tls:
+    """What both sides have of `tls_config`: files in PEM, "" for none, and the least and the highest version."""
 
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
-    server_name: str = ""
-    verifies: bool = True
     min_version: str = "TLS12"
     max_version: str = "TLS13"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files it is made of."""
-        return tuple(path for path in (self.ca_file, self.cert_file, self.key_file) if path)
+        """The files it is made of: a change in one of them is a change of the configuration."""
+        return tuple(path for path in (self.cert_file, self.key_file, self.ca_file) if path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls(Tls):
+    """`tls_server_config` of a web config. `client_certificate` is "none", "if_given" or "required"."""
+
+    client_certificate: str = "none"
+    client_allowed_sans: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls(Tls):
+    """`tls_config` of a client. Without `ca_file` the system's authorities are trusted."""
+
+    server_name: str = ""
+    verifies: bool = True
+
+
+def read_tls(cls: type[TlsT], section: Section, folder: Path, ca: str, **more: Any) -> TlsT:  # noqa: ANN401 - cls' fields
+    """A section of a file in `folder`; `ca` is its key of the authorities. Raises ConfigError: see `Section`."""
+    return cls(
+        ca_file=section.file(ca, folder),
+        cert_file=section.file("cert_file", folder),
+        key_file=section.file("key_file", folder),
+        min_version=section.one_of("min_version", VERSIONS, default="TLS12"),
+        max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
+        **more,
+    )
 
 
 def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
@@ -74,8 +88,8 @@ def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, tls.min_version, tls.max_version, where)
     _load_pair(context, tls.cert_file, tls.key_file, where)
-    if tls.client_ca_file:
-        _load_authorities(context, tls.client_ca_file, where)
+    if tls.ca_file:
+        _load_authorities(context, tls.ca_file, where)
     if tls.client_certificate != "none":
         context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificate == "required" else ssl.CERT_OPTIONAL
     if tls.ciphers:

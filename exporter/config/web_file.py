@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.config.sections import Section
-from exporter.config.tls import CIPHERS, VERSIONS, ServerTls
+from exporter.config.tls import CIPHERS, ServerTls, read_tls
 
 CLIENT_CERTIFICATE = {
     "": "none",
@@ -77,30 +77,26 @@ def _takes(text: str) -> bool:
 
 
 def _tls(section: Section, folder: Path) -> ServerTls | None:
-    cert, key, ca = (section.file(name, folder) for name in ("cert_file", "key_file", "client_ca_file"))
     if not section.is_given:
         return None
-    if not cert or not key:
-        raise section.error("cert_file", "and key_file are needed both; inline `cert` and `key` are not supported")
-    certificate = CLIENT_CERTIFICATE[section.one_of("client_auth_type", CLIENT_CERTIFICATE, default="")]
-    if (certificate != "none") is not bool(ca):
-        raise section.error("client_auth_type", "and client_ca_file go together: one is given without the other")
-    sans = section.texts("client_allowed_sans")
-    if sans and certificate != "required":
-        raise section.error("client_allowed_sans", "needs client_auth_type: RequireAndVerifyClientCert")
-    ciphers = section.texts("cipher_suites")
-    for name in ciphers:
-        if name not in CIPHERS:
-            raise section.error("cipher_suites", f"{name!r} is not one of {', '.join(CIPHERS)}")
+    tls = read_tls(
+        ServerTls,
+        section,
+        folder,
+        "client_ca_file",
+        client_certificate=CLIENT_CERTIFICATE[section.one_of("client_auth_type", CLIENT_CERTIFICATE, default="")],
+        client_allowed_sans=section.texts("client_allowed_sans"),
+        ciphers=section.texts("cipher_suites"),
+    )
     # the order of suites is the server's, as in Go, which ignores this key too
     section.flag("prefer_server_cipher_suites", default=True)
-    return ServerTls(
-        cert_file=cert,
-        key_file=key,
-        client_ca_file=ca,
-        client_certificate=certificate,
-        client_allowed_sans=sans,
-        min_version=section.one_of("min_version", VERSIONS, default="TLS12"),
-        max_version=section.one_of("max_version", VERSIONS, default="TLS13"),
-        ciphers=ciphers,
-    )
+    if not tls.cert_file or not tls.key_file:
+        raise section.error("cert_file", "and key_file are needed both; inline `cert` and `key` are not supported")
+    if (tls.client_certificate != "none") is not bool(tls.ca_file):
+        raise section.error("client_auth_type", "and client_ca_file go together: one is given without the other")
+    if tls.client_allowed_sans and tls.client_certificate != "required":
+        raise section.error("client_allowed_sans", "needs client_auth_type: RequireAndVerifyClientCert")
+    for name in tls.ciphers:
+        if name not in CIPHERS:
+            raise section.error("cipher_suites", f"{name!r} is not one of {', '.join(CIPHERS)}")
+    return tls

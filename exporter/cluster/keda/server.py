@@ -30,7 +30,7 @@ MOST_CONNECTIONS = 128
 _HAND_ON_SECONDS = 1.0
 _PIECE_BYTES = 64 * 1024
 _SAID_EVERY_SECONDS = 60.0
-_PLAIN = ServerTls(cert_file="", key_file="")
+_PLAIN = ServerTls()
 SERVICE = "externalscaler.ExternalScaler"
 MOST_CALLS = 256
 # A trigger's metadata are a few short texts.
@@ -177,7 +177,7 @@ class Certificates:
     def _read(self) -> grpc.ServerCertificateConfiguration:
         tls = self._tls
         pair = (read_regular(tls.key_file), read_regular(tls.cert_file))
-        authority = read_regular(tls.client_ca_file) if self._is_required else None
+        authority = read_regular(tls.ca_file) if self._is_required else None
         return grpc.ssl_server_certificate_configuration([pair], authority)
 
     def _take(self) -> grpc.ServerCertificateConfiguration | None:

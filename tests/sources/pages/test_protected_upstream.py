@@ -48,7 +48,7 @@ class Upstream:
             ServerTls(
                 cert_file=str(self.server.cert),
                 key_file=str(self.server.key),
-                client_ca_file=str(self.authority.ca),
+                ca_file=str(self.authority.ca),
                 client_certificate="required",
             ),
             "test",
