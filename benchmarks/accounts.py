@@ -15,8 +15,10 @@ from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs import own_metrics
 from exporter.outputs.output import Look
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.rows import Attribution
+from tests.support.ledgers import note
+from tests.support.owners import build_owners
 
 GPUS, INSTANCES = range(16), range(7, 14)
 # of the 25 families of the default counters these are accounted
@@ -121,9 +123,9 @@ def snapshots(*, shared: bool = False) -> Callable[[], Snapshot]:
 def look_seconds(join: Callable[[], Snapshot], ledger: Ledger, times: int) -> float:
     """What the ledger takes for a look, without the join."""
     rules, moments = Rules(), count(step=Rules().interval_ns)
-    ledger.note(join(), next(moments), rules)
+    note(ledger, join(), next(moments), rules)
     joined = median_seconds(join, rounds=times)
-    return median_seconds(lambda: ledger.note(join(), next(moments), rules), rounds=times) - joined
+    return median_seconds(lambda: note(ledger, join(), next(moments), rules), rounds=times) - joined
 
 
 def run(effort: float) -> list[Row]:

@@ -17,8 +17,10 @@ from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.otlp.messages import Messages
 from exporter.outputs.otlp.metrics import Metrics
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.rows import Attribution
+from tests.support.ledgers import note
+from tests.support.owners import build_owners
 
 # of the families of a MIG instance's rows, those that are pushed
 _FAMILIES = {
@@ -78,7 +80,7 @@ def looks() -> Callable[[str], Snapshot]:
             inventory=inventory,
         )
         ledger = ledgers.setdefault(pods, Ledger())
-        ledger.note(snapshot, number * Rules().interval_ns, Rules())
+        note(ledger, snapshot, number * Rules().interval_ns, Rules())
         return replace(snapshot, accounts=ledger.accounts)
 
     return look

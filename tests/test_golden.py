@@ -14,11 +14,11 @@ from exporter.model.devices import Assignment
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
 from exporter.simulator.pages import FAMILIES, LOW_UTIL_VIOLATION, SimulatedFamily, SimulatedRow, page
 from tests.support.components import LINT, check
 from tests.support.made_pages import link_rows, made_row, more_families, value
+from tests.support.owners import build_owners
 from tests.support.places import DATA, GOLDEN
 
 PAGES = DATA / "pages"

@@ -88,7 +88,11 @@ class GpuAtLook:
     is_other: bool = True
 
     def count(self) -> None:
-        """Count all amounts since the GPU's last look, and remember this one."""
+        """Count all amounts since the GPU's last look, and remember this one; of a page that is away, who holds it."""
+        if self.is_away:
+            for counters in self.state.counters:
+                self.reach(counters)
+            return
         page = self.begin()
         for amount in self.state.amounts.values():
             amount.count(self)
@@ -165,11 +169,6 @@ class GpuAtLook:
         for device in self.holders_now.devices:
             if instances is None or device.key.instance in instances:
                 self.nobody(device.key).add(name, 0)
-
-    def pass_by(self) -> None:
-        """The page is away: remember who holds the GPU meanwhile."""
-        for counters in self.state.counters:
-            self.reach(counters)
 
     def first_read(self, values: dict[str, int]) -> CountersAtLook:
         """Counters that this look reads for the first time."""

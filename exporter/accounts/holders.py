@@ -1,7 +1,7 @@
 """Who holds what, as entries of the ledger: brought up to date at each look, where mostly nothing has changed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -159,17 +159,6 @@ class Holders:
             return subjects
         gpus = {subject.gpu for subject in subjects}
         return {**{subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}, **subjects}
-
-    def resume(
-        self,
-        held: Iterable[HeldGpu],
-        models: Mapping[str, str],
-        capacity: Mapping[str, int],
-        allocated: Mapping[str, float],
-    ) -> None:
-        """Go on from the last look of another ledger, whose entries are put in already."""
-        self.held = {of_gpu.key.uuid: of_gpu for of_gpu in held}
-        self.models, self.capacity, self.allocated = dict(models), capacity, allocated
 
     def _sum_up(self) -> None:
         gpus = [gpu for gpu in self._gpus.values() if gpu.is_physical]

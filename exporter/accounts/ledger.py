@@ -18,7 +18,7 @@ from exporter.accounts.observation import GpuSamples, ObservationReader
 from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
 from exporter.model.accounts import GAPS, Accounts, Gap
 from exporter.model.kernel import XidCounts
-from exporter.model.slices import Work, at_once
+from exporter.model.slices import Work
 from exporter.model.snapshot import KUBELET, Snapshot
 
 _GPUS_A_SLICE = 100
@@ -107,10 +107,6 @@ class Ledger:
         """Note that somebody was shown the accounts: an account of a container that is gone is shown twice at least."""
         self.entries.shown += 1
 
-    def note(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> None:
-        """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object."""
-        at_once(self.work_for(snapshot, at_ns, rules))
-
     def note_kernel_log(self, new: XidCounts, sequence: int, at_ns: int) -> None:
         """Count XIDs that the kernel's log has said up to a record. From here on those of pages are not counted.
 
@@ -122,7 +118,10 @@ class Ledger:
             xids.add(entry, {xid: number})
 
     def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
-        """Do the same in slices, which have to be done to the end: after a half of them the accounts are wrong."""
+        """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object.
+
+        All slices have to be done: after a half of them the accounts are wrong.
+        """
         if self.gaps.noted_at_ns is None:
             self.began_at_ns = at_ns
         if self.gaps.note(snapshot, at_ns, rules.interval_ns):
@@ -169,10 +168,7 @@ class Ledger:
                 is_away=uuid not in samples,
                 counts_xids=self.kernel_sequence is None,
             )
-            if gpu.is_away:
-                gpu.pass_by()
-            else:
-                gpu.count()
+            gpu.count()
         too_many = len(self.states) - max(MOST_GPUS, len(samples))
         if too_many > 0:
             for uuid in sorted(self.states, key=lambda uuid: self.states[uuid].look)[:too_many]:

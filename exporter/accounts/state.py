@@ -24,7 +24,7 @@ from exporter.accounts.records import RowReader, RowWriter
 from exporter.model.accounts import GAPS, Gap
 from exporter.model.devices import DeviceKey
 from exporter.model.pages import Subject
-from exporter.model.slices import Work, at_once, listed
+from exporter.model.slices import Work, listed
 
 _MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 7
 _FIRST_BY_NAME = 4  # the first version whose records have names
@@ -49,13 +49,11 @@ class Boot(NamedTuple):
 UNKNOWN_BOOT = Boot()
 
 
-def dump(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> bytes:
-    """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970)."""
-    return at_once(dump_in_slices(ledger, wall_ns, boot))
-
-
 def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
-    """The same in slices; nothing may be counted until it is done."""
+    """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970).
+
+    Nothing may be counted until it is done.
+    """
     gaps, holders = ledger.gaps, ledger.holders
     rows = RowWriter(gaps.noted_at_ns or 0, ledger.entries)
     rows.columns.update(Subject=_SUBJECT, DeviceKey=_DEVICE)
@@ -89,7 +87,7 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
 
 
 def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) -> Ledger:
-    """The ledger of `dump`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
+    """The ledger of `dump_in_slices`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
 
     Within one boot, steps of the wall clock are left out of that time. After another boot nobody holds what was held
     before; after a long time, a container that has only a name does not. Raises ValueError: the data is damaged, of
@@ -158,15 +156,12 @@ def _read(content: _Json, now_ns: int) -> Ledger:
     for entry in rows.entries:
         ledger.entries.put(entry)
     rows.held = [rows.record(HeldGpu, row) for row in content["held"]]
-    ledger.holders.resume(
-        [rows.held[number] for number in content["now"]],
-        {str(uuid): str(model) for uuid, model in content["models"].items()},
-        {str(model): int(count) for model, count in content["capacity"].items()},
-        {str(model): float(part) for model, part in content["allocated"].items()},
-    )
-    ledger.holders.subjects = {
-        Subject(**dict(zip(columns["Subject"], row, strict=True))): 1 for row in content["subjects"]
-    }
+    holders = ledger.holders
+    holders.held = {(of_gpu := rows.held[number]).key.uuid: of_gpu for number in content["now"]}
+    holders.models = {str(uuid): str(model) for uuid, model in content["models"].items()}
+    holders.capacity = {str(model): int(count) for model, count in content["capacity"].items()}
+    holders.allocated = {str(model): float(part) for model, part in content["allocated"].items()}
+    holders.subjects = {Subject(**dict(zip(columns["Subject"], row, strict=True))): 1 for row in content["subjects"]}
     ledger.least = {str(model): (int(uj), max(1, int(ns))) for model, (uj, ns) in content["least"].items()}
     ledger.states = {uuid: rows.record(GpuState, row) for uuid, row in content["gpus"].items()}
     ledger.publish()

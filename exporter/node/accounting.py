@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from exporter import log
@@ -53,60 +53,53 @@ def keep_in(path: str | None, handover: NodeHandover) -> None:
     handover.state_file = file
 
 
+@dataclass(kw_only=True, eq=False)
 class Accounting:
-    """Looks, notes and saves with the settings of one configuration. The accounts outlive it, in `handover`."""
+    """Looks, notes and saves with the settings of one configuration. The accounts outlive it, in `handover`.
 
-    def __init__(
-        self,
-        *,
-        handover: NodeHandover,
-        rules: Rules,
-        needs: AbstractSet[Need],
-        asked_first: Sequence[Source],
-        owners: CurrentOwners,
-        kernel_log: "KernelLog | None" = None,
-    ) -> None:
-        """`needs` is what the looks bring. A beat waits for `asked_first` as long as they take.
+    `needs` is what the looks bring. A beat waits for `asked_first` as long as they take: a scrape does not wait long
+    for the kubelet, but to a beat a slow kubelet is not gone. While there is no page, `owners` say who holds the
+    devices of the last page.
+    """
 
-        A scrape does not wait long for the kubelet, but to a beat a slow kubelet is not gone. While there is no page,
-        `owners` say who holds the devices of the last page.
-        """
-        self.interval_seconds = rules.interval_ns / 1e9
-        self._lasting = handover
-        self._rules = rules
-        self._needs = needs
-        self._asked_first = tuple(asked_first)
-        self._owners = owners
-        self._kernel_log = kernel_log
-        if kernel_log is not None and kernel_log.sequence is None:
-            kernel_log.sequence = handover.ledger.kernel_sequence
-            kernel_log.events.resume(handover.ledger.holders.owners)
+    handover: NodeHandover
+    rules: Rules
+    needs: AbstractSet[Need]
+    asked_first: Sequence[Source]
+    owners: CurrentOwners
+    kernel_log: "KernelLog | None" = None
+
+    def __post_init__(self) -> None:
+        self.interval_seconds = self.rules.interval_ns / 1e9
+        if self.kernel_log is not None and self.kernel_log.sequence is None:
+            self.kernel_log.sequence = self.handover.ledger.kernel_sequence
+            self.kernel_log.events.resume(self.handover.ledger.holders.owners)
 
     def show(self, *, whole: bool) -> Accounts:
         """The accounts; with `whole` for somebody who sees all of them now, those of containers that are gone, too."""
         if whole:
-            self._lasting.ledger.note_shown()
-        return self._lasting.accounts
+            self.handover.ledger.note_shown()
+        return self.handover.accounts
 
     async def beat(self, look: LookFor) -> Snapshot:
         """Look once, note it, and return the look."""
-        attempts = [attempt for source in self._asked_first if (attempt := source.begin())]
+        attempts = [attempt for source in self.asked_first if (attempt := source.begin())]
         if attempts:
             await asyncio.wait(attempts)
-        snapshot = await look(None, self._needs)
-        handover = self._lasting
+        snapshot = await look(None, self.needs)
+        handover = self.handover
         handover.looked_at_ns = handover.clock()
         seen = snapshot
         if snapshot.joined is None:
-            seen = replace(snapshot, owners=self._owners.owners_of(handover.ledger.holders.subjects))
+            seen = replace(snapshot, owners=self.owners.owners_of(handover.ledger.holders.subjects))
         handover.ledger.clock_set_ns = handover.clock_set_ns()
-        kernel_log = self._kernel_log
+        kernel_log = self.kernel_log
         if kernel_log is None or kernel_log.sequence is None or kernel_log.health.up is False:
             handover.ledger.kernel_sequence = None  # pages have to do
         else:
             sequence = kernel_log.events.before_waiting(kernel_log.sequence)
             handover.ledger.note_kernel_log(kernel_log.events.take(), sequence, handover.looked_at_ns)
-        work = handover.ledger.work_for(seen, handover.looked_at_ns, self._rules)
+        work = handover.ledger.work_for(seen, handover.looked_at_ns, self.rules)
         try:
             await in_slices(work)
         except asyncio.CancelledError:
@@ -123,7 +116,7 @@ class Accounting:
 
         Without a look nothing is written: another process' file may be newer. Looks wait WRITE_SECONDS for a hung disk.
         """
-        handover, file = self._lasting, self._lasting.state_file
+        handover, file = self.handover, self.handover.state_file
         if file is None or handover.looked_at_ns is None:
             return
         if handover.writing is None or handover.writing.done():

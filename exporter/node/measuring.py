@@ -6,11 +6,11 @@ Nothing is read or imported before NVML lists a process, or a container holds a 
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, DeviceKey, Owners
+from exporter.model.devices import DeviceKey, Owners
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import Health
 from exporter.ownership.explain import is_kubelet_silent
@@ -22,25 +22,10 @@ if TYPE_CHECKING:
     from exporter.model.driver import DriverReading
     from exporter.model.measured import HostProcesses, Measured, Unexplained
     from exporter.sources.container_logs import ContainerLogs
+    from exporter.sources.kubelet.assignments import KubeletSource
     from exporter.sources.processes import Processes
     from exporter.usage.containers import Containers
     from exporter.usage.measured import SmTimes
-
-
-class Kubelet(Protocol):
-    """The source of assignments. `outside` is what containers hold that is not followed."""
-
-    @property
-    def health(self) -> Health:
-        """How the last answer went."""
-
-    @property
-    def age_seconds(self) -> float | None:
-        """The age of the answer that is in force; None before the first answer."""
-
-    @property
-    def outside(self) -> Iterable[Assignment]:
-        """Of resources that are left out."""
 
 
 Pods = Mapping[tuple[str, str], PodInfo]
@@ -98,7 +83,7 @@ class Measuring:
         self._owners: Owners | None = None
         self._has_shares = self._is_wanted = False
         self._pods: Pods = {}
-        self._kubelet: Kubelet | None = None
+        self._kubelet: KubeletSource | None = None
         self._of_pods: tuple[Pods, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
@@ -119,7 +104,7 @@ class Measuring:
         sources = self._sources or ()
         return tuple(part for part in sources if self._misses(part.health))
 
-    def measured_for(self, owners: Owners, pods: Pods, kubelet: Kubelet) -> "Measured | None":
+    def measured_for(self, owners: Owners, pods: Pods, kubelet: "KubeletSource") -> "Measured | None":
         """What these owners use by the last reading; None where that is not known, or too old."""
         self._pods, self._kubelet = pods, kubelet
         last = self._nvml.reading
@@ -248,7 +233,7 @@ class Measuring:
         return self._times.add(reading, measure(reading, processes, tables, owners, totals, unresolved, known_at))
 
 
-def _unresolved(owners: Owners, kubelet: Kubelet) -> frozenset[tuple[str, str]] | None:
+def _unresolved(owners: Owners, kubelet: "KubeletSource") -> frozenset[tuple[str, str]] | None:
     """The pods that hold something of which it is not known which device it is; None: nobody knows who holds what."""
     if is_kubelet_silent(kubelet.health, owners):
         return None

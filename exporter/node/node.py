@@ -76,13 +76,11 @@ class Sources:
     cache: SourceCache
 
     def __iter__(self) -> Iterator[Source]:
-        yield from (*self.pages, *self.inventory.parts)
-        yield from (self.measuring,) if self.measuring else ()
-        yield from (self.probing, self.probing.probe) if self.probing else ()
-        yield from (self.kubelet, self.allocatable, self.discovery, self.nvml)
+        yield from (*self.pages, *self.inventory.parts, self.kubelet, self.allocatable, self.discovery, self.nvml)
         yield from (self.host, self.pods, self.slices, self.workloads)
-        yield from (self.pusher,) if self.pusher else ()
-        yield from (self.kernel_log,) if self.kernel_log else ()
+        probe = self.probing.probe if self.probing else None
+        optional: tuple[Source | None, ...] = (self.measuring, self.probing, probe, self.pusher, self.kernel_log)
+        yield from (source for source in optional if source is not None)
 
     @property
     def specs(self) -> CdiInventory | None:
@@ -337,15 +335,12 @@ class Node:
     def _begin_streams(self) -> Streams:
         """Keep the streams open that somebody needs. Returns those whose first word is awaited."""
         streams: Streams = []
-        pods, slices = self.sources.pods, self.sources.slices
-        if self.sources.needs_pods or self.handover.wants_workloads:
-            begin(pods, streams)
-        if slices.is_there:
-            begin(slices, streams)
-        if self.sources.probing is not None:
-            begin(self.sources.probing, streams)
-        if self.sources.kernel_log is not None:
-            begin(self.sources.kernel_log, streams)
+        asked = self.sources
+        needs_pods = asked.needs_pods or self.handover.wants_workloads
+        wanted = (needs_pods and asked.pods, asked.slices.is_there and asked.slices, asked.probing, asked.kernel_log)
+        for source in wanted:
+            if source:
+                begin(source, streams)
         return streams
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
@@ -412,11 +407,11 @@ class Node:
     def _add_others(self, health: dict[str, Health]) -> None:
         """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
-        others: tuple[Source, ...] = (*asked.of_machine, asked.pods.now, asked.slices.now)
-        others += (asked.pusher,) if asked.pusher else ()
-        others += (asked.kernel_log,) if asked.kernel_log else ()
-        # NVML's page may be in it already
-        health |= {each.name: each.health for each in others if each.name not in health and not is_absent(each.health)}
+        others = (*asked.of_machine, asked.pods.now, asked.slices.now, asked.pusher, asked.kernel_log)
+        for source in others:
+            # NVML's page may be in it already
+            if source is not None and source.name not in health and not is_absent(source.health):
+                health[source.name] = source.health
         if self._accounting is not None and self.handover.state_file is not None:
             health[self.handover.state_file.name] = self.handover.state_file.health
 

@@ -5,6 +5,7 @@ explain.json has the words that are always the same.
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pkgutil import get_data
 from typing import TYPE_CHECKING, Any, Final
@@ -30,23 +31,15 @@ UNITS_NAME_NO_GPU: Final = _SAYS["units_name_no_gpu"]
 NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
 
+@dataclass(eq=False)
 class Explainer:
     """The explanations for one state of owners and one page. What all devices share is worked out once."""
 
-    def __init__(
-        self,
-        owners: Owners,
-        subjects: Iterable[Subject],
-        context: LookContext,
-        inventory: Inventory,
-        *,
-        kubelet_answered: bool,
-    ) -> None:
-        self._owners = owners
-        self._subjects = subjects
-        self._context = context
-        self._inventory = inventory
-        self._kubelet_answered = kubelet_answered
+    owners: Owners
+    subjects: Iterable[Subject]
+    context: LookContext
+    inventory: Inventory
+    kubelet_answered: bool
 
     def assigned(self, match: Match) -> Trouble | None:
         """Why no sample came in for an assignment; None where samples did."""
@@ -59,7 +52,7 @@ class Explainer:
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
             if match.ref is not None and match.ref.minor:
                 return _no_gpu_of_minor(match.ref.minor)
-            return _claim_unresolved(match.assignment, self._context)
+            return _claim_unresolved(match.assignment, self.context)
         if match.reason == Unmatched.CONTRADICTED and match.ref is not None:
             return _contradicted(match.ref)
         if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
@@ -68,22 +61,22 @@ class Explainer:
 
     def _unresolved(self, mig: str) -> Trouble:
         """Why the inventory does not say which instance a MIG UUID is."""
-        for doubt in self._inventory.doubts:
+        for doubt in self.inventory.doubts:
             if mig in doubt.leaves_out:
                 return Trouble(
                     "", f"the inventory leaves this MIG instance out: {doubt.trouble.message}", doubt.trouble.remedy
                 )
-        if any("nvml" in gpu.sources for gpu in self._inventory.gpus):
+        if any("nvml" in gpu.sources for gpu in self.inventory.gpus):
             return _SAYS["nvml_lacks_it"]
-        if self._context.has_inventory_file:
+        if self.context.has_inventory_file:
             return _SAYS["file_lacks_it"]
-        return _SAYS["specs_lack_it"] if any(gpu.mig for gpu in self._inventory.gpus) else _SAYS["no_inventory"]
+        return _SAYS["specs_lack_it"] if any(gpu.mig for gpu in self.inventory.gpus) else _SAYS["no_inventory"]
 
     @cached_property
     def other_node(self) -> Trouble:
         """The page comes from another node: the numbers of UUIDs compared, and the usual cause."""
-        seen = len({subject.uuid for subject in self._subjects if subject.uuid})
-        handed_out = len({match.key for match in self._owners.matches if match.reason == Unmatched.OTHER_NODE})
+        seen = len({subject.uuid for subject in self.subjects if subject.uuid})
+        handed_out = len({match.key for match in self.owners.matches if match.reason == Unmatched.OTHER_NODE})
         return Trouble(
             "",
             f"the page comes from another node: none of its {seen} UUIDs is among this kubelet's {handed_out}",
@@ -96,15 +89,15 @@ class Explainer:
         claim = assignment.claim
         if claim is not None and not claim.driver:
             return "not_prepared", _SAYS["not_prepared"]
-        if is_unfollowed_claim(assignment, self._context):
+        if is_unfollowed_claim(assignment, self.context):
             return "dra_off", _SAYS["claims_are_off"]
         of_names = claim.cdi_names if claim is not None else ()
-        places = [place for name in of_names if (place := self._inventory.places.get(name))]
+        places = [place for name in of_names if (place := self.inventory.places.get(name))]
         if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
             return Unmatched.NO_GPU, _SAYS[Unmatched.NO_GPU]
         return "outside_resources", Trouble(
             "",
-            f"resource {assignment.resource} is outside --resources ({', '.join(self._context.resources)})",
+            f"resource {assignment.resource} is outside --resources ({', '.join(self.context.resources)})",
             f"if its devices are GPUs, add --resources {assignment.resource}",
         )
 
@@ -115,21 +108,21 @@ class Explainer:
 
     def why_unknown(self, device: Subject) -> str:
         """Why a device may have an owner although none is known; "" where it surely has none."""
-        if not self._kubelet_answered:
+        if not self.kubelet_answered:
             return "the kubelet has not answered yet"
         if self._claims_are_off:
             return "a DRA claim holds devices of this node, and --dra is off"
         return what_hides_owners(self._reasons, device) or (
-            "containers hold units of this node's GPUs, whose ids name no GPU" if self._owners.units else ""
+            "containers hold units of this node's GPUs, whose ids name no GPU" if self.owners.units else ""
         )
 
     @cached_property
     def _reasons(self) -> set[str]:
-        return {match.reason for match in self._owners.matches}
+        return {match.reason for match in self.owners.matches}
 
     @cached_property
     def _claims_are_off(self) -> bool:
-        return any(is_unfollowed_claim(assignment, self._context) for assignment in self._context.outside)
+        return any(is_unfollowed_claim(assignment, self.context) for assignment in self.context.outside)
 
 
 def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:

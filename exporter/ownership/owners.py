@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from exporter.model.devices import (
     NO_PLACES,
-    NONE_ALLOCATABLE,
     Allocatable,
     Assignment,
     CdiPlaces,
@@ -166,7 +165,11 @@ class OwnersBuilder:
         knowledge: Knowledge,
         allocatable: Allocatable,
     ) -> Owners:
-        """See `build_owners`."""
+        """Who holds which device, by what the kubelet handed out and by what the samples are about, with their numbers.
+
+        A container that has several shares of a device is one holder. A device with several holders is shared. Ids are
+        looked up in `knowledge`. `allocatable` is what the kubelet can hand out.
+        """
         if not self._devices.are_of(subjects, knowledge.inventory):
             self._devices = NodeDevices(subjects, knowledge.inventory)
         owners = _build(self._read(assignments, knowledge), subjects, knowledge, allocatable, self._devices)
@@ -196,20 +199,6 @@ class OwnersBuilder:
                 self._refs[id(each)] = before
                 read.append((each, before[1]))
         return read
-
-
-def build_owners(
-    assignments: Iterable[Assignment],
-    subjects: Mapping[Subject, int] = MappingProxyType({}),
-    knowledge: Knowledge | None = None,
-    allocatable: Allocatable = NONE_ALLOCATABLE,
-) -> Owners:
-    """Who holds which device, by what the kubelet handed out and by what the samples are about, with their numbers.
-
-    A container that has several shares of a device is one holder. A device with several holders is shared. Ids are
-    looked up in `knowledge` (None: the built-in rules). `allocatable` is what the kubelet can hand out.
-    """
-    return OwnersBuilder().build(assignments, subjects, knowledge or Knowledge(), allocatable)
 
 
 def _build(

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.accounts.observation import FAMILIES
-from exporter.accounts.state import dump, restore
+from exporter.accounts.state import restore
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.outputs.families import accounts
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
+from tests.support.ledgers import dump, note
 from tests.support.looks import Looks
+from tests.support.owners import build_owners
 from tests.support.strategies import UUIDS, Row, attribution_of, owner_states, rows
 
 NAMES = st.sampled_from(sorted(family.decode() for family in FAMILIES))
@@ -47,7 +48,7 @@ def test_any_page(history: list[tuple[str, Owners, int]]) -> None:
     for page, owners, seconds in history:
         at += seconds
         joined = looks.joiner.join([page.encode()], attribution_of(owners, policy))
-        looks.ledger.note(replace(looks.snapshot(None), owners=owners, joined=joined), at * 10**9, looks.rules)
+        note(looks.ledger, replace(looks.snapshot(None), owners=owners, joined=joined), at * 10**9, looks.rules)
         data = dump(looks.ledger, at)
         looks.ledger = restore(data, at, at * 10**9)
         assert dump(looks.ledger, at) == data

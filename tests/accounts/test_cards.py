@@ -19,9 +19,9 @@ from exporter.outputs.families.family import filled
 from exporter.outputs.families.gpu_manager import FAMILIES
 from exporter.outputs.output import Look
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from tests.support.components import LINT, check
 from tests.support.looks import GPU, Held, Looks, owner, row, whole
+from tests.support.owners import build_owners
 from tests.support.strategies import attribution_of, owner_states, pages
 
 SHARED = "nvidia.com/gpu.shared"

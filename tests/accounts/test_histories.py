@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.accounts.ledger import Rules
-from exporter.accounts.state import dump, restore
+from exporter.accounts.state import restore
 from exporter.accounts.stretches import KernelTimes
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from tests.accounts.plain_account import INTERVAL, Look, Place, plain, plain_time, together
+from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, kernels, row
 
 SLICES = 7

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.accounts.ledger import Rules
-from exporter.accounts.state import Boot, dump, restore
+from exporter.accounts.state import Boot, restore
+from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, energy, kernels, row, whole
 
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"

@@ -11,6 +11,7 @@ from exporter.model.accounts import Account
 from exporter.model.devices import DeviceKey
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.rows import Attribution
+from tests.support.ledgers import note
 from tests.support.looks import GPU, SECOND, Held, Looks, energy, joules, owner, row, seconds, whole
 
 POWER, ACTIVE, UTIL = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
@@ -405,7 +406,7 @@ def test_accounts_are_the_same_in_every_sharing_mode(sharing: str) -> None:
         page = energy(str(1000 * number)) + row(ACTIVE, "0.5")
         snapshot = looks.snapshot(page, held)
         joined = looks.joiner.join([page.encode()], Attribution(snapshot.owners, looks.policy))
-        looks.ledger.note(replace(snapshot, joined=joined), 10 * number * SECOND, looks.rules)
+        note(looks.ledger, replace(snapshot, joined=joined), 10 * number * SECOND, looks.rules)
     assert [joules(looks.account(pod)) for pod in ("a", "b", None)] == [1, 1, 0]
     assert seconds(looks.account("a").amounts.get("active_ns")) == 5
 
@@ -435,7 +436,7 @@ def test_a_look_at_twice_as_many_new_gpus_takes_twice_as_much_work() -> None:
             if look == 2:
                 sys.setprofile(count_call)
             try:
-                ledger.note(snapshot, 10 * look * SECOND, Rules())
+                note(ledger, snapshot, 10 * look * SECOND, Rules())
             finally:
                 sys.setprofile(None)
         return made

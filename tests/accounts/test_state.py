@@ -16,8 +16,9 @@ from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.records import columns_of
-from exporter.accounts.state import VERSION, Boot, dump, restore
+from exporter.accounts.state import VERSION, Boot, restore
 from exporter.model.devices import DeviceKey
+from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, owner, row, seconds, whole
 from tests.support.places import ROOT
 

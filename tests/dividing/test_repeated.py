@@ -21,8 +21,8 @@ from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage, Page, Reading
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 from tests.support.reference_join import SeriesOf, reference_join
 
 GPU = "GPU-00000000-aaaa-bbbb-cccc-dddddddddddd"

@@ -20,8 +20,8 @@ from exporter.model.devices import Assignment
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 ENERGY = b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 A, B, C = (Owner(namespace="ml", pod=name, container="main") for name in "abc")

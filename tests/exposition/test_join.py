@@ -13,8 +13,8 @@ from exporter.model.pages import JoinedPage
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

@@ -5,7 +5,8 @@ from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import RULES, read_device_id
 from exporter.ownership.inventories import read_inventory
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
+from tests.support.owners import build_owners
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

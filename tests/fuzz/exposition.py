@@ -6,7 +6,7 @@ from exporter.exposition.lines import Reason, SampleLine, read_line
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
+from tests.support.owners import build_owners
 from tests.support.reference_join import reference_join
 from tests.support.strategies import UUIDS, attribution_of
 

@@ -77,13 +77,13 @@ async def test_new_owners_are_measured_by_what_was_looked_up_for_the_reading_and
     processes, logs = Told(seen(7, driver.reading.read_at)), Told()
     measures._times, measures._sources = SmTimes(), (processes, logs)  # type: ignore[assignment] # they are read
     pods = {("ml", "a"): pod}
-    assert measures.measured_for(held_by(a), pods, Kubelet()) is None
+    assert measures.measured_for(held_by(a), pods, Kubelet()) is None  # type: ignore[arg-type]
     await asyncio.sleep(0)
     while measures._task is not None and not measures._task.done():
         await asyncio.sleep(0)
     # the next reading's process is another one, and is being looked for
     processes.processes = seen(8, time.monotonic())
-    known = measures.measured_for(held_by(a, b), pods, Kubelet())
+    known = measures.measured_for(held_by(a, b), pods, Kubelet())  # type: ignore[arg-type]
     assert known is not None
     assert {owner: use.memory_bytes for (_, owner), use in known.uses.items()} == {a: 5, b: 0}
     assert known.sm_ns == {gpu: {a: 0, b: 0, None: 0}}

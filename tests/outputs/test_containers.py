@@ -24,11 +24,12 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.outputs import objects
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.rows import Attribution
 from tests.support import quick_yaml
 from tests.support.answers import json_of
 from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.owners import build_owners
 from tests.support.places import ROOT
 from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.strategies import attribution_of, owner_states, pages

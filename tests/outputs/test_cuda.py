@@ -20,11 +20,12 @@ from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import NOTHING_SEEN, Look
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from tests.support import quick_yaml
 from tests.support.components import check
 from tests.support.looks import GPU as UUID
 from tests.support.looks import owner, row
+from tests.support.owners import build_owners
 from tests.support.places import ROOT
 from tests.support.strategies import attribution_of
 

@@ -17,6 +17,7 @@ from exporter.outputs.families.family import filled
 from exporter.outputs.families.slim import SLIM, slim
 from exporter.outputs.output import NOTHING_SEEN, Look
 from exporter.ownership.labels import LabelPolicy
+from tests.support.ledgers import note
 from tests.support.looks import Looks
 from tests.support.places import ROOT
 from tests.support.strategies import attribution_of, owner_states, pages
@@ -40,7 +41,7 @@ def test_any_page_and_owners_make_no_series_of_metrics_twice(body: bytes, owners
     looks = Looks()
     joined = looks.joiner.join([body], attribution_of(owners, LabelPolicy()))
     snapshot = replace(looks.snapshot(None), owners=owners, joined=joined)
-    looks.ledger.note(snapshot, 0, looks.rules)
+    note(looks.ledger, snapshot, 0, looks.rules)
     text = render(filled(FAMILIES, Look(snapshot=replace(snapshot, accounts=looks.ledger.accounts))))
     series = [line.rpartition(b" ")[0] for line in text.split(b"\n") if line and not line.startswith(b"#")]
     assert len(set(series)) == len(series)

@@ -30,8 +30,8 @@ from exporter.outputs.findings import (
     of_other_sources,
     summary,
 )
-from exporter.ownership.owners import build_owners
 from exporter.ownership.verdicts import verdict_by
+from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="ml", pod="train-1", container="main")

@@ -16,7 +16,7 @@ from exporter.outputs import mapping, nodes, own_metrics
 from exporter.outputs.families.family import filled
 from exporter.outputs.families.mapping import FAMILIES, MAP_INFO
 from exporter.outputs.output import Look
-from exporter.ownership.owners import build_owners
+from tests.support.owners import build_owners
 
 TI = Owner(namespace="default", pod="test", container="main")
 TWO = Owner(namespace="default", pod="test", container="second")

@@ -22,6 +22,7 @@ from exporter.outputs import own_metrics
 from exporter.outputs.output import Look
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import COPY, DEVICE, SPLIT, LabelPolicy
+from tests.support.ledgers import note
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "promql.md"
@@ -164,7 +165,7 @@ def seen(sharing: str) -> Seen:
             page_sources=("dcgm",),
             inventory=INVENTORY,
         )
-        ledger.note(snapshot, at_seconds * 1_000_000_000, Rules())
+        note(ledger, snapshot, at_seconds * 1_000_000_000, Rules())
         own = b"".join(at_once(own_metrics.render(Look(snapshot=replace(snapshot, accounts=ledger.accounts)))))
         for series, value in samples(joined.body + own):
             values[series][number] = value

@@ -17,8 +17,9 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.retention import offered_now, read_by_built_in_rules
+from tests.support.owners import build_owners
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 SHARED, WHOLE = "nvidia.com/gpu.shared", "nvidia.com/gpu"

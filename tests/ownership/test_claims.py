@@ -9,9 +9,10 @@ from exporter.model.snapshot import LookContext
 from exporter.ownership.device_ids import complete_pools, devices_of, read_claim
 from exporter.ownership.explain import Explainer
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, Unmatched, build_owners, is_meant
+from exporter.ownership.owners import Knowledge, Unmatched, is_meant
 from exporter.ownership.retention import Retained, answered
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 CLAIM_UID = "11111111-2222-4333-8444-555555555555"

@@ -30,7 +30,6 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import (
     Knowledge,
     Unmatched,
-    build_owners,
     needs_slices,
     of_their_containers,
     read_assignment,
@@ -38,6 +37,7 @@ from exporter.ownership.owners import (
 from exporter.ownership.retention import Retained, answered, settled
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
+from tests.support.owners import build_owners
 
 DATA = Path(__file__).parent.parent / "data/claims-1.36.2"
 # index 2 and 3 have each other's device minors

@@ -10,8 +10,8 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 UUIDS = (f"GPU-{'1' * 8}-1111-1111-1111-{'1' * 12}", "GPU-2")

@@ -10,11 +10,12 @@ from exporter._gen import pods_pb2
 from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners, SliceDevice
 from exporter.model.pods import AllocatedDevice, Owner, PodInfo
 from exporter.ownership.device_health import GRACE_SECONDS, MOST_MESSAGE_CHARS, HealthWatch
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.sources.kubelet import allocatable
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubelet.pods import parse_pod
 from exporter.sources.kubernetes.node_objects import read_pod
+from tests.support.owners import build_owners
 
 DATA = Path(__file__).parent.parent / "data/device-health-1.36.2"
 A = Owner(namespace="ml", pod="train-0", container="main")

@@ -9,9 +9,10 @@ from exporter.model.pods import Owner
 from exporter.ownership.device_ids import read_device_id, read_rules
 from exporter.ownership.inventories import read_inventory
 from exporter.ownership.labels import LabelPolicy, SampleLabels
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.reading import Invalid
 from tests.support import quick_yaml
+from tests.support.owners import build_owners
 from tests.support.places import ROOT
 from tests.support.simulated import World
 

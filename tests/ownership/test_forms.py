@@ -10,8 +10,9 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInstance
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 X, Y = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9", "40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"
 SEVEN, EIGHT, TWO = (f"{number}1111111-2222-5333-8444-555555555555" for number in range(3))

@@ -9,8 +9,8 @@ from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Holder, O
 from exporter.model.pages import Rows
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

@@ -14,7 +14,8 @@ from exporter.outputs.output import Look
 from exporter.outputs.page import node as page
 from exporter.ownership import device_names
 from exporter.ownership.explain import Explainer
-from exporter.ownership.owners import Unmatched, build_owners
+from exporter.ownership.owners import Unmatched
+from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 MANY = 300

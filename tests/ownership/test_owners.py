@@ -17,7 +17,8 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.ownership.owners import Knowledge, Unmatched, build_owners, is_meant, profile_of_resource
+from exporter.ownership.owners import Knowledge, Unmatched, is_meant, profile_of_resource
+from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 B = Owner(namespace="web", pod="serve-1", container="server")

@@ -16,8 +16,10 @@ from exporter.outputs.families.accounts import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import Look
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import Knowledge, build_owners
+from exporter.ownership.owners import Knowledge
 from exporter.ownership.rows import Attribution
+from tests.support.ledgers import note
+from tests.support.owners import build_owners
 
 SECOND = 1_000_000_000
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format
@@ -119,7 +121,7 @@ class Looks:
 
     def at(self, seconds: float, page: str | None, held: Held | None = None, **more: object) -> "Looks":
         snapshot = self.snapshot(page, held, **more)  # type: ignore[arg-type]
-        self.ledger.note(snapshot, round(seconds * SECOND), self.rules)
+        note(self.ledger, snapshot, round(seconds * SECOND), self.rules)
         return self
 
     def account(self, pod: str | None, gpu: int = 0, instance: str = "") -> Account:

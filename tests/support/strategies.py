@@ -9,8 +9,8 @@ from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.owners import build_owners
 from exporter.ownership.rows import Attribution
+from tests.support.owners import build_owners
 
 UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(4))
 ODD_TEXT = st.text(

@@ -11,7 +11,6 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.config.node import KubeletSettings
 from exporter.errors import Malformed
 from exporter.model.devices import DeviceKey
-from exporter.ownership.owners import build_owners
 from exporter.ownership.retention import Retained
 from exporter.simulator.kubelet import allocatable_response
 from exporter.sources.kubelet import pod_resources
@@ -19,6 +18,7 @@ from exporter.sources.kubelet.allocatable import KubeletAllocatable, parse
 from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS
 from tests.support.clock import Clock
+from tests.support.owners import build_owners
 from tests.support.places import DATA
 from tests.support.simulated import SHARED_RESOURCE, SimulatedKubelet, World
 from tests.support.waiting import PATIENCE_SECONDS
