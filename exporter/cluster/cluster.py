@@ -26,7 +26,7 @@ class ClusterHandover:
     """The counters, the sources, and whether the role has been ready.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` says why it has not been ready so far,
-    and is "" from then on. `heard` is the source of which every node has been asked once.
+    and is "" from then on. `heard` is the source whose first answers have come, or failed.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,6 @@ class ClusterHandover:
         self.not_ready = "not ready: no node has been asked yet"
         self.cache: SourceCache | None = None
         self.heard: Source | None = None
-
-    def has_heard(self, source: Source) -> bool:
-        """Whether the first answers of this very source have come, or failed."""
-        return self.heard is source
 
 
 class Cluster:
@@ -89,7 +85,7 @@ class Cluster:
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> ClusterView:  # noqa: ARG002 - there is one look for all
         """The last answers; the first time, wait for them for `wait_seconds` at most."""
-        if not self.handover.has_heard(self._source):
+        if self.handover.heard is not self._source:
             await self._hear(self._patience_seconds if wait_seconds is None else wait_seconds)
         return self._source.view
 
@@ -124,7 +120,7 @@ class Cluster:
         trouble = self._source.view.trouble
         if trouble:
             self.handover.not_ready = f"not ready: it is not known which nodes there are: {trouble}"
-        elif not self.handover.has_heard(self._source):
+        elif self.handover.heard is not self._source:
             self.handover.not_ready = "not ready: the nodes are being asked for the first time"
         else:
             self.handover.not_ready = ""

@@ -1,7 +1,7 @@
 """The cluster role as the service runs it: made of a configuration and of the role until now."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from exporter import log
@@ -23,27 +23,6 @@ if TYPE_CHECKING:
     from exporter.cluster.keda.server import KedaServer
     from exporter.sources.kubernetes.api import KubernetesApi
     from exporter.sources.kubernetes.scaled_objects import ScaledObjects
-
-
-def make_cluster(config: ClusterConfig, http: HttpConfig, handover: ClusterHandover | None = None) -> Cluster:
-    """A cluster. `handover` is that of the previous role: what the new configuration does not change is kept."""
-    handover = handover or ClusterHandover()
-    cache = SourceCache(handover.telemetry.note_health, handover.cache)
-    cluster = config.cluster
-    source, others = _make_source(cache, config, http)
-    may_ask = config.keda.listen_address is not None and config.kubernetes.url is not None
-    scaled_objects = cache.get(_make_scaled_objects, kubernetes=config.kubernetes) if may_ask else None
-    cache.settle()
-    handover.cache = cache
-    return Cluster(
-        source=source,
-        others=others,
-        scaled_objects=scaled_objects,
-        cache=cache,
-        interval_seconds=cluster.interval_seconds,
-        patience_seconds=cluster.timeout_seconds,
-        handover=handover,
-    )
 
 
 def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) -> tuple[ClusterSource, Sequence[Source]]:
@@ -124,21 +103,17 @@ def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: st
     )
 
 
+@dataclass(eq=False)
 class KedaPort:
-    """KEDA's port, or none. A reload cannot open it, close it, or switch its TLS on or off."""
+    """KEDA's port, or none. A reload cannot open it, close it, or switch its TLS on or off.
 
-    def __init__(
-        self,
-        wanted: Address | None,
-        address: Address | None = None,
-        tls: ServerTls | None = None,
-        server: "KedaServer | None" = None,
-    ) -> None:
-        """`address` has the real number where port 0 is `wanted`."""
-        self.address = address
-        self._wanted = wanted
-        self._tls = tls
-        self._server = server
+    `address` has the real number where port 0 is `wanted`.
+    """
+
+    wanted: Address | None
+    address: Address | None = None
+    tls: ServerTls | None = None
+    server: "KedaServer | None" = None
 
     @classmethod
     async def open(cls, config: ClusterConfig, web: WebConfig, current: Callable[[], Role]) -> "KedaPort":
@@ -159,9 +134,9 @@ class KedaPort:
 
     def check_stays(self, config: ClusterConfig, web: WebConfig) -> None:
         """Refuse another address, and other TLS but for the certificates themselves. See `SecondServer`."""
-        if config.keda.listen_address != self._wanted:
+        if config.keda.listen_address != self.wanted:
             raise ConfigError("--keda.listen-address cannot change while the exporter runs: restart it")
-        if self._server is not None and web.tls != self._tls:
+        if self.server is not None and web.tls != self.tls:
             raise ConfigError(
                 "tls_server_config of --web.config.file cannot change while --keda.listen-address is open, but for the"
                 " content of its files: restart the exporter"
@@ -169,13 +144,13 @@ class KedaPort:
 
     def use_certificates(self) -> None:
         """Use the certificates as they are in their files now."""
-        if self._server is not None:
-            self._server.read_certificates_again()
+        if self.server is not None and self.server.certificates:
+            self.server.certificates.read_again()
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            await self._server.close()
+        if self.server is not None:
+            await self.server.close()
 
 
 def _cluster(role: Role) -> Cluster:
@@ -189,8 +164,23 @@ def make_role(config: ClusterConfig, before: object = None) -> Cluster:
 
     Raises ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
-    handover = before.handover if isinstance(before, Cluster) else None
-    return make_cluster(config, read_cluster_http(config.cluster), handover)
+    http = read_cluster_http(config.cluster)
+    handover = before.handover if isinstance(before, Cluster) else ClusterHandover()
+    cache = SourceCache(handover.telemetry.note_health, handover.cache)
+    source, others = _make_source(cache, config, http)
+    may_ask = config.keda.listen_address is not None and config.kubernetes.url is not None
+    scaled_objects = cache.get(_make_scaled_objects, kubernetes=config.kubernetes) if may_ask else None
+    cache.settle()
+    handover.cache = cache
+    return Cluster(
+        source=source,
+        others=others,
+        scaled_objects=scaled_objects,
+        cache=cache,
+        interval_seconds=config.cluster.interval_seconds,
+        patience_seconds=config.cluster.timeout_seconds,
+        handover=handover,
+    )
 
 
 def say_what_is_asked(config: ClusterConfig) -> None:

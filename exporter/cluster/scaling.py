@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import fsum
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from exporter.errors import Trouble
@@ -25,16 +24,10 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 
 
-class _MeasuredFamily(NamedTuple):
-    """The family that measures for a container what a field measures for a device, and the factor between them."""
-
-    family: str
-    times: float
-
-
+# The family that measures for a container what a field measures for a device, and the factor between them.
 _SAME_OF_CONTAINER = {
-    "gpu_utilization": _MeasuredFamily("pod_gpu_utilization_ratio", 100.0),
-    "framebuffer_used": _MeasuredFamily("pod_gpu_memory_used_bytes", 2.0**-20),
+    "gpu_utilization": ("pod_gpu_utilization_ratio", 100.0),
+    "framebuffer_used": ("pod_gpu_memory_used_bytes", 2.0**-20),
 }
 
 
@@ -50,12 +43,11 @@ class ScalingQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """The answer: the value, over how many pods, on which nodes, and which nodes did not answer (they hold none)."""
+    """The answer: the value, over how many pods, on which nodes."""
 
     value: float
     pods: int
     nodes: tuple[str, ...]
-    missing_nodes: tuple[str, ...] = ()
 
 
 class Unanswerable(Exception):
@@ -252,10 +244,10 @@ def _value(row: _MetricRow, metric: str) -> float:
 
 def _measured_instead(row: _MetricRow, metric: str, values: Mapping[str, float]) -> float:
     """The container's own measured value, in place of that of the whole shared device."""
-    same = _SAME_OF_CONTAINER.get(metric)
-    if same and same.family in row.held.measured:
-        return values[same.family] * same.times
-    instead = f"{same.family} or " if same else ""
+    family, times = _SAME_OF_CONTAINER.get(metric, ("", 0.0))
+    if family in row.held.measured:
+        return values[family] * times
+    instead = f"{family} or " if family else ""
     raise Unanswerable(
         HTTPStatus.CONFLICT,
         f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use",

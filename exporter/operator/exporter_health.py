@@ -7,7 +7,7 @@ an answer, such as a NetworkPolicy, is a trouble of that node.
 
 import asyncio
 import heapq
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
@@ -68,32 +68,44 @@ class _Exporter:
         return self.asks > 1 or (self.asks == 1 and not self.unconfirmed)
 
 
+def url_of_pod(pod: AnyObject) -> str:
+    """Where the exporter of a pod answers; "" where it has no address yet, or runs no more."""
+    status = mapping(pod, "status")
+    try:
+        address = ip_address(text(status, "podIP"))
+    except ValueError:
+        return ""
+    # addresses that no pod has lead to the operator itself, or to the services of a cloud
+    is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    if is_odd or text(status, "phase") != "Running":
+        return ""
+    return f"http://[{address}]:{METRICS_PORT}" if address.version == 6 else f"http://{address}:{METRICS_PORT}"  # noqa: PLR2004
+
+
+@dataclass(eq=False, kw_only=True)
 class ExporterHealth:
-    """The exporters of all GPUExporters. `run` asks them until it is cancelled."""
+    """The exporters of all GPUExporters. `run` asks them until it is cancelled.
 
-    def __init__(
-        self,
-        *,
-        on_change: Callable[[Key], None],
-        on_events: Callable[[Key, str, Sequence[NodeEvent]], None] = lambda *_: None,
-        url_of: Callable[[AnyObject], str] | None = None,
-        every_seconds: float = EVERY_SECONDS,
-        again_seconds: float = AGAIN_SECONDS,
-    ) -> None:
-        """`on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers.
+    `on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers. `on_events`
+    hears what the exporter of a node answers at /events, where that is asked for.
+    """
 
-        `on_events` hears what the exporter of a node answers at /events, where that is asked for.
-        """
-        self._on_change, self._on_events = on_change, on_events
-        self._url_of = url_of or url_of_pod
-        self._every_seconds, self._again_seconds = every_seconds, again_seconds
-        self._followed: dict[Key, dict[str, _Exporter]] = {}
-        self._owners: set[Key] = set()
-        self._due: list[tuple[float, int, _Exporter]] = []
-        self._numbers = count()
-        self._woken = asyncio.Event()
-        self._to_tell: dict[Key, asyncio.TimerHandle] = {}
-        self.bounds: Mapping[str, Bound] = {"operator_exporters": Bound(MOST_PODS, self._count)}
+    on_change: Callable[[Key], None]
+    on_events: Callable[[Key, str, Sequence[NodeEvent]], None] = lambda *_: None
+    url_of: Callable[[AnyObject], str] = url_of_pod
+    every_seconds: float = EVERY_SECONDS
+    again_seconds: float = AGAIN_SECONDS
+    _followed: dict[Key, dict[str, _Exporter]] = field(default_factory=dict)
+    _owners: set[Key] = field(default_factory=set)
+    _due: list[tuple[float, int, _Exporter]] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _to_tell: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """How many exporters are asked, and how many at most."""
+        return {"operator_exporters": Bound(MOST_PODS, self._count)}
 
     def follow(self, owner: Key, pods: Iterable[AnyObject], *, has_events: bool = False) -> None:
         """These are the pods of a GPUExporter now; those that may answer are asked from now on, the others no more.
@@ -104,7 +116,7 @@ class ExporterHealth:
         others = self._count() - len(before)
         now: dict[str, _Exporter] = {}
         for pod in pods:
-            node, url = node_of(pod), "" if is_going(pod) else self._url_of(pod)
+            node, url = node_of(pod), "" if is_going(pod) else self.url_of(pod)
             if not node or not url or node in now or others + len(now) >= MOST_PODS:
                 continue
             exporter = before.get(node)
@@ -194,7 +206,7 @@ class ExporterHealth:
             failing = read_health(body, exporter.node)
             if exporter.has_events and _READS_KERNEL_LOG in body:
                 events = await in_slices(read_events(await asking.ask(exporter.url, EVENTS_PATH), exporter.node))
-                self._on_events(exporter.owner, exporter.node, events)
+                self.on_events(exporter.owner, exporter.node, events)
         except SourceError as error:
             self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
@@ -220,8 +232,8 @@ class ExporterHealth:
         exporter.asks += 1
         if not exporter.is_followed:
             return
-        pause = Pause(self._every_seconds, SELDOM_SECONDS).after(exporter.failures - 1)
-        self._ask_in(exporter, self._again_seconds if exporter.unconfirmed else pause)
+        pause = Pause(self.every_seconds, SELDOM_SECONDS).after(exporter.failures - 1)
+        self._ask_in(exporter, self.again_seconds if exporter.unconfirmed else pause)
         self._learn(exporter.owner)
         if exporter.troubles != before:
             self._tell(exporter.owner)
@@ -239,24 +251,10 @@ class ExporterHealth:
 
     def _note_told(self, owner: Key) -> None:
         self._to_tell.pop(owner, None)
-        self._on_change(owner)
+        self.on_change(owner)
 
     def _count(self) -> int:
         return sum(map(len, self._followed.values()))
-
-
-def url_of_pod(pod: AnyObject) -> str:
-    """Where the exporter of a pod answers; "" where it has no address yet, or runs no more."""
-    status = mapping(pod, "status")
-    try:
-        address = ip_address(text(status, "podIP"))
-    except ValueError:
-        return ""
-    # addresses that no pod has lead to the operator itself, or to the services of a cloud
-    is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
-    if is_odd or text(status, "phase") != "Running":
-        return ""
-    return f"http://[{address}]:{METRICS_PORT}" if address.version == 6 else f"http://{address}:{METRICS_PORT}"  # noqa: PLR2004
 
 
 def _unheard(why: Trouble) -> Trouble:

@@ -5,7 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from exporter import log
@@ -35,25 +35,29 @@ PAUSE = Pause(0.5, 30.0)
 TOGETHER_SECONDS = 1.0
 
 
+@dataclass(eq=False)
 class OperatorHandover:
     """What outlives a reload: the counters, and whose turn it is to work.
 
     `identity` is what the process calls itself in the lease: the pod's name, and what no other process has.
-    `not_ready` says why the role has not been ready so far, and is "" from then on.
+    `not_ready` says why the role has not been ready so far, and is "" from then on. `turn` is held by the role that
+    works: the next one begins when it has let go of the lease.
     """
 
-    def __init__(self) -> None:
-        self.telemetry = Telemetry()
-        self.metrics = OperatorMetrics()
-        self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-        self.not_ready = "not ready: the Kubernetes API has not been asked yet"
-        # held by the role that works: the next one begins when it has let go of the lease
-        self.turn = asyncio.Lock()
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{secrets.token_hex(8)}")
+    not_ready: str = "not ready: the Kubernetes API has not been asked yet"
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorParts:
-    """What the role is made of. While it works, `beside` goes on, and `watch` names changes of the served kinds."""
+@dataclass(eq=False, kw_only=True)
+class Operator:
+    """Works while it is the leader: is told of changes, and puts right what is not as it is wanted.
+
+    While it works, `beside` goes on, and `watch` names changes of the served kinds. `interval_seconds` is how often it
+    is looked which kinds the API serves.
+    """
 
     writer: Writer
     beside: Sequence[Callable[[], Coroutine[Any, Any, object]]]
@@ -61,24 +65,17 @@ class OperatorParts:
     watch: Callable[[AbstractSet[Kind]], Coroutine[Any, Any, None]]
     reconciler: Reconciler
     leader: Leader | None
-
-
-class Operator:
-    """Works while it is the leader: is told of changes, and puts right what is not as it is wanted."""
-
+    interval_seconds: float
+    handover: OperatorHandover
     outputs: Sequence[Output[Any]] = OUTPUTS
     pulse_seconds: float | None = PULSE_SECONDS
+    _task: asyncio.Task[None] | None = None
+    _works_alone: bool = False
+    _is_closed: bool = False
 
-    def __init__(self, *, parts: OperatorParts, interval_seconds: float, handover: OperatorHandover) -> None:
-        """`interval_seconds` is how often it is looked which kinds the API serves."""
-        self.handover = handover
-        self.telemetry, self.instance = handover.telemetry, handover.identity
-        self._parts = parts
-        self._interval_seconds = interval_seconds
-        self._task: asyncio.Task[None] | None = None
-        self._works_alone = False
-        self._is_closed = False
-        self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(parts.work))
+    def __post_init__(self) -> None:
+        self.telemetry, self.instance = self.handover.telemetry, self.handover.identity
+        self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(self.work))
 
     def looked(self, seen: "OperatorView | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
         """A look at what the operator does."""
@@ -106,26 +103,26 @@ class Operator:
         """Stop, and let go of the lease."""
         self._is_closed = True
         await end_tasks(self._task)
-        await self._parts.writer.close()
+        await self.writer.close()
 
     def _seen(self) -> OperatorView:
-        leader = self._parts.leader
+        leader = self.leader
         return OperatorView(
             is_leader=leader.is_leader if leader else self._works_alone,
             holder=leader.holder if leader else self.handover.identity,
-            queued=len(self._parts.work),
-            served=self._parts.reconciler.served,
+            queued=len(self.work),
+            served=self.reconciler.served,
         )
 
     async def _run(self) -> None:
         async with self.handover.turn:
             try:
                 await self._reached()
-                if self._parts.leader is None:
+                if self.leader is None:
                     self._works_alone = True
                     await self._work()
                 else:
-                    await self._parts.leader.lead(self._work)
+                    await self.leader.lead(self._work)
             except Exception as error:  # noqa: BLE001 - the pulse begins anew
                 log.error("a fault of the operator", error)
 
@@ -134,7 +131,7 @@ class Operator:
         failures, reason = 0, ""
         while self.handover.not_ready:
             try:
-                await served(self._parts.writer)
+                await served(self.writer)
                 self.handover.not_ready = ""
             except SourceError as error:
                 self.handover.not_ready = f"not ready: {error.trouble}"
@@ -148,7 +145,7 @@ class Operator:
         """As the leader: until this is cancelled."""
         tasks = [
             asyncio.create_task(each)
-            for each in (self._watch(), self._parts.reconciler.run(), *(run() for run in self._parts.beside))
+            for each in (self._watch(), self.reconciler.run(), *(run() for run in self.beside))
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -161,12 +158,12 @@ class Operator:
         """Watch the kinds that are served; begin anew when other ones are."""
         kinds: AbstractSet[Kind] = await self._served(frozenset())
         while True:
-            self._parts.reconciler.served = before = kinds
-            self._parts.work.add(EVERYTHING)
-            watching = asyncio.create_task(self._parts.watch(kinds))
+            self.reconciler.served = before = kinds
+            self.work.add(EVERYTHING)
+            watching = asyncio.create_task(self.watch(kinds))
             try:
                 while kinds == before:
-                    done, _ = await asyncio.wait({watching}, timeout=self._interval_seconds)
+                    done, _ = await asyncio.wait({watching}, timeout=self.interval_seconds)
                     for task in done:
                         task.result()  # it ends by a fault alone
                     kinds = await self._served(kinds)
@@ -178,7 +175,7 @@ class Operator:
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
         """What the API serves; what it served before where it does not answer."""
         try:
-            return await served(self._parts.writer)
+            return await served(self.writer)
         except SourceError:
             return served_before
 
@@ -199,7 +196,7 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
     pod_events = PodEvents(reader, events, work.add)
     health = ExporterHealth(on_change=work.add, on_events=pod_events.hear)
     handover.telemetry.bound("operator_exporters", *health.bounds["operator_exporters"])
-    parts = OperatorParts(
+    return Operator(
         writer=writer,
         beside=(health.run, pod_events.run),
         work=work,
@@ -238,8 +235,9 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
         )
         if operator.leader_election == "on"
         else None,
+        interval_seconds=operator.interval_seconds,
+        handover=handover,
     )
-    return Operator(parts=parts, interval_seconds=operator.interval_seconds, handover=handover)
 
 
 def say_what_is_done(config: OperatorConfig) -> None:

@@ -103,39 +103,28 @@ class Controller(Protocol):
         return ()
 
 
+@dataclass(eq=False, kw_only=True)
 class Reconciler:
-    """Takes one key after another, for as long as this process is the leader."""
+    """Takes one key after another, for as long as this process is the leader. No `namespaces` means all."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        reader: Reader,
-        events: Events,
-        controllers: Sequence[Controller],
-        namespaces: Sequence[str],
-        work: WorkQueue,
-        metrics: OperatorMetrics,
-    ) -> None:
-        """`namespaces` are those that it looks at; empty: all."""
-        self.served: AbstractSet[Kind] = frozenset()
-        self._writer = writer
-        self._reader = reader
-        self._events = events
-        self._controllers: Mapping[str, Controller] = {controller.kind.name: controller for controller in controllers}
-        self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
-        self._work = work
-        self._metrics = metrics
-        self._needless = NeedlessApplies()
+    writer: Writer
+    reader: Reader
+    events: Events
+    controllers: Sequence[Controller]
+    namespaces: Sequence[str]
+    work: WorkQueue
+    metrics: OperatorMetrics
+    served: AbstractSet[Kind] = frozenset()
+    _needless: NeedlessApplies = field(default_factory=NeedlessApplies)
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            key = await self._work.get()
-            self._reader.named_at_seconds = self._work.named_at_seconds
+            key = await self.work.get()
+            self.reader.named_at_seconds = self.work.named_at_seconds
             began = time.monotonic()
             result = await self._looked_at(key)
-            self._metrics.reconciled(key.kind or "all", result, time.monotonic() - began)
+            self.metrics.reconciled(key.kind or "all", result, time.monotonic() - began)
             log.debug("reconciled", key=str(key), result=result, seconds=round(time.monotonic() - began, 6))
 
     async def _looked_at(self, key: Key) -> str:
@@ -143,17 +132,17 @@ class Reconciler:
         try:
             settled = await (self._everything() if key == EVERYTHING else self._one(key))
         except SourceError as error:
-            pause = self._work.failed(key, error.retry_after_seconds or 0.0)
+            pause = self.work.failed(key, error.retry_after_seconds or 0.0)
             log.warning("will try again", key=str(key), in_seconds=round(pause, 1), error=str(error.trouble))
             return "error"
         except Exception as error:  # noqa: BLE001 - the other custom resources go on, and this one is tried again
-            self._work.failed(key)
+            self.work.failed(key)
             log.error("a fault of the operator", error, key=str(key))
             return "fault"
         if not settled:
-            self._work.failed(key, WAIT_SECONDS)
+            self.work.failed(key, WAIT_SECONDS)
             return "waits"
-        self._work.went_well(key)
+        self.work.went_well(key)
         return "settled"
 
     async def _everything(self) -> bool:
@@ -163,53 +152,53 @@ class Reconciler:
         """
         there: set[Key] = set()
         failed: SourceError | None = None
-        for kind in (controller.kind for controller in self._controllers.values() if controller.kind in self.served):
-            for namespace in self._namespaces:
+        for kind in (controller.kind for controller in self.controllers if controller.kind in self.served):
+            for namespace in self.namespaces or (None,):
                 try:
-                    there |= await self._reader.keys(kind, namespace)
+                    there |= await self.reader.keys(kind, namespace)
                 except SourceError as error:
                     failed = error
         for key in sorted(there):
-            self._work.add(key)
+            self.work.add(key)
         if failed is not None:
             raise failed
-        for gone in self._metrics.objects.keys() - there:
-            del self._metrics.objects[gone]
-        for controller in self._controllers.values():
+        for gone in self.metrics.objects.keys() - there:
+            del self.metrics.objects[gone]
+        for controller in self.controllers:
             controller.keep_only(there)
-        self._work.add_after(EVERYTHING, RESYNC_SECONDS)
-        if self._namespaces == (None,):  # only who looks everywhere knows who is nowhere
+        self.work.add_after(EVERYTHING, RESYNC_SECONDS)
+        if not self.namespaces:  # only who looks everywhere knows who is nowhere
             await self._sweep(there)
         return True
 
     async def _sweep(self, there: AbstractSet[Key]) -> None:
-        for item in await self._reader.listed(kinds.CLUSTER_ROLE_BINDING, None, {kinds.MANAGER_LABEL: kinds.OPERATOR}):
+        for item in await self.reader.listed(kinds.CLUSTER_ROLE_BINDING, None, {kinds.MANAGER_LABEL: kinds.OPERATOR}):
             for owner in whose(item):
-                if owner not in there and is_for(item, owner) and await self._reader.get(owner) is None:
+                if owner not in there and is_for(item, owner) and await self.reader.get(owner) is None:
                     await self._deleted(item, None)
 
     async def _one(self, key: Key) -> bool:
         """Write what is to be written for a custom resource, and its status; whether nothing is left to be done."""
-        controller = self._controllers.get(key.kind)
+        controller = next((each for each in self.controllers if each.kind.name == key.kind), None)
         if controller is None or controller.kind not in self.served:
             return True
-        owner = await self._reader.get(key)
+        owner = await self.reader.get(key)
         if owner is None:
-            self._work.forget(key)
-            self._metrics.objects.pop(key, None)
+            self.work.forget(key)
+            self.metrics.objects.pop(key, None)
             for item in await controller.gone(key):
                 await self._deleted(item, None)
             return True
         if is_going(owner):
             return True  # the garbage collector takes what it owns; its end is told
         outcome = await self._outcome(owner, controller)
-        self._metrics.objects[key] = len(outcome.live)
+        self.metrics.objects[key] = len(outcome.live)
         problem = outcome.problem
         if not isinstance(problem, SourceError) or problem.reason in _ANSWERED:
             await self._tell(controller, outcome)
         if isinstance(problem, SourceError):
             raise problem
-        self._work.add_after(key, LOOK_AGAIN_SECONDS)
+        self.work.add_after(key, LOOK_AGAIN_SECONDS)
         desired = outcome.desired
         return desired is None or not (
             outcome.refused or desired.plan.not_ours or desired.plan.going or desired.waits_for
@@ -241,7 +230,7 @@ class Reconciler:
         key = key_of(item)
         if there is not None and self._needless.is_known(key, item, there):
             return there
-        answer = await self._writer.apply(item, there)
+        answer = await self.writer.apply(item, there)
         if there is not None and metadata(answer).get("resourceVersion") == metadata(there).get("resourceVersion"):
             self._needless.note(key, item, there)
             return answer
@@ -252,7 +241,7 @@ class Reconciler:
 
     async def _deleted(self, item: AnyObject, owner: AnyObject | None) -> None:
         """Delete an object; `owner` is None where that is gone."""
-        await self._writer.delete(item)
+        await self.writer.delete(item)
         log.info("deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
     async def _tell(self, controller: Controller, outcome: Outcome) -> None:
@@ -261,7 +250,7 @@ class Reconciler:
         old, new = mapping(owner, "status"), await controller.status(outcome)
         try:
             if not is_same(old, new):
-                await self._writer.apply_status(owner, new)
+                await self.writer.apply_status(owner, new)
         except Refused as error:
             # An object that is gone, or made anew, has an event of its own: the refusal is no trouble then.
             is_gone = error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -269,7 +258,7 @@ class Reconciler:
             write("the status was not taken", key=str(key_of(owner)), error=error.why)
             return
         for event in controller.events(old, new, outcome.changes):
-            await self._events.tell(owner, event)
+            await self.events.tell(owner, event)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 from exporter.errors import Unavailable
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import GPU_EXPORTER, SCALED_OBJECT, Kind
-from exporter.operator.operator import Operator, OperatorHandover, OperatorParts
+from exporter.operator.operator import Operator, OperatorHandover
 from exporter.operator.outputs import READY, OperatorLook, OperatorMetrics, OperatorView
 from exporter.operator.reconcile import Reconciler
 from exporter.operator.work_queue import EVERYTHING, WorkQueue
@@ -66,16 +66,17 @@ class Made:
 
     def __init__(self) -> None:
         self.api, self.worker, self.watcher, self.work = Api(), Worker(), Watcher(), WorkQueue()
-        parts = OperatorParts(
+        self.handover = OperatorHandover()
+        self.operator = Operator(
             writer=self.api,
             beside=[asyncio.Event().wait],
             work=self.work,
             watch=self.watcher.run,
             reconciler=self.worker,
             leader=None,
+            interval_seconds=5.0,
+            handover=self.handover,
         )
-        self.handover = OperatorHandover()
-        self.operator = Operator(parts=parts, interval_seconds=5.0, handover=self.handover)
 
 
 def test_kinds_that_come_and_go_are_watched_and_looked_at() -> None:

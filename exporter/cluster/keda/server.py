@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -192,7 +192,7 @@ class KedaServer:
     def __init__(self, scaler: Scaler, web: WebConfig) -> None:
         """`web` says who may connect. Raises ConfigError where gRPC cannot protect what it protects."""
         self._scaler = scaler
-        self._certificates = Certificates(web.tls) if web.tls else None
+        self.certificates = Certificates(web.tls) if web.tls else None
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS + MOST_STREAMS)
         self._inside = f"pod-gpu-metrics-keda-{secrets.token_hex(16)}"
         self._door = Door(self._inside)
@@ -207,8 +207,8 @@ class KedaServer:
     async def start(self, address: Address) -> Address:
         """Listen. Returns the address, with the real number in place of port 0, or raises PortTaken."""
         named = f"unix-abstract:{self._inside}"
-        if self._certificates:
-            self._server.add_secure_port(named, self._certificates.credentials)
+        if self.certificates:
+            self._server.add_secure_port(named, self.certificates.credentials)
         else:
             self._server.add_insecure_port(named)
         await self._server.start()
@@ -221,11 +221,6 @@ class KedaServer:
                 " program the port?"
             ) from error
         return Address(host=address.host, port=port)
-
-    def read_certificates_again(self) -> None:
-        """See `Certificates.read_again`."""
-        if self._certificates:
-            self._certificates.read_again()
 
     async def close(self) -> None:
         """Stop listening. Streams end without an error, and other calls have DRAIN_SECONDS."""
@@ -254,11 +249,8 @@ class KedaServer:
             try:
                 self._check_peer(context)
                 return (await answer(_read(kind, body))).SerializeToString()
-            except NoAnswer as error:
-                failed = error
             except Exception as error:  # noqa: BLE001 - a fault of one call here must be an error there, and logged
-                failed = fault(error, call)
-            return await context.abort(failed.code, str(failed))
+                return await _abort(context, error, call)
 
         return handle
 
@@ -268,23 +260,23 @@ class KedaServer:
             async with aclosing(self._scaler.stream_is_active(_read(messages.ScaledObjectRef, body))) as answers:
                 async for response in answers:
                     await context.write(response.SerializeToString())
-        except NoAnswer as error:
-            failed = error
         except Exception as error:  # noqa: BLE001 - see _unary
-            failed = fault(error, "StreamIsActive")
-        else:
-            return
-        await context.abort(failed.code, str(failed))
+            await _abort(context, error, "StreamIsActive")
 
     def _check_peer(self, context: Context) -> None:
         """Refuse a certificate for none of the names that the web config allows."""
-        if self._certificates is None or not self._certificates.allowed_sans:
+        if self.certificates is None or not self.certificates.allowed_sans:
             return
         names = context.auth_context().get("x509_subject_alternative_name", ())
-        if not {name.decode(errors="replace") for name in names} & self._certificates.allowed_sans:
+        if not {name.decode(errors="replace") for name in names} & self.certificates.allowed_sans:
             raise NoAnswer(
                 grpc.StatusCode.PERMISSION_DENIED, "the client certificate is for none of the names that are allowed"
             )
+
+
+async def _abort(context: Context, error: Exception, call: str) -> NoReturn:
+    failed = error if isinstance(error, NoAnswer) else fault(error, call)
+    await context.abort(failed.code, str(failed))
 
 
 def _read(kind: type[Asked], body: bytes) -> Asked:

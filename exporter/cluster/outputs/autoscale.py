@@ -27,7 +27,7 @@ def _make(look: ClusterLook) -> Answer:
         result = scaled(look.view, read_question(look.question.rest))
     except Unanswerable as error:
         return _no_number(error)
-    content = {"value": result.value, "pods": result.pods, "nodes": result.nodes, "missing_nodes": result.missing_nodes}
+    content = {"value": result.value, "pods": result.pods, "nodes": result.nodes, "missing_nodes": ()}
     return answer(JSON_FORMAT, json.dumps(content).encode() + b"\n")
 
 

@@ -6,14 +6,14 @@ The same event again adds to a count (`series`), as in client-go. One that canno
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 
 from exporter import log
 from exporter.errors import SourceError
 from exporter.lenient import AnyObject, text
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
+from exporter.operator.objects.fields import in_microseconds
 from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata
 from exporter.operator.objects.resources import Object
 
@@ -32,22 +32,24 @@ class _Series:
     written_seconds: float
 
 
+@dataclass(eq=False)
 class Events:
-    """Tells what was done, and remembers the last thousand things that it told."""
+    """Tells what was done, and remembers the last thousand things that it told.
 
-    def __init__(self, writer: Writer, instance: str, clock: Callable[[], float] = time.time) -> None:
-        """`instance` is this process' name; `clock` counts from 1970."""
-        self._writer = writer
-        self._instance = instance
-        self._clock = clock
-        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+    `instance` is this process' name; `clock` counts from 1970.
+    """
+
+    writer: Writer
+    instance: str
+    clock: Callable[[], float] = time.time
+    _series: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._series)
 
     async def tell(self, about: AnyObject, event: Event) -> None:
         """Write an event about an object."""
-        now = self._clock()
+        now = self.clock()
         key = (text(metadata(about), "uid"), *event)
         series = self._series.get(key)
         try:
@@ -55,7 +57,7 @@ class Events:
                 await self._again(series, now)
             else:
                 item = self._object(about, event, now)
-                await self._writer.create(item, tries=2)
+                await self.writer.create(item, tries=2)
                 self._series[key] = _Series(item, 1, now, now)
                 while len(self._series) > MOST_REMEMBERED:
                     self._series.popitem(last=False)
@@ -68,7 +70,7 @@ class Events:
         Raises SourceError: it is not written.
         """
         try:
-            await self._writer.create(self._object(about, event, at_seconds, name), tries=2)
+            await self.writer.create(self._object(about, event, at_seconds, name), tries=2)
         except Refused as error:
             if error.reason_given != "AlreadyExists":
                 raise
@@ -79,7 +81,7 @@ class Events:
             return
         series.written_seconds = now
         named = {name: series.item[name] for name in ("apiVersion", "kind", "metadata")}
-        await self._writer.merge({**named, "series": {"count": series.count, "lastObservedTime": _micro(now)}})
+        await self.writer.merge({**named, "series": {"count": series.count, "lastObservedTime": in_microseconds(now)}})
 
     def _object(self, about: AnyObject, event: Event, now: float, name: str = "") -> Object:
         named = metadata(about)
@@ -94,14 +96,9 @@ class Events:
                 "name": name or f"{text(named, 'name')[:230].rstrip('-.')}.{time.time_ns():x}",
                 "namespace": namespace,
             },
-            "eventTime": _micro(now),
+            "eventTime": in_microseconds(now),
             "reportingController": OPERATOR,
-            "reportingInstance": self._instance[:128],
+            "reportingInstance": self.instance[:128],
             "regarding": regarding,
             **event._asdict(),
         }
-
-
-def _micro(seconds: float) -> str:
-    """A moment as MicroTime has it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

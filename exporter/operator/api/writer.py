@@ -39,14 +39,9 @@ class Refused(Unavailable):
     """The API server refuses this for good. `why` is its text on one line, `reason_given` its word (AlreadyExists)."""
 
     def __init__(self, path: str, status: int, why: str, reason_given: str) -> None:
-        super().__init__(
-            "http_status",
-            f"the Kubernetes API refuses {path} with {status}{': ' if why else ''}{why}",
-            remedy="change what it names",
-        )
-        self.status = status
-        self.why = why or f"HTTP status {status}"
-        self.reason_given = reason_given
+        message = f"the Kubernetes API refuses {path} with {status}: {why}"
+        super().__init__("http_status", message, remedy="change what it names")
+        self.status, self.why, self.reason_given = status, why, reason_given
 
 
 def may_go_well(error: SourceError) -> bool:
@@ -69,14 +64,6 @@ def is_by_admission(message: str) -> bool:
     return bool(message) and not _FOR_WANT_OF_A_RIGHT.search(message)
 
 
-def reason_in(body: bytes) -> str:
-    """The reason of a Status, such as AlreadyExists; "" where the body is none."""
-    try:
-        return text(json.loads(body), "reason")
-    except (ValueError, AttributeError, RecursionError):
-        return ""
-
-
 MANIFEST = "deploy/operator/operator.yaml"
 MEANWHILE = "what the operator made stays as it is"
 APPLY = "application/apply-patch+yaml"
@@ -87,6 +74,7 @@ PAUSE = Pause(0.2, least=0.5)
 # Somebody who asks for more patience than this is asked by a later attempt.
 LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
+_FORCE = {**_MANAGER, "force": "true"}
 _REFUSED = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.FORBIDDEN,
@@ -124,13 +112,12 @@ class Writer(KubernetesApi):
         None: there is to be none of that name yet. Raises Refused: by the schema, by admission, or since another object
         is there now. SourceError: the API server did not answer well within a few tries.
         """
-        body = item
-        parameters = dict(_MANAGER)
-        if there is not None:
-            # another object that has its name since is not ours: 409
-            body = {**item, "metadata": {**item["metadata"], "uid": metadata(there)["uid"]}}
-            parameters["force"] = "true"
-        return await self._tried("PATCH", path_of(item), "apply", body, parameters=parameters, media_type=APPLY)
+        path = path_of(item)
+        if there is None:
+            return await self._tried("PATCH", path, "apply", item, media_type=APPLY)
+        # another object that has its name since is not ours: 409
+        body = {**item, "metadata": {**item["metadata"], "uid": metadata(there)["uid"]}}
+        return await self._tried("PATCH", path, "apply", body, parameters=_FORCE, media_type=APPLY)
 
     async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:
         """Make a custom resource's status what is given; the object afterwards.
@@ -140,9 +127,8 @@ class Writer(KubernetesApi):
         about = metadata(owner)
         named = {name: about[name] for name in ("name", "namespace", "uid") if name in about}
         item = {**{name: owner[name] for name in ("apiVersion", "kind")}, "metadata": named, "status": dict(status)}
-        parameters = {**_MANAGER, "force": "true"}
         path = f"{path_of(item)}/status"
-        return await self._tried("PATCH", path, "apply", item, parameters=parameters, media_type=APPLY)
+        return await self._tried("PATCH", path, "apply", item, parameters=_FORCE, media_type=APPLY)
 
     async def delete(self, item: AnyObject) -> None:
         """Delete this very object, and what it owns after it. One that is gone, or is another by now, is no error.
@@ -158,7 +144,7 @@ class Writer(KubernetesApi):
         }
         path = kind_of(item).path(text(about, "namespace"), text(about, "name"))
         try:
-            await self._tried("DELETE", path, "delete", options)
+            await self._tried("DELETE", path, "delete", options, parameters={})
         except Refused as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
@@ -171,14 +157,14 @@ class Writer(KubernetesApi):
         """
         about = item["metadata"]
         path = kind_of(item).path(about.get("namespace"))
-        return await self._tried("POST", path, "create", item, parameters=_MANAGER, tries=tries)
+        return await self._tried("POST", path, "create", item, tries=tries)
 
     async def replace(self, item: Object) -> Object:
         """An object as it was read and changed: once, and only if nobody else has changed it since.
 
         Raises Refused: with 409, somebody else has. SourceError: see `apply`.
         """
-        return await self._tried("PUT", path_of(item), "update", item, parameters=_MANAGER, tries=1)
+        return await self._tried("PUT", path_of(item), "update", item, tries=1)
 
     async def merge(self, item: Object) -> Object:
         """Change the fields of an object that are given, whoever they belong to.
@@ -186,9 +172,7 @@ class Writer(KubernetesApi):
         Raises Refused, SourceError: see `apply`.
         """
         fields = {name: value for name, value in item.items() if name not in ("apiVersion", "kind", "metadata")}
-        return await self._tried(
-            "PATCH", path_of(item), "patch", fields, parameters=_MANAGER, media_type=MERGE, tries=1
-        )
+        return await self._tried("PATCH", path_of(item), "patch", fields, media_type=MERGE, tries=1)
 
     async def _tried(
         self,
@@ -197,7 +181,7 @@ class Writer(KubernetesApi):
         verb: str,
         body: AnyObject,
         *,
-        parameters: Mapping[str, str] | None = None,
+        parameters: Mapping[str, str] = _MANAGER,
         media_type: str = JSON,
         tries: int = TRIES,
     ) -> Object:
@@ -205,7 +189,7 @@ class Writer(KubernetesApi):
         data = json.dumps(body).encode()
         for again in range(1, tries + 1):
             try:
-                return await self._sent(method, path, verb, data, parameters or {}, media_type)
+                return await self._sent(method, path, verb, data, parameters, media_type)
             except SourceError as error:
                 pause = max(PAUSE.after(again, self._chance), error.retry_after_seconds or 0.0)
                 if again == tries or not may_go_well(error) or pause > LONGEST_WAIT_SECONDS:
@@ -237,10 +221,7 @@ class Writer(KubernetesApi):
             self._allowed.add(right)
             return
         message = told_by(body)
-        if (
-            response.status in _REFUSED
-            and message
-            and (response.status != HTTPStatus.FORBIDDEN or is_by_admission(message))
-        ):
-            raise Refused(path, response.status, message, reason_in(body))
+        is_forbidden = response.status == HTTPStatus.FORBIDDEN and not is_by_admission(message)
+        if response.status in _REFUSED and message and not is_forbidden:
+            raise Refused(path, response.status, message, text(json.loads(body), "reason"))
         raise self._refusal(response, path, right, message, has_token=has_token)

@@ -65,14 +65,13 @@ def desired(
     spec: GPUExporterSpec,
     *,
     pod_monitors: bool,
-    image: str = IMAGE,
     avoids: Sequence[Mapping[str, str]] = (),
 ) -> tuple[Object, ...]:
     """Every object that a GPUExporter (`name`, `namespace`, `uid`) stands for, in the order of their application.
 
-    `pod_monitors`: the cluster knows PodMonitors. `image` is for specs that name none. Nodes of the selectors `avoids`
-    get no pod. All objects belong to the GPUExporter by an owner reference, but for the ClusterRoleBinding, which no
-    namespaced object can own: its FOR_ANNOTATION says whose it is.
+    `pod_monitors`: the cluster knows PodMonitors. Nodes of the selectors `avoids` get no pod. All objects belong to the
+    GPUExporter by an owner reference, but for the ClusterRoleBinding, which no namespaced object can own: its
+    FOR_ANNOTATION says whose it is.
     """
     wanted = [_service(name), _object(kinds.CONFIG_MAP, config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
@@ -81,7 +80,7 @@ def desired(
         wanted.append(_object(kinds.CONFIG_MAP, counters_name(name), data={COUNTERS_KEY: listed}))
     if _asks_kubernetes(spec):
         wanted.append(_object(kinds.SERVICE_ACCOUNT, account_name(name)))
-    wanted.append(_daemon_set(name, spec, image, avoids))
+    wanted.append(_daemon_set(name, spec, avoids))
     if spec.service_monitor.enabled != "off" and pod_monitors:
         wanted.append(_pod_monitor(name, spec))
     for item in wanted:
@@ -130,8 +129,8 @@ def _asks_kubernetes(spec: GPUExporterSpec) -> bool:
     return spec.workloads == "on" or spec.labels.pod_uid or bool(spec.labels.pod_labels)
 
 
-def _daemon_set(name: str, spec: GPUExporterSpec, image: str, avoids: Sequence[Mapping[str, str]]) -> Object:
-    pod = _pod(name, spec, spec.image or image)
+def _daemon_set(name: str, spec: GPUExporterSpec, avoids: Sequence[Mapping[str, str]]) -> Object:
+    pod = _pod(name, spec, spec.image or IMAGE)
     if avoids:
         pod["affinity"] = elsewhere(spec.node_selector, avoids)
     changed = {

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice, zip_longest
-from typing import Any, Self
+from typing import Self
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text
@@ -23,7 +23,8 @@ from exporter.operator.exporters.nodes import (
     pod_troubles,
 )
 from exporter.operator.objects.fields import Condition, and_more, condition, conditions_of, is_going, one_line, word
-from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key
+from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, metadata
+from exporter.operator.objects.resources import Object
 from exporter.reading import Invalid
 
 
@@ -37,7 +38,7 @@ def in_the_way(item: AnyObject) -> Trouble:
     is_account = text(item, "kind") == SERVICE_ACCOUNT.name
     return Trouble(
         "NotOurs",
-        f"there is a {text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')} that is not of this"
+        f"there is a {text(item, 'kind')} {text(metadata(item), 'name')} that is not of this"
         " GPUExporter, and is left alone"
         + (": no rights are given to it, and the DaemonSet stays as it is" if is_account else ""),
         "delete or rename it, or give the GPUExporter another name",
@@ -97,8 +98,6 @@ class Rollout:
     @classmethod
     def of(cls, daemon_set: AnyObject | None) -> Self:
         """What a DaemonSet says of itself; numbers that cannot be are left out."""
-        if daemon_set is None:
-            return cls()
         status = mapping(daemon_set, "status")
         seen = number(status, "observedGeneration") or 0
         wanted = number(status, "desiredNumberScheduled")
@@ -207,7 +206,6 @@ def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
     return f"{len(in_trouble)}{of_all} {noun} in trouble; {'; '.join(sentences)}"
 
 
-Object = dict[str, Any]
 MOST_TROUBLES = 20
 # The reasons of the condition Ready that say how far the nodes are; others are of an `Trouble`.
 NOT_OBSTACLES = frozenset({"Starting", "NoNodes", "AllNodesReady", "NodesNotReady", "RollingOut"})
@@ -238,7 +236,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     troubles = _troubles(seen, now)
     nodes = {each.node for each in troubles}
     blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
-    generation = number(mapping(exporter, "metadata"), "generation") or 0
+    generation = number(metadata(exporter), "generation") or 0
     status: Object = {"observedGeneration": generation}
     if rollout.is_known:
         status["nodesWanted"], status["nodesReady"] = rollout.wanted, rollout.ready
@@ -265,14 +263,10 @@ def _all_of(obstacles: Sequence[Trouble]) -> str:
 
 def _said_before(old: AnyObject) -> Condition | None:
     """The condition Degraded as the last process left it; None where that did not know it either."""
-    degraded = condition(old, "Degraded")
-    reason, message = word(text(degraded, "reason")), text(degraded, "message")
-    match degraded.get("status"):
-        case "True":
-            return Condition("True", reason or "NodesInTrouble", message)
-        case "False":
-            return Condition("False", reason or "NoTrouble", message)
-    return None
+    degraded, usual = condition(old, "Degraded"), {"True": "NodesInTrouble", "False": "NoTrouble"}
+    if (status := text(degraded, "status")) not in usual:
+        return None
+    return Condition(status, word(text(degraded, "reason")) or usual[status], text(degraded, "message"))
 
 
 def troubles_in(status: AnyObject) -> list[NodeTrouble]:

@@ -101,6 +101,11 @@ def written(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def in_microseconds(seconds: float) -> str:
+    """A moment, counted from 1970, as MicroTime has it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def is_same(old: AnyObject, new: Mapping[str, object]) -> bool:
     """Whether a status says already what another one would: then it is not written."""
     return all(old.get(name) == value for name, value in new.items()) and not old.keys() - new.keys()
