@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from docs.generator.markdown import code, document, prose, sentence, table
-from exporter.cli.commands import COMMANDS, command_named
+from exporter.cli.command import COMMANDS, command_named
 from exporter.config import cluster, node, operator
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.settings import Setting, settings_of

@@ -1,21 +1,36 @@
-"""A command with two helps: --help fits a screen and is made of help.json; --help-all has every flag.
+"""The table of commands, and what each is: with two helps. --help fits a screen, --help-all has every flag.
 
-There, `says`, `groups` and `examples` are for --help; `texts` are the whole texts of flags that have them there.
+--help is made of help.json's `says`, `groups` and `examples`; `texts` there are the whole texts of flags that have one.
 Shells complete what the flags' values may be, as far as the placeholder in --help says it.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from itertools import groupby
+from pathlib import Path
 from pkgutil import get_data
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from exporter.cli.program import PROGRAM
-
+PROGRAM = "pod-gpu-metrics-exporter"
+# The module of each; in it, the command is the function of the same name, with _ for -.
+COMMANDS = {
+    "serve": "exporter.cli.serve",
+    "demo": "exporter.cli.demo",
+    "textfile": "exporter.cli.textfile",
+    "cluster": "exporter.cli.cluster",
+    "operator": "exporter.cli.operator",
+    "top": "exporter.cli.top.command",
+    "report": "exporter.cli.report",
+    "doctor": "exporter.cli.doctor.command",
+    "device-access": "exporter.cli.device_access",
+    "healthcheck": "exporter.cli.healthcheck",
+}
 _WIDEST = 100
 _WIDEST_FLAG = 40
 HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
@@ -99,3 +114,19 @@ _HELP_ALL = click.Option(
     ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all and exit."
 )
 command = partial(click.command, cls=WithTwoHelps)
+
+
+def command_named(name: str) -> click.Command:
+    """One of COMMANDS, imported now."""
+    command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+    return command
+
+
+def this_program() -> str:
+    """The program as the person at this terminal can start it once more: its name, or the path it was started by."""
+    import shutil  # noqa: PLC0415 - half a megabyte, which a healthcheck every 30 s does not need
+
+    started_by = sys.argv[0]
+    if Path(started_by).name != PROGRAM or shutil.which(PROGRAM) == str(Path(started_by).absolute()):
+        return PROGRAM
+    return started_by

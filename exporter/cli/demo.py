@@ -1,10 +1,11 @@
-"""`demo`: a simulated GPU node, or several, with the real exporter in front of it."""
+"""`demo`: simulated GPU nodes, the real exporter in front of each, and the cluster role in front of several."""
 
 import asyncio
 import errno
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter import service
-from exporter.cli.command import HELP, command
+from exporter.cli.command import HELP, command, this_program
 from exporter.cli.options import read_config, setting_options
-from exporter.cli.program import this_program
 from exporter.config.common import WebSettings
 from exporter.config.files import as_yaml
 from exporter.config.node import Config
@@ -24,8 +24,10 @@ from exporter.config.parsers import Address
 from exporter.errors import ExporterError
 from exporter.log import start_logging
 from exporter.node.role import NODE
+from exporter.service import Service
 
 if TYPE_CHECKING:
+    from exporter.config.cluster import ClusterConfig
     from exporter.simulator.node import SimulatedNode
     from exporter.simulator.scheduler import Scheduler
 
@@ -36,6 +38,9 @@ DRA_CLAIMS = 3
 MOST_NODES = 50
 # Every eighth of several nodes has shared and cut GPUs, the fifth first.
 _FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
+ANY_PORT = Address(host="127.0.0.1", port=0)
+# A user of the demo should not wait 10 s to see a change.
+INTERVAL, MAX_AGE = "2s", "10s"
 
 
 def _takes(
@@ -116,10 +121,7 @@ def demo(
     if nodes == 1:
         asyncio.run(_demo(simulated[0], scheduler, step_seconds, given, settings_file))
         return
-    from exporter.cli.demo_cluster import demo_of_nodes  # noqa: PLC0415
-
-    config_of, web = partial(_of_one_of_many, given), partial(_web, given)
-    asyncio.run(demo_of_nodes(simulated, config_of, web, live=scheduler.live, step_seconds=step_seconds))
+    asyncio.run(_demo_of_nodes(simulated, scheduler, step_seconds, given))
 
 
 def _parts(
@@ -150,10 +152,8 @@ async def _demo(
         simulated.nvml.load()
         if "off" in given["dcgm_mode"] and not simulated.nvml.is_loaded:
             raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
-        config = _config(simulated, given)
+        config = _on_a_free_port(_config(simulated, given), given)
         start_logging(config.log.level, config.log.format)
-        if not given["web_listen_address"]:
-            config = _on_a_free_port(config)
         addresses = config.web.listen_addresses
         if settings_file:
             _write_settings(settings_file, simulated)
@@ -193,10 +193,6 @@ def _of_one_of_many(given: dict[str, Any], simulated: "SimulatedNode") -> Config
     return replace(read_config(given, **fixed), root=str(simulated.root))
 
 
-def _web(given: dict[str, Any], config: Config) -> WebSettings:
-    return config.web if given["web_listen_address"] else _on_a_free_port(config).web
-
-
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
     """The addresses of the simulated node, and settings that use all of it; the command line wins."""
     places = {
@@ -211,8 +207,10 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
     return {"kubelet_socket": str(simulated.socket), **page, **usual}
 
 
-def _on_a_free_port(config: Config) -> Config:
-    """The demo moves on to the next port where dcgm-exporter or another demo has this one."""
+def _on_a_free_port(config: Config, given: dict[str, Any]) -> Config:
+    """The demo moves on to the next port where dcgm-exporter or another demo has this one, and nobody named it."""
+    if given["web_listen_address"]:
+        return config
     (wanted,) = config.web.listen_addresses[:1]
     for port in range(wanted.port, wanted.port + PORTS_TO_TRY):
         try:
@@ -243,6 +241,81 @@ or, in another terminal,
   curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    # GPU metrics with their pods, as Prometheus gets them
   curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
   curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
+
+Ctrl-C ends it.
+""",
+        file=sys.stderr,
+    )
+
+
+async def _demo_of_nodes(
+    nodes: Sequence["SimulatedNode"], scheduler: "Scheduler", step_seconds: float, given: dict[str, Any]
+) -> None:
+    from exporter.cluster.role import CLUSTER  # noqa: PLC0415 - as the simulator
+
+    async with running(nodes, partial(_of_one_of_many, given), scheduler.live, step_seconds) as (of_node, urls):
+        config = replace(cluster_config(urls, of_node), web=_on_a_free_port(of_node, given).web)
+        await service.serve(config, CLUSTER, on_listening=partial(_say_what_to_open_of_nodes, urls))
+
+
+@asynccontextmanager
+async def running(
+    nodes: Sequence["SimulatedNode"],
+    config_of: "Callable[[SimulatedNode], Config]",
+    live: Callable[[], None] | None = None,
+    step_seconds: float = inf,
+) -> AsyncIterator[tuple[Config, dict[str, str]]]:
+    """The nodes, each with an exporter on a loopback port: the configuration of one of them, and the URLs by names."""
+    urls: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        for number, node in enumerate(nodes):
+            stack.push_async_callback(node.stop)
+            await node.start(live=live and (_nothing if number else live), step_seconds=step_seconds)
+            config = config_of(node)
+            # the cluster role alone checks the users' passwords
+            own = replace(config, web=WebSettings(listen_addresses=(ANY_PORT,), config_file=None))
+            exporter = Service(own, NODE)
+            stack.push_async_callback(exporter.close)
+            (address,) = await exporter.listen()
+            urls[config.node.name] = f"http://{address}"
+        yield config, urls
+
+
+def _nothing() -> None:
+    """Another node has let this one's pods live."""
+
+
+def cluster_config(urls: dict[str, str], of_node: Config) -> "ClusterConfig":
+    """The cluster role in front of these exporters; it logs as they do."""
+    from exporter.config.cluster import load_cluster  # noqa: PLC0415 - as the simulator
+
+    flags = {
+        "cluster.node": [f"{name}={url}" for name, url in urls.items()],
+        "cluster.interval": [INTERVAL],
+        "cluster.max-age": [MAX_AGE],
+    }
+    return replace(load_cluster(flags, {}, None), log=of_node.log)
+
+
+def _say_what_to_open_of_nodes(urls: dict[str, str], addresses: Iterable[Address]) -> None:
+    port = next(iter(addresses)).port
+    exporters = "\n".join(f"  {url}/    {name}" for name, url in urls.items())
+    print(
+        f"""
+{len(urls)} simulated GPU nodes are running, each with an exporter of its own, and the cluster role in front of them.
+Open
+
+  http://localhost:{port}/
+
+or, in another terminal,
+
+  {this_program()} top --url http://localhost:{port}
+  curl -s 'localhost:{port}/container/metrics?workload=chat-8b'      # containers of all nodes, as JSON
+  curl -s localhost:{port}/autoscale/chat/chat-8b/gpu_utilization    # one number for an autoscaler
+
+The exporters of the nodes:
+
+{exporters}
 
 Ctrl-C ends it.
 """,

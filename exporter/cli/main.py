@@ -9,9 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from exporter import __version__
-from exporter.cli.command import WithTwoHelps
-from exporter.cli.commands import COMMANDS, command_named
-from exporter.cli.program import PROGRAM
+from exporter.cli.command import COMMANDS, PROGRAM, WithTwoHelps, command_named
 from exporter.errors import ConfigError, ExporterError
 
 EXIT_FAILED = 1

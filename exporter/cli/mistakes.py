@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from exporter.cli.commands import COMMANDS, command_named
-from exporter.cli.program import PROGRAM
+from exporter.cli.command import COMMANDS, PROGRAM, command_named
 from exporter.config.mistakes import ARGUMENTS, asked, closest, did_you_mean
 from exporter.config.mistakes import COMMANDS as MEANT
 

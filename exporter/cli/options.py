@@ -17,6 +17,7 @@ from exporter.config.node import SETTINGS, Config
 from exporter.config.settings import Setting
 from exporter.errors import ConfigError
 
+T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 ConfigT = TypeVar("ConfigT")
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -57,6 +58,14 @@ def setting_options(
         )(command)
 
     return decorate
+
+
+def parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
+    """What a reader makes of a flag's text. Raises ConfigError where the reader raises ValueError."""
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error
 
 
 def read_config(given: Mapping[str, Any], **fixed: str) -> Config:

@@ -6,15 +6,16 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, tzinfo
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TextIO, TypeVar
+from typing import Any, TextIO
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
 from exporter.cli.command import command
+from exporter.cli.options import parsed
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError
@@ -40,22 +41,17 @@ _BY = f"{', '.join(KINDS)} or label:NAME"
 _FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
 _ADVISE = "Say what would have sufficed for each workload, in place of the bill."
 FORMATS = ("table", "csv", "json", "html", "focus")
-T = TypeVar("T")
 
 
 class Progress:
-    """Entered around the work; leaves no trace on the terminal when that is done."""
+    """How far the work is, on one line; closed, it leaves no trace on the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_shown = stream.isatty()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Take the line away."""
         self._put("")
 
     def note(self, done: int, of: int) -> None:
@@ -111,7 +107,7 @@ def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  
     def connect(seconds: float) -> Connection:
         from exporter.sources.prometheus.client import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
 
-        url = _parsed(
+        url = parsed(
             "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"
         )
         return over_http(url=url, timeout_seconds=seconds, http=read_http_file(http_config, FLAG))
@@ -141,11 +137,11 @@ def make(
     timeout: str,
 ) -> None:
     """Write the report of a server. `connect` is given the seconds that a query may take."""
-    grouped = _parsed("--by", by, read_by, _BY)
-    matchers = [_parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
-    label = _parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
-    seconds = _parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
-    zone = _parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
+    grouped = parsed("--by", by, read_by, _BY)
+    matchers = [parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
+    label = parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
+    seconds = parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
+    zone = parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
     try:
         span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
         prices = read_prices(price_per_gpu_hour, price_per_kwh)
@@ -154,7 +150,7 @@ def make(
     _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
     connection = connect(seconds)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
-    with Progress(sys.stderr) as progress:
+    with closing(Progress(sys.stderr)) as progress:
         api = PrometheusApi(connection, on_wait=progress.say)
         peaks = PeaksReader(api, matchers, label)
         also = (peaks.read,) if wants_advice else ()
@@ -219,10 +215,3 @@ def _write(made: Report, form: str, currency: str, advice: str) -> None:
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()
-
-
-def _parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
-    try:
-        return reader(text)
-    except ValueError as error:
-        raise ConfigError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error

@@ -13,7 +13,7 @@ import click
 
 from exporter import log
 from exporter.cli.command import command
-from exporter.cli.options import read_config, setting_options
+from exporter.cli.options import parsed, read_config, setting_options
 from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError
@@ -35,10 +35,7 @@ _WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith
 @setting_options(without=_WITHOUT)
 def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Write GPU metrics with the pods that own them to a file for node-exporter."""
-    try:
-        seconds = positive_duration(interval)
-    except ValueError:
-        raise ConfigError(f"--interval: {interval!r} is not allowed; it takes a duration such as 15s") from None
+    seconds = parsed("--interval", interval, positive_duration, "a duration such as 15s")
     path = Path(output)
     if not path.name.endswith(".prom"):
         raise ConfigError(f"--output: {output!r} is not allowed; node-exporter reads files that end in .prom")

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-from http.client import IncompleteRead
 from pathlib import Path
 
 import bcrypt
@@ -16,8 +15,8 @@ import yaml
 from aiohttp import web
 
 from exporter.cli.doctor import command
-from exporter.cli.running import Running
-from exporter.config.parsers import Address
+from exporter.cli.top.asking import Gone, HttpTransport
+from exporter.config.http_file import HttpConfig
 from tests.support.certificates import Authority
 from tests.support.exporter import Start
 from tests.support.simulated import SimulatedNode
@@ -166,8 +165,8 @@ async def test_with_flags_the_sources_are_asked_whoever_runs(start: Start, simul
 
 def test_a_page_whose_answer_breaks_off_is_named_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks_off(*_: object) -> tuple[int, bytes]:
-        raise IncompleteRead(b"DCGM")
+        raise Gone("it broke off")
 
-    monkeypatch.setattr(Running, "get", breaks_off)
-    pages = command._pages(Running(Address(host="", port=1), tls=False))
-    assert pages["/metrics"] == b"/metrics: IncompleteRead(4 bytes read)\n"
+    monkeypatch.setattr(HttpTransport, "get", breaks_off)
+    pages = command._pages(HttpTransport("http://localhost:1", HttpConfig()))
+    assert pages["metrics.prom"] == b"/metrics: it broke off\n"

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporter.cli import main
-from exporter.cli.commands import command_named
+from exporter.cli.command import command_named
 from tests.support.components import free_port
 from tests.support.places import ROOT
 

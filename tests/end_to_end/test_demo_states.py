@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from benchmarks.demo_states import look
-from exporter.cli.demo_cluster import running
+from exporter.cli.demo import running
 from exporter.config.node import Config
 from exporter.model.states import DeviceState
 from exporter.simulator.node import SimulatedNode

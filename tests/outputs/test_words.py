@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.top.answers import shown_of_node
+from exporter.cli.top.answers import shown_of
 from exporter.cli.top.columns import UNICODE
 from exporter.cli.top.command import document
 from exporter.cli.top.devices import ShownDevice
@@ -51,7 +51,7 @@ def test_a_device_has_one_state_on_every_output(
     row = {"node_name": "n", "device_id": "0", "device_uuid": "GPU-0", "entity": "gpu", "pod": "", **fields}
     row |= {"state": str(state_of(row, why_unknown=why)), "state_reason": why}
     assert row["state"] == state
-    top = shown_of_node("u", {"settings": {}}, [row], "")
+    top = shown_of("node", "u", {"settings": {}}, [row], "")
     (device,) = document(top, State())["devices"]
     assert (device["state"], device["held"]) == (state, held)
     summary, *_ = lines = ["".join(span.text for span in line) for line in draw(top, State(), 160, UNICODE).lines]
@@ -68,7 +68,7 @@ def test_a_device_has_one_state_on_every_output(
 
 def test_the_filter_of_top_knows_a_state_by_its_words() -> None:
     for state, words in WORDS.items():
-        devices = [ShownDevice(node="n", index="0", uuid="GPU-0", state=each) for each in DeviceState]
+        devices = [ShownDevice(node="n", gpu="0", uuid="GPU-0", state=each) for each in DeviceState]
         for typed in (state, words):
             assert state in {each.state for each in chosen_devices(devices, State(filter=typed))}
 

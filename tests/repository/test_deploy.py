@@ -11,7 +11,7 @@ import click
 import kubernetes_validate
 import pytest
 
-from exporter.cli.commands import command_named
+from exporter.cli.command import command_named
 from exporter.cli.options import flags_of
 from exporter.cluster.keda.trigger import KEDAS_KEYS, KEYS, read_trigger
 from exporter.cluster.outputs import autoscale

@@ -6,7 +6,7 @@ import re
 import click
 import pytest
 
-from exporter.cli.commands import COMMANDS, command_named
+from exporter.cli.command import COMMANDS, command_named
 from exporter.cli.kubectl.command import commands as kubectl_gpu
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.own_metrics import OF_NODES

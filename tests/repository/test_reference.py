@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from docs.generator.everything import FOLDER, texts
-from exporter.cli.commands import COMMANDS, command_named
+from exporter.cli.command import COMMANDS, command_named
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.config import cluster, node, operator

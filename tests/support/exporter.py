@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import aiohttp
 
-from exporter.cli.commands import command_named
+from exporter.cli.command import command_named
 from exporter.cli.options import read_config
 from exporter.config.load import load
 from exporter.config.node import SETTINGS, Config

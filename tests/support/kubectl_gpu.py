@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from exporter.cli import demo_cluster
+from exporter.cli import demo
 from exporter.cli.kubectl.command import PROGRAM, commands
 from exporter.cli.kubectl.places import CLUSTER, NAMESPACE, NODE
 from exporter.cli.main import run_group
@@ -97,7 +97,7 @@ class GpuCluster:
         context.load_cert_chain(pair.cert, pair.key)
         await self.api.start(tls=context)
         self._stack.push_async_callback(self.api.stop)
-        _, self.exporters = await self._stack.enter_async_context(demo_cluster.running(self.nodes, _config_of))
+        _, self.exporters = await self._stack.enter_async_context(demo.running(self.nodes, _config_of))
         flags = {"cluster.node": [f"{name}={url}" for name, url in self.exporters.items()], "cluster.interval": ["1s"]}
         role = await self._stack.enter_async_context(running_cluster(flags))
         self.cluster = role.base

@@ -24,7 +24,7 @@ from exporter.node.node import Node
 from exporter.node.role import as_json, diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
-from exporter.outputs.diagnosis import Diagnosis, Finding, fine
+from exporter.outputs.diagnosis import Diagnosis, Finding
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
 # A connection that nobody answers ends after 10 s (the API sources' own timeout).
@@ -119,15 +119,6 @@ async def _all_heard(node: Node) -> Snapshot:
 
 def _are_unheard(snapshot: Snapshot) -> bool:
     return any(state.up is None for state in snapshot.health.values())
-
-
-def by_running(url: str, version: object, report: Diagnosis, answers: Mapping[str, bytes]) -> Checkup:
-    """What the exporter at `url` says of itself. `answers` are the bodies of its pages, by path."""
-    names = {"/debug/mapping": "mapping.json", "/gpu/metrics": "gpu-metrics.prom", "/metrics": "metrics.prom"}
-    seen = Checkup(
-        report=report, files={names[path]: body for path, body in answers.items() if path in names}, where=url
-    )
-    return seen.remarked(fine("doctor", f"asked the exporter that runs here, {url} ({version})"))
 
 
 def _json(content: object) -> bytes:

@@ -1,19 +1,22 @@
 """`doctor`: what works on this node, what does not, why, and what to do."""
 
 import asyncio
+import json
 import shutil
 import sys
 from collections.abc import Mapping
-from http.client import HTTPException
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter.cli import running
 from exporter.cli.command import command
 from exporter.cli.options import read_config, setting_options
+from exporter.cli.top.asking import Gone, HttpTransport, OtherProtocol
+from exporter.config.http_file import HttpConfig
 from exporter.config.node import Config
+from exporter.config.parsers import Address
 from exporter.errors import ConfigError, ExporterError
 from exporter.log import start_logging
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 # These settings say where the exporter answers and how this command logs. All others change what is judged.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
+_ANSWER_SECONDS = 20.0  # an exporter asks its own sources before it answers
 
 
 @command()
@@ -75,20 +79,21 @@ def _list_kernels(path: str, *, alone: bool) -> None:
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     # imported only here: the node exporter must not carry what only this command needs
     from exporter.cli.doctor import checkup  # noqa: PLC0415
-    from exporter.outputs.diagnosis import read_report, warning  # noqa: PLC0415
+    from exporter.outputs.diagnosis import fine, read_report, warning  # noqa: PLC0415
 
     if by_own_settings:
         return asyncio.run(checkup.examine(config))
     try:
-        exporter, mapping, body = running.find(config.web.listen_addresses[0])
+        exporter, mapping, body = _find(config.web.listen_addresses[0])
         report = read_report(mapping["doctor"])
-    except running.NotReadable as error:
-        why = str(error)
+    except Gone as error:
+        why = str(error).removesuffix(": Connection refused")
     except (KeyError, TypeError, ValueError):
         why = "the exporter that runs here is of another version"
     else:
-        pages = {"/debug/mapping": body, **_pages(exporter)}
-        return checkup.by_running(str(exporter), mapping.get("version"), report, pages)
+        seen = checkup.Checkup(report=report, files={"mapping.json": body, **_pages(exporter)}, where=exporter.url)
+        asked = f"asked the exporter that runs here, {exporter.url} ({mapping.get('version')})"
+        return seen.remarked(fine("doctor", asked))
     return asyncio.run(checkup.examine(config)).remarked(
         warning(
             "doctor",
@@ -98,11 +103,36 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     )
 
 
-def _pages(exporter: running.Running) -> Mapping[str, bytes]:
-    pages = {}
-    for path in ("/gpu/metrics", "/metrics"):
+def _find(address: Address) -> tuple[HttpTransport, Mapping[str, Any], bytes]:
+    """The exporter that listens there, its /debug/mapping as JSON, and the same as the bytes that came.
+
+    Raises Gone: there is none, or it asks for a password or a client certificate.
+    """
+    for exporter in HttpTransport.here(address, HttpConfig(), _ANSWER_SECONDS):
         try:
-            pages[path] = exporter.get(path)[1]
-        except (OSError, HTTPException) as error:  # it went away meanwhile: the bundle says so in the page's place
-            pages[path] = f"{path}: {error}\n".encode()
+            status, body = exporter.get("/debug/mapping")
+        except OtherProtocol:
+            continue
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise Gone(f"the exporter at {exporter.url} asks for a password (--web.config.file)")
+        try:
+            mapping = json.loads(body) if status == HTTPStatus.OK else None
+        except (ValueError, RecursionError):
+            mapping = None
+        if not isinstance(mapping, dict) or "doctor" not in mapping:
+            raise Gone(f"what answers at {exporter.url} is not this exporter (HTTP status {status})")
+        return exporter, mapping, body
+    # TLS 1.3 closes the connection without a reason if the client has no certificate
+    why = "it asks for a client certificate, or speaks neither HTTP nor TLS"
+    raise Gone(f"what listens at {address} cannot be read: {why}")
+
+
+def _pages(exporter: HttpTransport) -> Mapping[str, bytes]:
+    """By their names in the bundle."""
+    pages = {}
+    for path, name in (("/gpu/metrics", "gpu-metrics.prom"), ("/metrics", "metrics.prom")):
+        try:
+            pages[name] = exporter.get(path)[1]
+        except Gone as error:  # it went away meanwhile: the bundle says so in the page's place
+            pages[name] = f"{path}: {error}\n".encode()
     return pages

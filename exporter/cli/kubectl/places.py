@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import chain
 
 from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal
-from exporter.cli.top.answers import shown_of_cluster
-from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader
-from exporter.cli.top.devices import Shown, ShownDevice
+from exporter.cli.top.answers import shown_of
+from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader, TopReader
 from exporter.cli.top.state import View
 from exporter.errors import HttpRefusal, Unavailable
 from exporter.lenient import AnyObject, mapping, mappings, text
@@ -34,19 +33,21 @@ _PASSED_ON = {
 _SPEAKS_TLS = ("rejected our request for an unknown reason", "malformed HTTP response", "EOF")
 
 
+@dataclass
 class ProxyTransport:
-    """The API server's proxy to a Service or a pod. It passes no password on, and does not check a certificate."""
+    """The API server's proxy to a Service or a pod. It passes no password on, and does not check a certificate.
 
-    def __init__(self, kubectl: Kubectl, path: str, url: str) -> None:
-        """`path` is what the exporter's paths stand below."""
-        self.url = url
-        self._kubectl = kubectl
-        self._path = path
+    The exporter's paths stand below `path`.
+    """
+
+    kubectl: Kubectl
+    path: str
+    url: str
 
     def get(self, path: str, **parameters: str) -> tuple[int, bytes]:
         """As Transport; kubectl tells no body of an error."""
         try:
-            return HTTPStatus.OK, self._kubectl.raw(self._path + path, **parameters)
+            return HTTPStatus.OK, self.kubectl.raw(self.path + path, **parameters)
         except KubectlRefusal as error:
             if error.message in _PASSED_ON:
                 return _PASSED_ON[error.message], b""
@@ -60,22 +61,22 @@ class ProxyTransport:
             raise kind(f"{self.url} does not answer: {error.message} -> {remedy}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class ProxiedPrometheus:
     """A Connection to it. kubectl tells no body of an error: one that may be of size is taken as such."""
 
-    def __init__(self, transport: ProxyTransport, query_seconds: float) -> None:
-        self._transport = transport
-        self._query_seconds = query_seconds
+    transport: ProxyTransport
+    query_seconds: float
 
     async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
         """As Connection."""
         moment = {} if at_seconds is None else {"time": f"{at_seconds:.3f}"}
-        return await self.get("/api/v1/query", {"query": expression, "timeout": f"{self._query_seconds:g}s", **moment})
+        return await self.get("/api/v1/query", {"query": expression, "timeout": f"{self.query_seconds:g}s", **moment})
 
     async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
         """As Connection."""
         try:
-            status, body = await asyncio.to_thread(lambda: self._transport.get(path, **parameters))
+            status, body = await asyncio.to_thread(lambda: self.transport.get(path, **parameters))
         except Gone as error:
             message, _, remedy = str(error).partition(" -> ")
             raise Unavailable("unreachable", message, remedy=remedy) from error
@@ -104,29 +105,24 @@ def _way(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) ->
     return ProxyTransport(kubectl, path, f"{plural.removesuffix('s')} {namespace}/{name.removeprefix('https:')}")
 
 
+@dataclass(frozen=True, slots=True)
 class NodesReader:
     """The exporters of many nodes, shown as the cluster role would show them: nodes that do not answer are named."""
 
-    def __init__(self, readers: Mapping[str, ShownReader]) -> None:
-        """By node."""
-        self._readers = readers
-
-    def read(self, view: View) -> Shown:
-        """As ShownReader. Raises Gone: no node's exporter answers."""
-        return self.ask(view).shown
+    by_node: Mapping[str, ShownReader]
 
     def ask(self, _: View) -> Answered:
-        """The same, with the objects of /container/metrics."""
+        """As TopReader. Raises Gone: no node's exporter answers."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = [*pool.map(_rows_of, self._readers.values())]
+            answers = [*pool.map(_rows_of, self.by_node.values())]
         if all(isinstance(answer, str) for answer in answers):
             raise Gone(str(answers[0]))
         rows = [row for answer in answers if not isinstance(answer, str) for row in answer]
         nodes = [
             {"name": node, "missing": isinstance(answer, str), "message": answer}
-            for node, answer in zip(self._readers, answers, strict=True)
+            for node, answer in zip(self.by_node, answers, strict=True)
         ]
-        shown = shown_of_cluster(f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
+        shown = shown_of("cluster", f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
         return Answered(replace(shown, processes_trouble="the processes are on the exporter of their node"), rows)
 
 
@@ -139,23 +135,21 @@ def _rows_of(reader: ShownReader) -> Sequence[AnyObject] | str:
     return answer.shown.trouble or answer.rows
 
 
+@dataclass(frozen=True, slots=True)
 class NamespaceReader:
     """A reader's devices that pods of one namespace hold or use."""
 
-    def __init__(self, reader: ShownReader | NodesReader, namespace: str) -> None:
-        self._reader = reader
-        self._namespace = namespace
+    reader: TopReader
+    namespace: str
 
-    def read(self, view: View) -> Shown:
+    def ask(self, view: View) -> Answered:
         """As the reader does."""
-        shown = self._reader.read(view)
-        used = [each for each in shown.devices if self._namespace in _namespaces(each)]
-        gpus = {each.gpu for each in used}
-        return replace(shown, devices=[*(of for of in shown.devices if of.instances and of.gpu in gpus), *used])
-
-
-def _namespaces(device: ShownDevice) -> Iterable[str]:
-    return (each.namespace for each in (*device.holders, *device.strangers))
+        answer = self.reader.ask(view)
+        devices = answer.shown.devices
+        used = [of for of in devices if any(each.namespace == self.namespace for each in (*of.holders, *of.strangers))]
+        gpus = {each.gpu_name for each in used}
+        left = [*(of for of in devices if of.mig_instances and of.gpu_name in gpus), *used]
+        return replace(answer, shown=replace(answer.shown, devices=left))
 
 
 def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:

@@ -10,6 +10,7 @@ are taken as divided.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
@@ -38,39 +39,27 @@ class _Rules:
     owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
-def shown_of_node(url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
-    """Of a node's exporter: /debug/mapping, and /container/metrics as JSON or the reason why there is none."""
-    seen = mappings(about, "seen", MOST_DEVICES)
+def shown_of(role: Literal["node", "cluster"], url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
+    """Of an exporter: /debug/mapping of a node or /debug/nodes of the cluster role, and /container/metrics as JSON.
+
+    `trouble` is the reason why there is none of the latter.
+    """
+    nodes, which = mappings(about, "nodes", MOST_DEVICES), mapping(about, "which_nodes")
+    unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
     rules = _Rules(
         sharing=text(mapping(about, "settings", "sharing"), "value"),
-        owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in seen},
+        owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in mappings(about, "seen", MOST_DEVICES)},
     )
     return Shown(
-        role="node",
+        role=role,
         url=url,
         version=text(about, "version"),
         node=text(about, "node"),
-        at=_latest(rows),
+        at=max((text(row, "timestamp") for row in each_mapping(rows, MOST_DEVICES)), default=""),
         devices=_devices(rows, rules),
-        sources=_sources(mapping(about, "sources")),
-        trouble=trouble,
-    )
-
-
-def shown_of_cluster(url: str, nodes: AnyObject, rows: object, trouble: str) -> Shown:
-    """Of the cluster role: /debug/nodes, and /container/metrics as JSON or the reason why there is none."""
-    nodes_shown = mappings(nodes, "nodes", MOST_DEVICES)
-    which = mapping(nodes, "which_nodes")
-    unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
-    return Shown(
-        role="cluster",
-        url=url,
-        version=text(nodes, "version"),
-        at=_latest(rows),
-        devices=_devices(rows, _Rules(sharing="", owners={})),
-        sources=(*_sources(mapping(nodes, "sources")), *unknown),
-        missing=[_source(text(each, "name"), each, up=False) for each in nodes_shown if each.get("missing")],
-        nodes=len(nodes_shown),
+        sources=(*_sources(mapping(about, "sources")), *unknown),
+        missing=[_source(text(each, "name"), each, up=False) for each in nodes if each.get("missing")],
+        nodes=1 if role == "node" else len(nodes),
         trouble=trouble,
     )
 
@@ -118,10 +107,6 @@ def _key(seen: AnyObject) -> tuple[str, str]:
     return text(seen, "uuid") or text(seen, "gpu"), text(seen, "gpu_i_id")
 
 
-def _latest(rows: object) -> str:
-    return max((text(row, "timestamp") for row in each_mapping(rows, MOST_DEVICES)), default="")
-
-
 def _devices(rows: object, rules: _Rules) -> Sequence[ShownDevice]:
     def identity(row: AnyObject) -> Sequence[str]:
         return [text(row, name) for name in ("node_name", "device_uuid", "device_id", "mig_instance_id")]
@@ -135,10 +120,7 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     key = (text(first, "device_uuid") or text(first, "device_id"), text(first, "mig_instance_id"))
     owned = [row for row in rows if text(row, "pod")]
     # --sharing device has one row, without an owner, of a device that several share
-    holders = [_holder(row, rules, alone=len(rows) == 1) for row in owned] or [
-        ShownHolder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
-        for owner in rules.owners.get(key, ())
-    ]
+    holders = [_holder(row, rules, alone=len(rows) == 1) for row in owned] or [*map(_named, rules.owners.get(key, ()))]
     state = state_of_device(map(stated, rows))
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
@@ -149,14 +131,14 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
     return ShownDevice(
         node=text(first, "node_name"),
-        index=text(first, "device_id"),
+        gpu=text(first, "device_id"),
         uuid=text(first, "device_uuid"),
         entity=text(first, "entity") or "gpu",
-        instance=text(first, "mig_instance_id"),
-        profile=text(first, "mig_profile"),
+        mig_instance_id=text(first, "mig_instance_id"),
+        mig_profile=text(first, "mig_profile"),
         model=text(first, "model_name"),
         state=state,
-        is_before=all(map(is_before, rows)),
+        before=all(map(is_before, rows)),
         why="shared by several" if state in IN_HAND and not holders else text(first, "state_reason"),
         shared=any(row.get("gpu_shared") is True for row in rows),
         utilization_percent=_times(100, finite(first, "graphics_engine_active"))
@@ -167,8 +149,8 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         power_watts=_whole(rows, "power_usage", divided=divided),
         temperature_celsius=finite(first, "temperature"),
         sm_clock_mhz=finite(first, "sm_clock"),
-        memory_activity_percent=_times(100, finite(first, "dram_active")),
-        tensor_percent=_times(100, finite(first, "tensor_active")),
+        dram_active_percent=_times(100, finite(first, "dram_active")),
+        tensor_active_percent=_times(100, finite(first, "tensor_active")),
         xid=xid or int(finite(first, "xid_errors") or 0) or None,
         is_xid_why=is_xid_why,
         health=text(first, "health"),
@@ -177,11 +159,13 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     )
 
 
+def _named(of: AnyObject) -> ShownHolder:
+    return ShownHolder(namespace=text(of, "namespace"), pod=text(of, "pod"), container=text(of, "container"))
+
+
 def _stranger(user: AnyObject) -> ShownHolder:
-    return ShownHolder(
-        namespace=text(user, "namespace"),
-        pod=text(user, "pod"),
-        container=text(user, "container"),
+    return replace(
+        _named(user),
         outside="" if text(user, "pod") else user_name(user),
         utilization_percent=_times(100, finite(user, "utilization_ratio")),
         memory_used_mib=_times(1 / _MIB, finite(user, "memory_used_bytes")),
@@ -198,10 +182,8 @@ def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
         utilization = finite(row, "gpu_utilization") if utilization is None else utilization
     if used is None and (alone or rules.sharing == "split"):
         used = finite(row, "framebuffer_used")
-    return ShownHolder(
-        namespace=text(row, "namespace"),
-        pod=text(row, "pod"),
-        container=text(row, "container"),
+    return replace(
+        _named(row),
         workload=text(row, "workload_name"),
         workload_kind=text(row, "workload_kind"),
         utilization_percent=utilization,
@@ -272,15 +254,15 @@ def _times(factor: float, value: float | None) -> float | None:
 
 def _with_parents(devices: Iterable[ShownDevice], rules: _Rules) -> Iterator[ShownDevice]:
     """Before its instances the GPU that is cut, with what each instance repeats: power, temperature, the last XID."""
-    for _, group in groupby(devices, lambda device: device.gpu):
+    for _, group in groupby(devices, lambda device: device.gpu_name):
         of_gpu = [*group]
-        instances = [device for device in of_gpu if device.instance]
+        instances = [device for device in of_gpu if device.mig_instance_id]
         if not instances:
             yield from of_gpu
             continue
-        own = next((device for device in of_gpu if not device.instance), None)
+        own = next((device for device in of_gpu if not device.mig_instance_id), None)
         first = instances[0]
-        blank = ShownDevice(node=first.node, index=first.index, uuid=first.uuid, entity="mig-parent", model=first.model)
+        blank = ShownDevice(node=first.node, gpu=first.gpu, uuid=first.uuid, entity="mig-parent", model=first.model)
         parent = own or blank
         temperatures = [device.temperature_celsius for device in of_gpu]
         powers = [each.power_watts for each in instances if each.power_watts is not None]
@@ -290,7 +272,7 @@ def _with_parents(devices: Iterable[ShownDevice], rules: _Rules) -> Iterator[Sho
             parent,
             state=DeviceState.CUT,
             model=parent.model or first.model,
-            instances=len(instances),
+            mig_instances=len(instances),
             power_watts=repeated if parent.power_watts is None else parent.power_watts,
             temperature_celsius=max((each for each in temperatures if each is not None), default=None),
             xid=next((device.xid for device in of_gpu if device.xid), None),

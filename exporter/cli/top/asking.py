@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 from urllib.parse import quote, urlsplit
 
-from exporter.cli.top.answers import MOST_DEVICES, processes_of, shown_of_cluster, shown_of_node
+from exporter.cli.top.answers import MOST_DEVICES, processes_of, shown_of
 from exporter.cli.top.devices import Shown
 from exporter.cli.top.state import View
 from exporter.config.http_file import HttpConfig, authorization
-from exporter.config.parsers import without_secrets
+from exporter.config.parsers import Address, without_secrets
 from exporter.config.tls import client_context
 from exporter.errors import ExporterError
 from exporter.lenient import AnyObject, each_mapping, mapping, text
@@ -28,6 +28,7 @@ Role = Literal["node", "cluster"]
 _ABOUT: Mapping[Role, str] = {"node": "/debug/mapping", "cluster": "/debug/nodes"}
 _PIECE_BYTES = 256 * 1024
 _MOST_TOLD_CHARS = 300
+_ANY = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where "any address" is reached
 
 
 class Gone(ExporterError):
@@ -43,19 +44,19 @@ class Transport(Protocol):
         """The status and the body of an answer. Raises Gone: there is none."""
 
 
-class TopReader(Protocol):
-    """One exporter, or several that are shown as one."""
-
-    def read(self, view: View) -> Shown:
-        """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What is shown, and the objects of /container/metrics that it was made of."""
 
     shown: Shown
     rows: Sequence[AnyObject]
+
+
+class TopReader(Protocol):
+    """One exporter, or several that are shown as one."""
+
+    def ask(self, view: View) -> Answered:
+        """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
 
 
 class ShownReader:
@@ -67,19 +68,11 @@ class ShownReader:
         self._transport = transports[0]
         self._role: Role | None = None
 
-    def read(self, view: View) -> Shown:
-        """The exporter's present state.
-
-        Raises Gone: it tells nothing. ConfigError: a file of --http-config cannot be used.
-        """
-        return self.ask(view).shown
-
     def ask(self, view: View) -> Answered:
-        """The same, with the objects that it was made of."""
+        """As TopReader."""
         about = self.about()
         rows, trouble = self._rows()
-        make = shown_of_node if self._role == "node" else shown_of_cluster
-        shown = make(self._transport.url, about, rows, trouble)
+        shown = shown_of(self._role or "node", self._transport.url, about, rows, trouble)
         return Answered(shown if view == "devices" else self._with_processes(shown), each_mapping(rows, MOST_DEVICES))
 
     def _with_processes(self, shown: Shown) -> Shown:
@@ -92,7 +85,7 @@ class ShownReader:
         return replace(shown, processes_trouble=why or f"/processes answers with HTTP status {status}")
 
     def about(self) -> AnyObject:
-        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `read`."""
+        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `ask`."""
         *others, last = self._transports
         for self._transport in others:
             with suppress(OtherProtocol):
@@ -133,23 +126,29 @@ class ShownReader:
             return status, None
 
 
+@dataclass
 class HttpTransport:
-    """HTTP or HTTPS, as the URL says. Each request has its own connection."""
+    """HTTP or HTTPS, as the URL says, a connection a request. Without `verifies` any certificate will do."""
 
-    def __init__(self, url: str, config: HttpConfig, *, verifies: bool = True) -> None:
-        """Without `verifies` any certificate will do."""
-        self.url = url
-        self._config = config
-        self._verifies = verifies
+    url: str
+    config: HttpConfig
+    timeout_seconds: float = TIMEOUT_SECONDS
+    verifies: bool = True
+
+    @classmethod
+    def here(cls, address: Address, config: HttpConfig, timeout_seconds: float = TIMEOUT_SECONDS) -> Sequence[Self]:
+        """By HTTP and by HTTPS to what listens on this machine: the name in its certificate does not matter."""
+        at = Address(host=_ANY.get(address.host, address.host), port=address.port)
+        return [cls(f"{scheme}://{at}", config, timeout_seconds, verifies=False) for scheme in ("http", "https")]
 
     def get(self, path: str) -> tuple[int, bytes]:
         """As Transport. Raises ConfigError, too: a file of --http-config cannot be used."""
-        url = self.url
-        until = time.monotonic() + TIMEOUT_SECONDS
+        url, config = self.url, self.config
+        until = time.monotonic() + self.timeout_seconds
         connection = self._connection(url)
         try:
             below = quote(urlsplit(url).path.rstrip("/"), safe="/%")
-            headers = {"Accept": "application/json", **dict(self._config.headers), **authorization(self._config, FLAG)}
+            headers = {"Accept": "application/json", **dict(config.headers), **authorization(config, FLAG)}
             # as bytes: http.client refuses texts that are not Latin-1
             encoded = {name: value.encode() for name, value in headers.items()}
             connection.request("GET", below + path, headers=encoded)
@@ -158,12 +157,14 @@ class HttpTransport:
                 raise OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
             return answer.status, _body(answer, until, url)
         except TimeoutError as error:
-            raise Gone(f"{url} does not answer within {TIMEOUT_SECONDS:g} s") from error
+            raise Gone(f"{url} does not answer within {self.timeout_seconds:g} s") from error
         except (ConnectionRefusedError, socket.gaierror) as error:
             raise Gone(f"no exporter answers at {url}: {error.strerror}") from error
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", "") or error.reason or "the connection broke"
-            raise Gone(f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})") from error
+            raise OtherProtocol(
+                f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             message = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
             raise OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
@@ -174,12 +175,12 @@ class HttpTransport:
         parts = urlsplit(url)
         host = parts.hostname or "localhost"
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port or 80, timeout=TIMEOUT_SECONDS)
-        tls = self._config.tls
+            return http.client.HTTPConnection(host, parts.port or 80, timeout=self.timeout_seconds)
+        tls = self.config.tls
         context = client_context(tls, FLAG)
-        if not self._verifies and not tls.ca_file:
+        if not self.verifies and not tls.ca_file:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return _Https(host, parts.port or 443, context, tls.server_name or host)
+        return _Https(host, parts.port or 443, context, tls.server_name or host, self.timeout_seconds)
 
 
 class OtherProtocol(Gone):
@@ -189,8 +190,8 @@ class OtherProtocol(Gone):
 class _Https(http.client.HTTPSConnection):
     """HTTPS that expects `name` in the certificate."""
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str) -> None:
-        super().__init__(host, port, timeout=TIMEOUT_SECONDS, context=context)
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str, timeout_seconds: float) -> None:
+        super().__init__(host, port, timeout=timeout_seconds, context=context)
         self._tls, self._name = context, name
 
     def connect(self) -> None:
@@ -199,12 +200,12 @@ class _Https(http.client.HTTPSConnection):
 
 
 def _body(answer: http.client.HTTPResponse, until: float, url: str) -> bytes:
-    """The whole body. The socket limits each piece's time, `until` that of all. Raises Gone if too large or slow."""
+    """The whole body. The socket limits each piece's time, `until` that of all. Raises Gone: it is too large."""
     body = bytearray()
     while piece := answer.read1(_PIECE_BYTES):
         body += piece
         if len(body) > MOST_BYTES:
             raise Gone(f"{url} answers more than {MOST_BYTES} bytes")
         if time.monotonic() > until:
-            raise Gone(f"{url} does not answer within {TIMEOUT_SECONDS:g} s")
+            raise TimeoutError
     return bytes(body)

@@ -6,15 +6,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any, NoReturn
 
 import click
 
 from exporter.cli.command import command
-from exporter.cli.options import web_of
-from exporter.cli.running import Running
+from exporter.cli.options import parsed, web_of
 from exporter.cli.top.asking import FLAG, HttpTransport, ShownReader, TopReader
 from exporter.cli.top.columns import ASCII, UNICODE, Painter
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
@@ -71,23 +70,20 @@ def show(
     in_ascii: bool,
 ) -> NoReturn:
     """Show what a reader tells, as the flags of `top` ask for it, and end the program."""
-    try:
-        seconds = positive_duration(interval)
-    except ValueError:
-        raise ConfigError(f"--interval: {interval!r} is not allowed; it takes a duration such as 2s") from None
+    seconds = parsed("--interval", interval, positive_duration, "a duration such as 2s")
     if seconds > _LONGEST_SECONDS:
         raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
     state = State(sort=sort, filter=words, view="processes" if processes else "devices")
     asking = make_reader()
     if as_json:
-        shown = asking.read(state.view)
+        shown = asking.ask(state.view).shown
         _print(json.dumps(document(shown, state), indent=2) + "\n")
         _end(shown)
     glyphs = ASCII if in_ascii or not _is_utf8() else UNICODE
     painter = Painter(sys.stdout, no_color=no_color)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if once or not is_terminal:
-        shown = asking.read(state.view)
+        shown = asking.ask(state.view).shown
         picture = draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs)
         _print(painter.lines(picture.lines))
         _end(shown)
@@ -105,18 +101,11 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
     """Whom to ask. Raises ConfigError where a flag, a file or the environment says what cannot be."""
     config = read_http_file(path, FLAG)
     if url is None:
-        address = web_of({}).listen_addresses[0]
-        # on this machine the name in the certificate does not matter
-        here = (str(Running(address, tls)) for tls in (False, True))
-        return ShownReader([HttpTransport(each, config, verifies=False) for each in here])
-    urls = (url,) if "://" in url else (f"http://{url}", f"https://{url}")
-    try:
-        return ShownReader([HttpTransport(base_url(each), config) for each in urls])
-    except ValueError:
-        raise ConfigError(
-            f"--url: {url!r} is not allowed; it takes HOST:PORT, http://HOST:PORT or https://HOST:PORT, without a path"
-            f" of its own, and without a user: {FLAG} takes a password"
-        ) from None
+        return ShownReader(HttpTransport.here(web_of({}).listen_addresses[0], config))
+    urls = [url] if "://" in url else [f"http://{url}", f"https://{url}"]
+    takes = "HOST:PORT, http://HOST:PORT or https://HOST:PORT, without a path of its own, and without a user:"
+    bases = parsed("--url", url, lambda _: [*map(base_url, urls)], f"{takes} {FLAG} takes a password")
+    return ShownReader([HttpTransport(each, config) for each in bases])
 
 
 def _is_utf8() -> bool:
@@ -152,33 +141,15 @@ def document(shown: Shown, state: State) -> Mapping[str, Any]:
 
 
 def _device(device: ShownDevice) -> Mapping[str, Any]:
+    shown = {each.name: getattr(device, each.name) for each in fields(device)}
+    holders, strangers, _ = (shown.pop(name) for name in ("holders", "strangers", "is_xid_why"))
     return {
-        "node": device.node,
-        "gpu": device.index,
-        "uuid": device.uuid,
-        "entity": device.entity,
-        "mig_instance_id": device.instance or None,
-        "mig_profile": device.profile or None,
-        "mig_instances": device.instances,
-        "model": device.model,
-        "state": device.state,
-        "before": device.is_before,
+        **shown,
+        **{name: shown[name] or None for name in ("mig_instance_id", "mig_profile", "why", "health")},
         "held": device.held,
-        "why": device.why or None,
-        "shared": device.shared,
         "idle": device.idle,
-        "utilization_percent": device.utilization_percent,
-        "memory_used_mib": device.memory_used_mib,
-        "memory_total_mib": device.memory_total_mib,
-        "power_watts": device.power_watts,
-        "temperature_celsius": device.temperature_celsius,
-        "sm_clock_mhz": device.sm_clock_mhz,
-        "dram_active_percent": device.memory_activity_percent,
-        "tensor_active_percent": device.tensor_percent,
-        "xid": device.xid,
-        "health": device.health or None,
-        "owners": [_holder(holder) for holder in device.holders],
-        "used_by": [_stranger(stranger) for stranger in device.strangers],
+        "owners": [*map(_holder, holders)],
+        "used_by": [*map(_stranger, strangers)],
     }
 
 

@@ -41,28 +41,31 @@ class ShownHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDevice:
-    """A GPU, a MIG instance, or a cut GPU (`mig-parent`). `is_before`: read before it came into these hands."""
+    """A GPU, a MIG instance, or a cut GPU (`mig-parent`): the fields of `top --json`.
+
+    `before`: it was read before it came into these hands.
+    """
 
     node: str
-    index: str
+    gpu: str
     uuid: str
     entity: str = "gpu"
-    instance: str = ""
-    profile: str = ""
+    mig_instance_id: str = ""
+    mig_profile: str = ""
     model: str = ""
     state: DeviceState = DeviceState.FREE
-    is_before: bool = False
+    before: bool = False
     why: str = ""
     shared: bool = False
-    instances: int = 0
+    mig_instances: int = 0
     utilization_percent: float | None = None
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
     power_watts: float | None = None
     temperature_celsius: float | None = None
     sm_clock_mhz: float | None = None
-    memory_activity_percent: float | None = None
-    tensor_percent: float | None = None
+    dram_active_percent: float | None = None
+    tensor_active_percent: float | None = None
     xid: int | None = None
     is_xid_why: bool = False  # of `health`
     health: str = ""  # the verdict, "" where nobody gives one
@@ -72,8 +75,8 @@ class ShownDevice:
     @property
     def label(self) -> str:
         """What people call it: 2, or 2/7 for MIG instance 7 of GPU 2."""
-        gpu = self.index or self.uuid[:8] or "?"
-        return f"{gpu}/{self.instance}" if self.instance else gpu
+        gpu = self.gpu or self.uuid[:8] or "?"
+        return f"{gpu}/{self.mig_instance_id}" if self.mig_instance_id else gpu
 
     @property
     def idle(self) -> bool:
@@ -86,14 +89,14 @@ class ShownDevice:
         return "held" if self.state in IN_HAND else self.state
 
     @property
-    def gpu(self) -> tuple[str, str]:
+    def gpu_name(self) -> tuple[str, str]:
         """What all instances of one GPU share."""
-        return (self.node, self.uuid or self.index)
+        return (self.node, self.uuid or self.gpu)
 
     @property
     def name(self) -> DeviceName:
         """What no other device shares."""
-        return (*self.gpu, self.instance)
+        return (*self.gpu_name, self.mig_instance_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ class Shown:
     def counts(self) -> Mapping[str, int]:
         """Physical GPUs; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state."""
         return {
-            "gpus": len({device.gpu for device in self.devices}),
+            "gpus": len({device.gpu_name for device in self.devices}),
             "instances": sum(device.entity == "mig" for device in self.devices),
             **counts_of(device.state for device in self.devices),
         }

@@ -54,7 +54,7 @@ class _Poller(threading.Thread):
 
     def _read(self) -> None:
         try:
-            self.answer = (self._asking.read(self.view), "")
+            self.answer = (self._asking.ask(self.view).shown, "")
             self.answered_at = time.monotonic()
         except ExporterError as error:
             self.answer = (self.answer[0], str(error))

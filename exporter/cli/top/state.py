@@ -99,14 +99,14 @@ def chosen_devices(devices: Sequence[ShownDevice], state: State) -> Sequence[Sho
     left = [device for device in devices if not words or _matches(_words_of(device), words)]
     if state.sort in _OF_WHOLE_GPUS:
         return _sorted(left, _DEVICE_KEYS[state.sort], state)
-    ordered = _sorted([device for device in left if not device.instances], _DEVICE_KEYS[state.sort], state)
+    ordered = _sorted([device for device in left if not device.mig_instances], _DEVICE_KEYS[state.sort], state)
     if state.sort != "gpu":
         return ordered
-    parents = {device.gpu: device for device in devices if device.instances}
+    parents = {device.gpu_name: device for device in devices if device.mig_instances}
     chosen: list[ShownDevice] = []
     for device in ordered:
-        if device.gpu in parents:
-            chosen.append(parents.pop(device.gpu))
+        if device.gpu_name in parents:
+            chosen.append(parents.pop(device.gpu_name))
         chosen.append(device)
     return chosen
 
@@ -135,7 +135,7 @@ def _words_of(device: ShownDevice) -> str:
     users = (*device.holders, *device.strangers)
     names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in users)
     state = WORDS[DeviceState.IDLE] if _is_partly_idle(device) else ""
-    about = (device.node, device.label, device.uuid, device.model, device.profile, _WORDS[device.state], state)
+    about = (device.node, device.label, device.uuid, device.model, device.mig_profile, _WORDS[device.state], state)
     return " ".join((*about, *names))
 
 
@@ -162,7 +162,7 @@ def _most(value: float | None) -> Key:
 _OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
 # Whether a row goes last, and by what it is sorted among its like.
 _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
-    "gpu": lambda of: (False, of.node, len(of.index), of.index, len(of.instance), of.instance),
+    "gpu": lambda of: (False, of.node, len(of.gpu), of.gpu, len(of.mig_instance_id), of.mig_instance_id),
     "utilization": lambda of: _most(of.utilization_percent),
     "memory": lambda of: _most(of.memory_used_mib),
     "watts": lambda of: _most(of.power_watts),

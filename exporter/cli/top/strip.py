@@ -24,7 +24,7 @@ def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator
     """The legend, and below it a run of cells for each node. Of too many nodes those with most to look at stay."""
     states: dict[str, dict[tuple[str, str], list[ShownDevice]]] = {node.name: {} for node in shown.missing}
     for device in shown.devices:
-        states.setdefault(device.node, {}).setdefault(device.gpu, []).append(device)
+        states.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
     if len(states) < 2:  # noqa: PLR2004 - a node alone has a table that is as short
         return
     nodes = {name: [_state(each) for each in gpus.values()] for name, gpus in states.items()}

@@ -50,7 +50,7 @@ def device_columns(
     shown: Shown, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
 ) -> Sequence[TopColumn[TableEntry]]:
     """The columns of devices, in their order on the screen. The word idle stands where a bar would, or the number."""
-    cells = _Cells(glyphs, number_says_idle=number_says_idle)
+    cells = _Cells(glyphs, number_says_idle)
     several_nodes = len({device.node for device in shown.devices}) > 1
     # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
@@ -70,10 +70,10 @@ def device_columns(
         TopColumn(name="temperature", title="TEMP", worth=6, cell=cells.temperature, right=True),
         TopColumn(name="power", title="POWER", worth=7, cell=_whole(lambda of: of.power_watts, "W"), right=True),
         TopColumn(name="clock", title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
+        TopColumn(name="dram", title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
         TopColumn(
-            name="dram", title="DRAM", worth=13, cell=_whole(lambda of: of.memory_activity_percent, "%"), right=True
+            name="tensor", title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True
         ),
-        TopColumn(name="tensor", title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_percent, "%"), right=True),
         TopColumn(name="xid", title="XID", worth=8, cell=cells.xid, right=True),
         TopColumn(name="pod", title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
         TopColumn(name="container", title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
@@ -82,46 +82,46 @@ def device_columns(
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class _Cells:
     """The cells that need glyphs."""
 
-    def __init__(self, glyphs: Glyphs, *, number_says_idle: bool) -> None:
-        self._glyphs = glyphs
-        self._number_says_idle = number_says_idle
+    glyphs: Glyphs
+    number_says_idle: bool
 
     def _harmless(self, text: str) -> str:
-        return harmless(text, self._glyphs)
+        return harmless(text, self.glyphs)
 
     def node(self, entry: TableEntry) -> TextCell:
         return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.node), "dim")
 
     def label(self, entry: TableEntry) -> TextCell:
         if entry.is_part:
-            return TextCell(f" {self._glyphs.last if entry.is_last else self._glyphs.branch}", "dim")
+            return TextCell(f" {self.glyphs.last if entry.is_last else self.glyphs.branch}", "dim")
         return TextCell(self._harmless(entry.device.label), "bad" if entry.device.health in BROKEN else "label")
 
     def model(self, entry: TableEntry) -> TextCell:
         device = entry.device
         if entry.is_part:
             return EMPTY
-        return TextCell(self._harmless(device.profile or device.model.removeprefix("NVIDIA ")), "dim")
+        return TextCell(self._harmless(device.mig_profile or device.model.removeprefix("NVIDIA ")), "dim")
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
-        if entry.device.is_before or entry.is_idle:
+        if entry.device.before or entry.is_idle:
             seconds = entry.holder.idle_seconds if entry.holder else None
             words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
             style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
-            return TextCell("before", "dim") if entry.device.is_before else TextCell(words, style)
+            return TextCell("before", "dim") if entry.device.before else TextCell(words, style)
         percent = _utilization(entry)
         return EMPTY if percent is None else TextCell("", _of_load(percent), percent / 100)
 
     def utilization(self, entry: TableEntry) -> TextCell:
         percent = _utilization(entry)
-        if self._number_says_idle and (entry.is_idle or entry.device.is_before):
-            return TextCell("before", "dim") if entry.device.is_before else TextCell("idle", "idle.number")
+        if self.number_says_idle and (entry.is_idle or entry.device.before):
+            return TextCell("before", "dim") if entry.device.before else TextCell("idle", "idle.number")
         if percent is None:
             return EMPTY
-        return TextCell(f"{percent:.0f}%", "dim" if entry.device.is_before else "idle.number" if entry.is_idle else "")
+        return TextCell(f"{percent:.0f}%", "dim" if entry.device.before else "idle.number" if entry.is_idle else "")
 
     def memory_bar(self, entry: TableEntry) -> TextCell:
         used, total = _memory(entry)
@@ -140,7 +140,7 @@ class _Cells:
         celsius = None if entry.is_part else entry.device.temperature_celsius
         if celsius is None:
             return EMPTY
-        return TextCell(f"{celsius:.0f}{self._glyphs.degrees}", heat_style(celsius))
+        return TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
 
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
@@ -158,7 +158,7 @@ class _Cells:
         if holder:
             return TextCell(self._harmless(holder.name), "idle.owner" if entry.is_idle else "owner")
         if device.entity == "mig-parent":
-            return TextCell(f"{device.instances} MIG instances", "dim")
+            return TextCell(f"{device.mig_instances} MIG instances", "dim")
         if device.holders:
             return TextCell(f"{len(device.holders)} containers share it", "dim")
         why = f" ({self._harmless(device.why)})" if device.why else ""
@@ -198,8 +198,10 @@ def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopCol
         TopColumn(name="gpu", title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
         TopColumn(name="pid", title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
         TopColumn(name="user", title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
-        TopColumn(name="util", title="UTIL", worth=4, cell=_process_utilization, right=True),
-        TopColumn(name="memory", title="MEM", worth=3, cell=_process_memory, right=True),
+        TopColumn(name="util", title="UTIL", worth=4, cell=lambda of: _number(of.utilization_percent, "%"), right=True),
+        TopColumn(
+            name="memory", title="MEM", worth=3, cell=lambda of: _number(of.memory_used_mib, "G", gib), right=True
+        ),
         TopColumn(name="kinds", title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
         TopColumn(
             name="pod", title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD
@@ -208,24 +210,13 @@ def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopCol
     ]
 
 
-def _process_utilization(process: ShownProcess) -> TextCell:
-    percent = process.utilization_percent
-    return EMPTY if percent is None else TextCell(f"{percent:.0f}%")
-
-
-def _process_memory(process: ShownProcess) -> TextCell:
-    used = process.memory_used_mib
-    return EMPTY if used is None else TextCell(f"{gib(used)}G")
+def _number(value: float | None, unit: str, words: Callable[[float], str] = "{:.0f}".format) -> TextCell:
+    return EMPTY if value is None else TextCell(f"{words(value)}{unit}")
 
 
 def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
     """A number of the device as a whole; the lines of its parts leave it out."""
-
-    def cell(entry: TableEntry) -> TextCell:
-        value = None if entry.is_part else of(entry.device)
-        return EMPTY if value is None else TextCell(f"{value:.0f}{unit}")
-
-    return cell
+    return lambda entry: _number(None if entry.is_part else of(entry.device), unit)
 
 
 def _utilization(entry: TableEntry) -> float | None:

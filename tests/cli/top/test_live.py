@@ -154,7 +154,7 @@ WAYS = {
 # where a program has a fault that nobody knows of yet
 FAULTS = {
     "the picture fails": "exporter.cli.top.live.frame",
-    "the reader fails": "exporter.cli.top.asking.ShownReader.read",
+    "the reader fails": "exporter.cli.top.asking.ShownReader.ask",
 }
 WITH_FAULT = """
 import sys

@@ -151,16 +151,16 @@ def test_what_breaks_before_the_first_answer_is_asked_again_in_the_same_way() ->
         asking = ShownReader([HttpTransport(url, HttpConfig(), verifies=False) for url in urls])
         exporter.drops = True
         with pytest.raises(Gone):
-            asking.read("devices")
+            asking.ask("devices")
         exporter.drops = False
-        assert asking.read("devices").role == "node"
+        assert asking.ask("devices").shown.role == "node"
 
 
 def test_a_token_and_a_path_may_be_in_any_script() -> None:
     config = HttpConfig(scheme="Bearer", credentials=Secret(value="t€ken"))
     with fixed_exporter("node") as exporter:
         exporter.answers = {f"/%C3%BC{path}": answer for path, answer in exporter.answers.items()}
-        assert ShownReader([HttpTransport(f"{exporter.url}/ü", config)]).read("devices").role == "node"
+        assert ShownReader([HttpTransport(f"{exporter.url}/ü", config)]).ask("devices").shown.role == "node"
         assert exporter.asked[0]["Authorization"].encode("latin-1").decode() == "Bearer t€ken"
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from exporter.cli.top.answers import processes_of, shown_of_cluster, shown_of_node
+from exporter.cli.top.answers import processes_of, shown_of
 from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmless, width_of
 from exporter.cli.top.command import document
 from exporter.cli.top.devices import Shown, ShownDevice
@@ -87,7 +87,7 @@ def test_keys(pieces: list[bytes], keys: list[str]) -> None:
 def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
     state = State()
     lines: Sequence[Line] = ()
-    shown = shown_of_node("http://x", MAPPING, ROWS, "")
+    shown = shown_of("node", "http://x", MAPPING, ROWS, "")
     for key in ["?", *typed]:
         state = press(state, key)
         lines, state = frame(shown, "", state, (80, 10), 2.0, UNICODE, DeviceHistory())
@@ -126,7 +126,7 @@ def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
 def test_whatever_an_exporter_says_the_picture_fits(
     about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
 ) -> None:
-    for made in (shown_of_node("u", about, rows, ""), shown_of_cluster("u", about, rows, "no\nGPU")):
+    for made in (shown_of("node", "u", about, rows, ""), shown_of("cluster", "u", about, rows, "no\nGPU")):
         history = DeviceHistory()
         history.add(made.devices, 7.0)
         for state in (
@@ -207,7 +207,7 @@ HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
 def test_a_shared_gpu_is_whole_in_each_mode(
     sharing: str, rows: list[dict[str, Any]], device: tuple[float, ...], holders: list[tuple[float | None, ...]]
 ) -> None:
-    (found,) = shown_of_node("u", mapping(sharing), rows, "").devices
+    (found,) = shown_of("node", "u", mapping(sharing), rows, "").devices
     whole = (found.utilization_percent, found.memory_used_mib, found.memory_total_mib, found.power_watts)
     assert whole == device
     assert [(each.utilization_percent, each.memory_used_mib) for each in found.holders] == holders
@@ -229,7 +229,7 @@ def test_who_has_a_device_is_not_guessed(
 ) -> None:
     about = {**mapping("device"), "seen": [{"uuid": "GPU-1", "gpu_i_id": "", "owners": owners}]}
     rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **said}]
-    (device,) = shown_of_node("u", about, rows, "").devices
+    (device,) = shown_of("node", "u", about, rows, "").devices
     assert (device.held, device.why) == (held, why)
 
 
@@ -238,7 +238,7 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     of = {"entity": "mig", "mig_instance_id": "7", "state": "unknown", "state_reason": "odd ids"}
     rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **of}]
     nodes = {"nodes": [{"name": "n", "missing": False}]}
-    shown = shown_of_cluster("u", nodes, rows, "")
+    shown = shown_of("cluster", "u", nodes, rows, "")
     assert [(each.state, each.why) for each in shown.devices] == [("cut", ""), ("unknown", "odd ids")]
     assert shown.counts == {
         "gpus": 1,
@@ -260,7 +260,7 @@ def cluster(gpus: dict[str, list[dict[str, Any]]], *, missing: str = "") -> Show
     ]
     names = [*gpus, *filter(None, [missing])]
     nodes = {"nodes": [{"name": name, "missing": name == missing, "message": "m"} for name in names]}
-    return shown_of_cluster("u", nodes, rows, "")
+    return shown_of("cluster", "u", nodes, rows, "")
 
 
 # issue 32, "top"
@@ -310,7 +310,7 @@ def test_of_too_many_nodes_those_with_most_to_look_at_stay() -> None:
 def test_what_was_read_before_the_hands_changed_is_marked() -> None:
     moment = "2026-11-22T20:00:00.000Z"
     rows = [{**row("", used=1, free=1, util=92, gpu_shared=False), "holder_since": moment, "read_at": moment}]
-    shown = shown_of_node("u", mapping("copy"), rows, "")
+    shown = shown_of("node", "u", mapping("copy"), rows, "")
     lines = draw(shown, State(), 120, UNICODE).lines
     words = "".join(span.text for span in lines[-1]).split()
     assert "before" in words
@@ -319,9 +319,9 @@ def test_what_was_read_before_the_hands_changed_is_marked() -> None:
 
 
 DEVICES = [
-    ShownDevice(node="n", index="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
-    ShownDevice(node="n", index="10", uuid="GPU-10", utilization_percent=5, power_watts=None, state=DeviceState.IDLE),
-    ShownDevice(node="n", index="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
+    ShownDevice(node="n", gpu="0", uuid="GPU-0", utilization_percent=None, power_watts=70),
+    ShownDevice(node="n", gpu="10", uuid="GPU-10", utilization_percent=5, power_watts=None, state=DeviceState.IDLE),
+    ShownDevice(node="n", gpu="2", uuid="GPU-2", utilization_percent=99, power_watts=700),
 ]
 
 
@@ -338,7 +338,7 @@ DEVICES = [
     ],
 )
 def test_order(state: State, order: list[str]) -> None:
-    assert [device.index for device in chosen_devices(DEVICES, state)] == order
+    assert [device.gpu for device in chosen_devices(DEVICES, state)] == order
 
 
 def idle(uuid: str, since: Any, used: float = 1) -> dict[str, Any]:
@@ -356,7 +356,7 @@ def test_the_idle_are_sorted_by_how_long_they_are() -> None:
         idle("5", "2026-11-01T10:30:00.000Z"),
         row("busy", used=99, free=1, util=99, device_uuid="6", gpu_shared=False),
     ]
-    shown = shown_of_node("u", mapping("copy"), rows, "")
+    shown = shown_of("node", "u", mapping("copy"), rows, "")
     state = State(sort="idle")
     assert [device.uuid for device in chosen_devices(shown.devices, state)] == ["3", "5", "1", "2", "4", "6"]
     lines = ["".join(span.text for span in line) for line in draw(shown, state, 120, UNICODE).lines]
@@ -401,7 +401,7 @@ def test_what_is_not_known_counts_for_nothing() -> None:
 def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     def screen(health: str, **more: Any) -> str:
         rows = [{**row, "health": health, **more} for row in ROWS]
-        shown = shown_of_node("http://x", MAPPING, rows, "")
+        shown = shown_of("node", "http://x", MAPPING, rows, "")
         return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
 
     assert "HEALTH" not in screen("ok")
@@ -426,7 +426,7 @@ def test_a_chart_has_what_was_seen_and_nothing_where_nothing_was() -> None:
     history = DeviceHistory()
     percents = (0, 50, 100, None, None, 25)  # one each five seconds, of which a column is made
     for number, percent in enumerate(percents):
-        device = ShownDevice(node="n", index="0", uuid="GPU-0", utilization_percent=percent, power_watts=70)
+        device = ShownDevice(node="n", gpu="0", uuid="GPU-0", utilization_percent=percent, power_watts=70)
         history.add([device], 1000.0 + 5 * number)
     assert charted(device, history, 3) == {"UTIL": ["    ▁▄█  ▂"], "POWER": ["    ██████", "       now"]}
     assert charted(device, history, 5)["UTIL"] == ["      █   ", "    ▁██  ▄"]
