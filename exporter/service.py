@@ -153,7 +153,7 @@ class Service(Generic[ConfigT]):
         while True:
             due = loop.time() + LAG_EVERY_SECONDS
             await asyncio.sleep(LAG_EVERY_SECONDS)
-            self.telemetry.note_loop_lag(loop.time() - due)
+            self.telemetry.loop_lag.observe(max(0.0, loop.time() - due))
 
     def _protect(self, web: Web) -> None:
         self._web = web

@@ -47,21 +47,17 @@ class Telemetry:
         # when all counters of the process began, in seconds since 1970
         self.began = b"%.3f" % time.time()
         self.rejected: Counter[str] = Counter()
+        # requests and connections, by which of REFUSALS it was
+        self.refused: Counter[str] = Counter()
         self.reload_failures = 0
         self.reload_success = True
         self.loop_lag = Histogram(LAG_BUCKETS_SECONDS)
         self.pushes: Counter[str] = Counter()
         self.pushed_points: Counter[str] = Counter()
         self.kernel_records: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        """What was refused, by reason; 0 for what was not."""
-        return self._refused
 
     @property
     def bounds(self) -> Sequence[tuple[str, int, int]]:
@@ -93,10 +89,6 @@ class Telemetry:
             self.reload_failures += 1
             log.error("configuration refused, the old one stays", error=str(error))
 
-    def count_refused(self, reason: str) -> None:
-        """A request or a connection was refused, for one of REFUSALS."""
-        self._refused[reason] += 1
-
     def begin_pushes(self) -> None:
         """From now on the counters of pushes are shown, and begin at 0."""
         self.pushes.update(dict.fromkeys(get_args(PushResult), 0))
@@ -106,10 +98,6 @@ class Telemetry:
         """A push is over; so many of its points were accepted, and so many are lost."""
         self.pushes[result] += 1
         self.pushed_points.update(accepted=accepted, lost=lost)
-
-    def note_loop_lag(self, seconds: float) -> None:
-        """Count how late the event loop was."""
-        self.loop_lag.observe(max(0.0, seconds))
 
     def bound(self, of: str, limit: int, used: Callable[[], int]) -> None:
         """Show a cache's or a queue's limit, and what `used` says that it holds."""

@@ -187,12 +187,6 @@ def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
     return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
 
 
-def _of_one_of_many(given: dict[str, Any], simulated: "SimulatedNode") -> Config:
-    """The configuration of a node among several; each has its own name, whatever the command line says."""
-    fixed = {**_where_to_ask(simulated, given), "node_name": simulated.api.node_name}
-    return replace(read_config(given, **fixed), root=str(simulated.root))
-
-
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
     """The addresses of the simulated node, and settings that use all of it; the command line wins."""
     places = {
@@ -253,7 +247,11 @@ async def _demo_of_nodes(
 ) -> None:
     from exporter.cluster.role import CLUSTER  # noqa: PLC0415 - as the simulator
 
-    async with running(nodes, partial(_of_one_of_many, given), scheduler.live, step_seconds) as (of_node, urls):
+    def config_of(node: "SimulatedNode") -> Config:
+        # each has its own name, whatever the command line says
+        return _config(node, {**given, "node_name": (node.api.node_name,)})
+
+    async with running(nodes, config_of, scheduler.live, step_seconds) as (of_node, urls):
         config = replace(cluster_config(urls, of_node), web=_on_a_free_port(of_node, given).web)
         await service.serve(config, CLUSTER, on_listening=partial(_say_what_to_open_of_nodes, urls))
 

@@ -171,11 +171,11 @@ class Guard:
 
     def _cut_off(self, transport: asyncio.Transport) -> None:
         self._forget(transport)
-        self._telemetry.count_refused("slow_reader")
+        self._telemetry.refused["slow_reader"] += 1
         transport.abort()
 
     def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
-        self._telemetry.count_refused(reason)
+        self._telemetry.refused[reason] += 1
         plain = {"Content-Type": "text/plain; charset=utf-8"}
         return Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
 

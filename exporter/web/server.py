@@ -253,7 +253,7 @@ class Server:
     def _welcome(self, connection: socket.socket, peer: str) -> None:
         """Begin a connection; close it where all connections are busy."""
         if len(self._open) >= self._most and not self._make_room():
-            self._telemetry.count_refused("connections")
+            self._telemetry.refused["connections"] += 1
             connection.close()
             return
         handler = self._web()
@@ -270,7 +270,7 @@ class Server:
         if oldest is None:
             return False
         beginning = self._open.pop(oldest)
-        self._telemetry.count_refused("connections")
+        self._telemetry.refused["connections"] += 1
         self._seldom.warn("connections", "too many connections, the oldest silent one is closed", most=self._most)
         if oldest.transport is None:
             beginning.cancel()
@@ -286,7 +286,7 @@ class Server:
         try:
             await shake_hands(connection, self._tls, lambda: handler, HANDSHAKE_SECONDS)
         except Refusal as refusal:
-            self._telemetry.count_refused(refusal.reason)
+            self._telemetry.refused[refusal.reason] += 1
             self._seldom.warn(f"tls {refusal.reason}", "no TLS with a peer", peer=peer, error=str(refusal))
 
     def _begun(self, handler: Any, connection: socket.socket, beginning: "asyncio.Task[None]") -> None:  # noqa: ANN401 - see _begin

@@ -68,7 +68,7 @@ def test_families_json_has_no_row_that_no_role_fills() -> None:
 def test_a_histogram() -> None:
     look = Look(snapshot=NOTHING_SEEN)
     for seconds in (0.001, 0.3, 7.0):
-        look.telemetry.note_loop_lag(seconds)
+        look.telemetry.loop_lag.observe(seconds)
     lag = [family for family in FAMILIES if family.kind == "histogram"]
     assert render(filled(lag, look)).decode().splitlines()[1:] == [
         "# TYPE pod_gpu_exporter_event_loop_lag_seconds histogram",

@@ -138,7 +138,7 @@ async def test_who_comes_in_one_round_takes_the_places_of_as_many_others(
 ) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 8)
     exporter = await start()
-    refused = exporter.service.telemetry._refused
+    refused = exporter.service.telemetry.refused
     with ExitStack() as stack:
         crowd = crowd_of(exporter, 40, stack)
         await until(lambda: refused["connections"] == 32)
@@ -263,7 +263,7 @@ async def test_a_refused_handshake_is_counted_and_logged(
         context = ssl.create_default_context(cafile=str(files.theirs.ca))
     if who == "old":
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-    refused = secure.service.telemetry._refused
+    refused = secure.service.telemetry.refused
     for number in range(1, 4):
         assert await asyncio.to_thread(shake, secure.base, context) == ""
         await until(lambda: refused[reason] == number)  # noqa: B023 - awaited here
@@ -282,7 +282,7 @@ async def test_plain_http_on_the_port_of_tls_is_answered(secure: Exporter) -> No
     async with secure.session.get(f"{secure.base}/gpu/metrics", headers={"X-Long": "x" * 8000}) as response:
         assert response.status == 400
         assert "HTTPS" in await response.text()
-    assert secure.service.telemetry._refused["tls"] == 1
+    assert secure.service.telemetry.refused["tls"] == 1
 
 
 # issue 7, line 10
@@ -293,7 +293,7 @@ async def test_a_check_whether_the_port_is_open_is_no_refusal(
         crowd_of(secure, 3, stack)
         await until(lambda: len(the_server(secure)._open) == 3)
     await until(lambda: not the_server(secure)._open)
-    assert +secure.service.telemetry._refused == {}
+    assert +secure.service.telemetry.refused == {}
     assert "TLS" not in caplog.text
 
 
@@ -309,7 +309,7 @@ async def test_a_handshake_has_its_time(
         began = time.monotonic()
         await until(lambda: is_closed(one))
         assert time.monotonic() - began > 0.15
-    assert secure.service.telemetry._refused["tls"] == 1
+    assert secure.service.telemetry.refused["tls"] == 1
     monkeypatch.undo()  # an honest one may be slow on a busy machine
     assert await asyncio.to_thread(shake, secure.base, files.context(files.client)) == "HTTP/1.1 200 OK"
 

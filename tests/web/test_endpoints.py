@@ -269,7 +269,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
     await asyncio.sleep(0.3)
     reader, writer = await asyncio.open_connection(host, int(port), limit=1)
     writer.write(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-    refused = exporter.service.telemetry._refused
+    refused = exporter.service.telemetry.refused
     began = time.monotonic()
     assert await until(lambda: refused["slow_reader"]) == 1
     assert time.monotonic() - began > 0.3

@@ -58,7 +58,7 @@ async def test_answers_on_their_way_have_a_limit_in_bytes_and_the_oldest_is_cut_
     monkeypatch.setattr(guard, "READING_TAKES_SECONDS", 60.0)
     serve(simulated, 100_000)
     exporter = await start()
-    refused = exporter.service.telemetry._refused
+    refused = exporter.service.telemetry.refused
     stands_at = exporter.service.guard
     for number in range(1, 4):
         await ask(exporter)
@@ -87,7 +87,7 @@ async def test_who_has_just_begun_to_read_is_not_cut_off_for_others(
     for _ in range(3):
         await ask(exporter)
     await until(lambda: len(exporter.service.guard._writing) == 3)
-    assert exporter.service.telemetry._refused["slow_reader"] == 0
+    assert exporter.service.telemetry.refused["slow_reader"] == 0
 
 
 # issue 7, line 41: set_write_buffer_limits(0)
@@ -99,7 +99,7 @@ async def test_an_answer_is_on_its_way_until_the_kernel_has_all_of_it(
     serve(simulated, 40_000)
     exporter = await start()
     await ask(exporter)
-    refused = exporter.service.telemetry._refused
+    refused = exporter.service.telemetry.refused
     await until(lambda: refused["slow_reader"] == 1)
     assert exporter.service.guard._writing_bytes == 0
 

@@ -44,9 +44,9 @@ class Checkup:
     files: Mapping[str, bytes]
     where: str = ""
 
-    def remarked(self, finding: Finding) -> "Checkup":
-        """A copy of this checkup in which `finding` comes first."""
-        return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
+    def remarked(self, *findings: Finding) -> "Checkup":
+        """A copy of this checkup in which these come first."""
+        return replace(self, report=replace(self.report, findings=(*findings, *self.report.findings)))
 
     def write_bundle(self, path: Path) -> None:
         """Write report, versions and files as a .tar.gz for a bug report. Raises OSError where it cannot."""
@@ -72,8 +72,7 @@ class Checkup:
             raise ExporterError(f"--conformance: {path} cannot be written: {error.strerror}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise ExporterError(f"--conformance: {where} is of another version than doctor") from error
-        findings = (*(each.finding for each in judged), *self.report.findings)
-        return replace(self, report=replace(self.report, findings=findings))
+        return self.remarked(*(each.finding for each in judged))
 
 
 async def examine(config: Config) -> Checkup:
@@ -108,17 +107,13 @@ async def _all_heard(node: Node) -> Snapshot:
     snapshot = await node.look(None, _NEEDS)
     # it may have begun to find out while it looked, and even have ended before the look did
     was_finding_out = node.sources.measuring is not None
-    while was_finding_out or node.is_finding_out or _are_unheard(snapshot):
+    while was_finding_out or node.is_finding_out or any(state.up is None for state in snapshot.health.values()):
         await asyncio.sleep(_AGAIN_SECONDS)
         was_finding_out = node.is_finding_out
         snapshot = await node.look(None, _NEEDS)
         if time.monotonic() - began > FIRST_WORD_SECONDS:
             break
     return snapshot
-
-
-def _are_unheard(snapshot: Snapshot) -> bool:
-    return any(state.up is None for state in snapshot.health.values())
 
 
 def _json(content: object) -> bytes:

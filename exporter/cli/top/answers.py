@@ -230,13 +230,8 @@ def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | No
 
 def _used(rows: Sequence[AnyObject], *, divided: bool) -> float | None:
     """The memory that is used of the whole device: a row with a measured amount has its owner's alone."""
-    own = _of_whole_device(rows, "framebuffer_used")
-    if own is not None:
-        return own
-    copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None]
-    if copies and not divided:
-        return _whole(copies, "framebuffer_used", divided=False)
-    return _whole(rows, "framebuffer_used", divided=True)
+    copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None and not divided]
+    return _whole(copies or rows, "framebuffer_used", divided=not copies)
 
 
 def _numbers(rows: Iterable[AnyObject], name: str) -> Sequence[float]:

@@ -159,7 +159,7 @@ class TextSpan(NamedTuple):
 Line = Sequence[TextSpan]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopColumn(Generic[Row]):
     """A column. It takes at least `least` cells, or what its widest text takes where that is less, and at most `most`.
 
@@ -168,7 +168,6 @@ class TopColumn(Generic[Row]):
     siblings.
     """
 
-    name: str
     title: str
     worth: int
     cell: Callable[[Row], TextCell]
@@ -180,72 +179,59 @@ class TopColumn(Generic[Row]):
     keeps_end: int = 0
 
 
-def fit(columns: Sequence[TopColumn[Row]], rows: Iterable[Row], width: int) -> Mapping[str, int]:
-    """The width of each chosen column by name. A column that is empty in every row is left out."""
+def fit(columns: Sequence[TopColumn[Row]], rows: Iterable[Row], width: int) -> Mapping[TopColumn[Row], int]:
+    """The width of each chosen column, in their order. A column that is empty in every row is left out."""
     natural = _natural(columns, rows)
-    by_worth = sorted((column for column in columns if column.name in natural), key=lambda column: column.worth)
-    chosen: dict[str, int] = {}
+    by_worth = sorted(natural, key=lambda column: column.worth)
+    chosen: dict[TopColumn[Row], int] = {}
     left = width + GAP
     for column in by_worth:
         if column.is_extra:
             continue
-        least = min(column.least, natural[column.name])
+        least = min(column.least, natural[column])
         if chosen and least + GAP > left:
             break
-        chosen[column.name] = min(least, width)
+        chosen[column] = min(least, width)
         left -= least + GAP
-    lacks = {column: natural[column.name] - chosen[column.name] for column in by_worth if column.name in chosen}
+    lacks = {column: natural[column] - chosen[column] for column in by_worth if column in chosen}
     for column in sorted(lacks, key=lambda column: (column.is_bar, lacks[column])):
         more = max(0, min(left, lacks[column]))
-        chosen[column.name] += more
+        chosen[column] += more
         left -= more
     for column in by_worth:
-        if column.is_extra and natural[column.name] + GAP <= left:
-            chosen[column.name] = natural[column.name]
-            left -= natural[column.name] + GAP
-    return chosen
+        if column.is_extra and natural[column] + GAP <= left:
+            chosen[column] = natural[column]
+            left -= natural[column] + GAP
+    return {column: chosen[column] for column in columns if column in chosen}
 
 
-def _natural(columns: Sequence[TopColumn[Row]], rows: Iterable[Row]) -> dict[str, int]:
+def _natural(columns: Sequence[TopColumn[Row]], rows: Iterable[Row]) -> Mapping[TopColumn[Row], int]:
     """The width of each column's widest text."""
-    natural: dict[str, int] = {}
+    natural: dict[TopColumn[Row], int] = {}
     for row in islice(rows, MOST_MEASURED):
         for column in columns:
             cell = column.cell(row)
             if column.is_bar and cell.ratio is not None:
-                natural[column.name] = column.most
+                natural[column] = column.most
             elif cell.text:
-                natural[column.name] = max(natural.get(column.name, 0), width_of(cell.text))
-    titles = {column.name: width_of(column.title) for column in columns}
-    mosts = {column.name: column.most for column in columns}
-    return {name: min(max(each, titles[name]), mosts[name]) for name, each in natural.items()}
+                natural[column] = max(natural.get(column, 0), width_of(cell.text))
+    return {column: min(max(each, width_of(column.title)), column.most) for column, each in natural.items()}
 
 
-def head(columns: Sequence[TopColumn[Row]], widths: Mapping[str, int]) -> str:
+def head(widths: Mapping[TopColumn[Row], int]) -> str:
     """The line of titles."""
-    titles = (
-        pad(column.title[: widths[column.name]], widths[column.name], right=column.right)
-        for column in columns
-        if column.name in widths
-    )
-    return (" " * GAP).join(titles)
+    return (" " * GAP).join(pad(of.title[:width], width, right=of.right) for of, width in widths.items())
 
 
-def line(columns: Sequence[TopColumn[Row]], widths: Mapping[str, int], row: Row, glyphs: Glyphs) -> Line:
+def line(widths: Mapping[TopColumn[Row], int], row: Row, glyphs: Glyphs) -> Line:
     """A row as spans, cut to the columns' widths."""
     spans: list[TextSpan] = []
-    for column in columns:
-        width = widths.get(column.name)
-        if width is None:
-            continue
+    for column, width in widths.items():
         if spans:
             spans.append(TextSpan(" " * GAP))
         cell = column.cell(row)
-        spans += (
-            _bar(cell, width, glyphs)
-            if cell.ratio is not None and not cell.text
-            else _text(column, cell, width, glyphs)
-        )
+        is_bar = cell.ratio is not None and not cell.text
+        spans += _bar(cell, width, glyphs) if is_bar else _text(column, cell, width, glyphs)
     return spans
 
 

@@ -43,18 +43,18 @@ def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
     above += strip(shown, width, height // 3, glyphs)
     if state.view == "devices":
-        picture = _devices(above, shown, [*entries(chosen_devices(shown.devices, state))], width, glyphs)
-        return picture or _alone(above, _nothing(shown, state), width, glyphs)
+        rows = [*entries(chosen_devices(shown.devices, state))]
+        return _devices(above, shown, rows, state, width, glyphs)
     return _processes(above, shown, chosen_processes(shown.processes or (), state), state, width, glyphs)
 
 
 def _devices(
-    above: Sequence[Line], shown: Shown, rows: Sequence[TableEntry], width: int, glyphs: Glyphs
-) -> Picture | None:
+    above: Sequence[Line], shown: Shown, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
+) -> Picture:
     columns = device_columns(shown, glyphs, width)
-    if "bar" not in table.fit(columns, rows, width):
+    if not any(column.is_bar for column in table.fit(columns, rows, width)):
         columns = device_columns(shown, glyphs, width, number_says_idle=True)
-    return _table(above, columns, rows, width, glyphs)
+    return _table(above, columns, rows, _nothing(shown, state), width, glyphs)
 
 
 def _processes(
@@ -63,8 +63,7 @@ def _processes(
     if shown.processes is None:
         asked = shown.processes_trouble or "the exporter is being asked for processes"
         return _alone(above, asked, width, glyphs)
-    columns = process_columns(shown, glyphs, width)
-    return _table(above, columns, rows, width, glyphs) or _alone(above, _nothing(shown, state), width, glyphs)
+    return _table(above, process_columns(shown, glyphs, width), rows, _nothing(shown, state), width, glyphs)
 
 
 def _history(
@@ -83,8 +82,10 @@ def _history(
     parts = [each for each in rows if each.device is device and (not holder or each.name == chosen.name)]
     names = (device.node, f"GPU {device.label}", device.model, device.mig_profile, device.uuid, WORDS[device.state])
     title = "  ".join(harmless(name, glyphs) for name in names if name)
-    about = _devices([_headed(TextSpan(title, "title"), TextSpan(""), width, glyphs)], shown, parts, width, glyphs)
-    above = [*([_words(shown.trouble, "bad", width, glyphs)] if shown.trouble else ()), *(about.lines if about else ())]
+    about = _devices(
+        [_headed(TextSpan(title, "title"), TextSpan(""), width, glyphs)], shown, parts, state, width, glyphs
+    )
+    above = [*([_words(shown.trouble, "bad", width, glyphs)] if shown.trouble else ()), *about.lines]
     above += charts(device, history, (width, height - len(above) - _LEAST_OF_PROCESSES), interval_seconds, glyphs)
     of_device = [
         each
@@ -241,16 +242,20 @@ def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
 
 
 def _table(
-    above: Sequence[Line], columns: Sequence[TopColumn[Row]], rows: Sequence[Row], width: int, glyphs: Glyphs
-) -> Picture | None:
+    above: Sequence[Line],
+    columns: Sequence[TopColumn[Row]],
+    rows: Sequence[Row],
+    empty: str,
+    width: int,
+    glyphs: Glyphs,
+) -> Picture:
+    """`empty` stands in the table's place where it has no row."""
     if not rows:
-        return None
+        return _alone(above, empty, width, glyphs)
     widths = table.fit(columns, rows, width)
+    head = [TextSpan(table.head(widths), "head")]
     return Picture(
-        above=above,
-        heads=[[TextSpan(table.head(columns, widths), "head")]],
-        count=len(rows),
-        row=lambda number: table.line(columns, widths, rows[number], glyphs),
+        above=above, heads=[head], count=len(rows), row=lambda number: table.line(widths, rows[number], glyphs)
     )
 
 

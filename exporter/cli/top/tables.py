@@ -56,29 +56,27 @@ def device_columns(
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     ails = any(device.health not in ("", "ok") for device in shown.devices)
-    health = [TopColumn(name="health", title="HEALTH", worth=2, cell=cells.health, most=17)]
-    node = [TopColumn(name="node", title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
+    health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
+    node = [TopColumn(title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
     return [
         *(node if several_nodes else ()),
-        TopColumn(name="gpu", title="GPU", worth=0, cell=cells.label, most=9),
+        TopColumn(title="GPU", worth=0, cell=cells.label, most=9),
         *(health if ails else ()),
-        TopColumn(name="model", title="MODEL", worth=10, cell=cells.model, least=12, most=24),
-        TopColumn(name="bar", title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
-        TopColumn(name="util", title="UTIL", worth=2, cell=cells.utilization, right=True),
-        TopColumn(name="membar", title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
-        TopColumn(name="memory", title="MEM", worth=4, cell=cells.memory, right=True),
-        TopColumn(name="temperature", title="TEMP", worth=6, cell=cells.temperature, right=True),
-        TopColumn(name="power", title="POWER", worth=7, cell=_whole(lambda of: of.power_watts, "W"), right=True),
-        TopColumn(name="clock", title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
-        TopColumn(name="dram", title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
-        TopColumn(
-            name="tensor", title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True
-        ),
-        TopColumn(name="xid", title="XID", worth=8, cell=cells.xid, right=True),
-        TopColumn(name="pod", title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
-        TopColumn(name="container", title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
-        TopColumn(name="workload", title="WORKLOAD", worth=11, cell=cells.workload, least=16, most=60),
-        TopColumn(name="uuid", title="UUID", worth=16, cell=cells.uuid, is_extra=True),
+        TopColumn(title="MODEL", worth=10, cell=cells.model, least=12, most=24),
+        TopColumn(title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
+        TopColumn(title="UTIL", worth=2, cell=cells.utilization, right=True),
+        TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
+        TopColumn(title="MEM", worth=4, cell=cells.memory, right=True),
+        TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
+        TopColumn(title="POWER", worth=7, cell=_whole(lambda of: of.power_watts, "W"), right=True),
+        TopColumn(title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
+        TopColumn(title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
+        TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
+        TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
+        TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
+        TopColumn(title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
+        TopColumn(title="WORKLOAD", worth=11, cell=cells.workload, least=16, most=60),
+        TopColumn(title="UUID", worth=16, cell=cells.uuid, is_extra=True),
     ]
 
 
@@ -113,7 +111,7 @@ class _Cells:
             style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
             return TextCell("before", "dim") if entry.device.before else TextCell(words, style)
         percent = _utilization(entry)
-        return EMPTY if percent is None else TextCell("", _of_load(percent), percent / 100)
+        return EMPTY if percent is None else TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
 
     def utilization(self, entry: TableEntry) -> TextCell:
         percent = _utilization(entry)
@@ -192,21 +190,17 @@ def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopCol
         return lambda process: TextCell(harmless(of(process), glyphs), style)
 
     owner = words(lambda of: of.owner, "owner")
-    node = [TopColumn(name="node", title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
+    node = [TopColumn(title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
     return [
         *(node if several_nodes else ()),
-        TopColumn(name="gpu", title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
-        TopColumn(name="pid", title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
-        TopColumn(name="user", title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
-        TopColumn(name="util", title="UTIL", worth=4, cell=lambda of: _number(of.utilization_percent, "%"), right=True),
-        TopColumn(
-            name="memory", title="MEM", worth=3, cell=lambda of: _number(of.memory_used_mib, "G", gib), right=True
-        ),
-        TopColumn(name="kinds", title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
-        TopColumn(
-            name="pod", title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD
-        ),
-        TopColumn(name="command", title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
+        TopColumn(title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
+        TopColumn(title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
+        TopColumn(title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
+        TopColumn(title="UTIL", worth=4, cell=lambda of: _number(of.utilization_percent, "%"), right=True),
+        TopColumn(title="MEM", worth=3, cell=lambda of: _number(of.memory_used_mib, "G", gib), right=True),
+        TopColumn(title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
+        TopColumn(title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD),
+        TopColumn(title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
     ]
 
 
@@ -231,10 +225,6 @@ def _memory(entry: TableEntry) -> tuple[float | None, float | None]:
     if entry.is_part and entry.holder:
         return entry.holder.memory_used_mib, total
     return entry.device.memory_used_mib, total
-
-
-def _of_load(percent: float) -> str:
-    return "busy" if percent > 100 * _FULL else "load"
 
 
 def heat_style(celsius: float) -> str:
