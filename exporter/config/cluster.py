@@ -5,34 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from exporter.config import parsers
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.gather import check_not_own_address, check_once, gather, make
 from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import read_http_file
-from exporter.config.parsers import (
-    FILE,
-    NUMBER,
-    POSITIVE_DURATION,
-    Address,
-    SettingKind,
-    address,
-    base_url,
-    label_names,
-    matchers,
-    namespace,
-    namespaced_name,
-    node_address,
-    port_or_name,
-    selector,
-)
+from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, SettingKind
 from exporter.config.settings import (
     Configuration,
     Given,
+    all_settings,
     by_default,
     groups_of,
     optional,
     setting,
-    settings_of,
     several,
 )
 from exporter.config.tls import ClientTls
@@ -52,46 +38,50 @@ class ClusterSettings:
     nodes: tuple[tuple[str, str], ...] = several(
         "cluster.node",
         SettingKind(
-            node_address, "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query", "[NAME=]URL"
+            parsers.node_address,
+            "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query",
+            "[NAME=]URL",
         ),
         "A node's exporter, and the node's name where it is known.",
     )
     service: tuple[str, str] | None = optional(
         "cluster.service",
-        SettingKind(namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
+        SettingKind(parsers.namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
         "The Service of the node exporters: every address of its EndpointSlices is asked.",
     )
     selector: tuple[tuple[str, str], ...] | None = optional(
         "cluster.selector",
         SettingKind(
-            selector, "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated", "LABELS"
+            parsers.selector,
+            "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated",
+            "LABELS",
         ),
         "The labels of the node exporters' pods: every such pod is asked.",
     )
     namespace: str | None = optional(
         "cluster.namespace",
-        SettingKind(namespace, "a namespace's name", "NAMESPACE"),
+        SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
         "Where --cluster.selector finds pods: whoever makes pods there is believed. Default: this pod's own.",
     )
     port: str | None = optional(
         "cluster.port",
-        SettingKind(port_or_name, "a port's number, or the name of a Service's port", "PORT"),
+        SettingKind(parsers.port_or_name, "a port's number, or the name of a Service's port", "PORT"),
         "The exporters' port. Default: 9400 for pods; of a Service its only port, or the one that is called metrics,"
         " http-metrics or http.",
     )
     prometheus_url: str | None = optional(
         "cluster.prometheus",
-        SettingKind(base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
+        SettingKind(parsers.base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
         "Prometheus, Thanos or Mimir, which is asked in place of the node exporters.",
     )
     prometheus_matchers: str | None = optional(
         "cluster.prometheus-matchers",
-        SettingKind(matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
+        SettingKind(parsers.matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
         "Which of Prometheus' node exporters count, where it knows those of several clusters.",
     )
     prometheus_labels: tuple[str, str, str] | None = optional(
         "cluster.prometheus-labels",
-        SettingKind(label_names, "pod, legacy or pod=x,namespace=y,container=z", "NAMES"),
+        SettingKind(parsers.label_names, "pod, legacy or pod=x,namespace=y,container=z", "NAMES"),
         "The owner's labels on Prometheus' samples: the node exporters' --labels.names. Default: pod.",
     )
     interval_seconds: float = setting(
@@ -126,9 +116,9 @@ class ClusterSettings:
 class KedaSettings:
     """Where KEDA's external scaler is answered; None for nowhere."""
 
-    listen_address: Address | None = optional(  # noqa: RUF009 - a field, as all settings are
+    listen_address: parsers.Address | None = optional(  # noqa: RUF009 - a field, as all settings are
         "keda.listen-address",
-        SettingKind(address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
+        SettingKind(parsers.address, "an address such as :9401, 127.0.0.1:9401 or [::1]:9401", "ADDRESS"),
         "Where to answer KEDA's triggers `external` and `external-push`, over gRPC with the TLS of --web.config.file."
         " Default: nowhere.",
     )
@@ -149,7 +139,7 @@ class ClusterConfig(Configuration):
 
 
 GROUPS = groups_of(ClusterConfig)
-SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))
+SETTINGS = all_settings(ClusterConfig)
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
 _WAYS = ("cluster.node", "cluster.service", "cluster.selector", "cluster.prometheus")
 # One server answers for all nodes, and knows what it has scraped: of a page in 30 s, say, if all goes well.

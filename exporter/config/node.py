@@ -3,27 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from exporter.config import parsers
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.pages import DcgmSettings, FamilySettings, NvmlSettings, ProbeSettings, ProcessSettings
-from exporter.config.parsers import (
-    DURATION,
-    FAMILY,
-    FILE,
-    NUMBER,
-    POSITIVE_DURATION,
-    RATIO,
-    REGEX,
-    RULES,
-    SOCKET,
-    SettingKind,
-    base_url,
-    choice,
-    label_names,
-    not_empty,
-    one_of,
-    resource_glob,
-)
-from exporter.config.settings import Configuration, groups_of, optional, setting, settings_of, several
+from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, SettingKind, choice, one_of
+from exporter.config.settings import Configuration, all_settings, groups_of, optional, setting, several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +16,23 @@ class KubeletSettings:
 
     socket: str = setting(
         "kubelet.socket",
-        SOCKET,
+        parsers.SOCKET,
         "The kubelet's pod-resources socket. Mount its directory, not the file: a kubelet restart replaces it.",
         default="/var/lib/kubelet/pod-resources/kubelet.sock",
         also_env="DCGM_POD_RESOURCES_KUBELET_SOCKET",
     )
     max_age_seconds: float = setting(
-        "kubelet.max-age", DURATION, "A kubelet's answer younger than this is not asked for again.", default="1s"
+        "kubelet.max-age",
+        parsers.DURATION,
+        "A kubelet's answer younger than this is not asked for again.",
+        default="1s",
     )
     timeout_seconds: float = setting(
         "kubelet.timeout", POSITIVE_DURATION, "How long one call to the kubelet may take.", default="5s"
     )
     max_stale_seconds: float | None = optional(
         "kubelet.max-stale",
-        DURATION,
+        parsers.DURATION,
         "How long the last known owners stay in force when the kubelet fails, or lists no pod since it started. "
         "Default: 10m while the connection is refused (the kubelet is down) or no pod is listed, 1m for any other "
         "failure.",
@@ -58,14 +45,14 @@ class DeviceSettings:
 
     resources: tuple[str, ...] = several(
         "resources",
-        SettingKind(resource_glob, "a glob such as nvidia.com/*", "GLOB"),
+        SettingKind(parsers.resource_glob, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
         default="nvidia.com/*,tencent.com/vcuda-*",
         also_env="NVIDIA_RESOURCE_NAMES",
     )
     rules_file: str | None = optional(
         "device-rules",
-        RULES,
+        parsers.RULES,
         "Another vendor's device ids, the labels of samples that name a device, and which of its families are which of"
         " DCGM's fields: a YAML file (docs/vendors.md).",
     )
@@ -102,7 +89,7 @@ class NodeSettings:
 
     name: str = setting(
         "node-name",
-        SettingKind(not_empty, "a name", "NAME"),
+        SettingKind(parsers.not_empty, "a name", "NAME"),
         "The node's name in the mapping families. Default: the host name.",
         also_env="NODE_NAME",
     )
@@ -116,7 +103,7 @@ class LabelSettings:
     names: tuple[str, str, str] = setting(
         "labels.names",
         SettingKind(
-            label_names,
+            parsers.label_names,
             "pod, legacy, or pod=X,namespace=Y,container=Z with three different label names"
             " that are not a device's own",
             "NAMES",
@@ -171,7 +158,7 @@ class PodsSettings:
     )
     kubelet_socket: str = setting(
         "kubelet.pods-socket",
-        SOCKET,
+        parsers.SOCKET,
         "The socket of the kubelet's Pods API (Kubernetes 1.37 and later). Mount its directory, not the file.",
         default="/var/lib/kubelet/pods-api/pods-api.sock",
     )
@@ -190,11 +177,11 @@ class SharingSettings:
     )
     gauges: tuple[str, ...] = several(
         "sharing.gauges",
-        FAMILY,
+        parsers.FAMILY,
         "One more family that split divides as it stands, in equal parts, as it does reserved memory.",
     )
     counters: tuple[str, ...] = several(
-        "sharing.counters", FAMILY, "One more family that split divides by its increases, as it does energy."
+        "sharing.counters", parsers.FAMILY, "One more family that split divides by its increases, as it does energy."
     )
 
 
@@ -204,7 +191,7 @@ class WorkloadSettings:
 
     labels: tuple[str, ...] = several(
         "workload.labels",
-        SettingKind(not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
+        SettingKind(parsers.not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
         "A pod's label that names its workload in /container/metrics, in place of its owner's name; of several, the"
         " first that it has.",
     )
@@ -228,13 +215,13 @@ class AccountingSettings:
     )
     idle_below: float = setting(
         "accounting.idle-below",
-        RATIO,
+        parsers.RATIO,
         "A device is idle while its activity (GR_ENGINE_ACTIVE, else GPU_UTIL) is below this.",
         default="0.05",
     )
     keep_seconds: float = setting(
         "accounting.keep",
-        DURATION,
+        parsers.DURATION,
         "How long the counters of a container that is gone are still shown; at least for two scrapes.",
         default="5m",
     )
@@ -265,7 +252,9 @@ class OtlpSettings:
     endpoint: str | None = optional(
         "otlp.endpoint",
         SettingKind(
-            base_url, "an http or https URL such as http://collector:4318 (OTLP over HTTP; gRPC is not spoken)", "URL"
+            parsers.base_url,
+            "an http or https URL such as http://collector:4318 (OTLP over HTTP; gRPC is not spoken)",
+            "URL",
         ),
         "Push metrics to this receiver by OTLP over HTTP, under OpenTelemetry's names; /v1/metrics is put after it."
         " Also OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT.",
@@ -313,4 +302,4 @@ class Config(Configuration):
 
 
 GROUPS = groups_of(Config)
-SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))
+SETTINGS = all_settings(Config)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.gather import check_once, gather, make
 from exporter.config.parsers import POSITIVE_DURATION, SettingKind, image, namespace, one_of
-from exporter.config.settings import Configuration, Given, groups_of, optional, setting, settings_of, several
+from exporter.config.settings import Configuration, Given, all_settings, groups_of, optional, setting, several
 from exporter.errors import ConfigError
 
 MOST_LEASE_SECONDS = 3600
@@ -75,7 +75,7 @@ class OperatorConfig(Configuration):
 
 
 GROUPS = groups_of(OperatorConfig)
-SETTINGS = tuple(setting for group in GROUPS.values() for _, setting in settings_of(group))
+SETTINGS = all_settings(OperatorConfig)
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
 
 

@@ -5,23 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.config.parsers import (
-    FILE,
-    GPU_OPERATOR_NAMESPACES,
-    NUMBER,
-    POSITIVE_DURATION,
-    REGEX,
-    Address,
-    Selector,
-    SettingKind,
-    absolute_path,
-    choice,
-    namespace,
-    one_of,
-    positive_integer,
-    selectors,
-    url,
-)
+from exporter.config import parsers
+from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, SettingKind, choice, one_of
 from exporter.config.settings import optional, setting, several
 
 AS_IS, BOTH = "as-is", "both"
@@ -34,23 +19,23 @@ class DcgmSettings:
 
     urls: tuple[str, ...] = several(
         "dcgm.url",
-        SettingKind(url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
+        SettingKind(parsers.url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
         "dcgm-exporter's page; several become one. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT "
         "(/metrics). "
         f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
     )
-    selectors: tuple[Selector, ...] = setting(
+    selectors: tuple[parsers.Selector, ...] = setting(
         "dcgm.selector",
-        SettingKind(selectors, "auto, or labels such as app=dcgm-exporter,tier=gpu", "auto|LABELS"),
+        SettingKind(parsers.selectors, "auto, or labels such as app=dcgm-exporter,tier=gpu", "auto|LABELS"),
         "Find dcgm-exporter's pods on this node by labels; auto knows the usual ones. DCGM_HOST wins over it.",
         also_env="DCGM_LABELS",
     )
     namespaces: tuple[str, ...] = several(
         "dcgm.selector-namespace",
-        SettingKind(namespace, "a namespace's name", "NAMESPACE"),
+        SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
         "Where --dcgm.selector may find pods: whoever may make a pod in it may write GPU samples. Default: the"
         " exporter's own namespace (POD_NAMESPACE, else its service account's) and the GPU operator's: "
-        + ", ".join(GPU_OPERATOR_NAMESPACES)
+        + ", ".join(parsers.GPU_OPERATOR_NAMESPACES)
         + ".",
     )
     port: int
@@ -64,7 +49,7 @@ class DcgmSettings:
     )
     files: tuple[str, ...] = several(
         "dcgm.file",
-        SettingKind(absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
+        SettingKind(parsers.absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
         "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
     )
     file_max_age_seconds: float = setting(
@@ -78,7 +63,7 @@ class DcgmSettings:
     )
     max_bytes: int = setting(
         "dcgm.max-bytes",
-        SettingKind(positive_integer, "a whole number of bytes above 0", "BYTES"),
+        SettingKind(parsers.positive_integer, "a whole number of bytes above 0", "BYTES"),
         "A page larger than this, counted after decompression, is a failure. A memory limit of 128Mi bears any page of"
         " this size.",
         default="6291456",
@@ -168,7 +153,7 @@ def source_names(urls: Sequence[str]) -> tuple[str, ...]:
     """`dcgm:<host:port>` for each URL, with path or order where two are alike. Names are public: no user, no query."""
     parts = [urlsplit(text) for text in urls]
     hosts = [
-        str(Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))
+        str(parsers.Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))
         for part in parts
     ]
     paths = [f"{host}{part.path}" for host, part in zip(hosts, parts, strict=True)]

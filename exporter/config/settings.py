@@ -88,6 +88,11 @@ def groups_of(configuration: type) -> Mapping[str, type]:
     return {name: group for name, group in groups if isinstance(group, type) and is_dataclass(group)}
 
 
+def all_settings(configuration: type) -> tuple[Setting, ...]:
+    """The settings of all groups of a configuration, in that order."""
+    return tuple(setting for group in groups_of(configuration).values() for _, setting in settings_of(group))
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """The texts of a setting, and where they were given, as errors name it."""
