@@ -17,22 +17,10 @@ W = TypeVar("W", bound=str)
 SHIPPED_RULES = {path.stem: path for path in sorted((Path(__file__).parent / "device_rules").glob("*.yaml"))}
 LABEL_SETS = {"pod": ("pod", "namespace", "container"), "legacy": ("pod_name", "pod_namespace", "container_name")}
 # Labels that say which device a sample is of: a custom owner label must not take their place.
-DEVICE_LABELS = frozenset(
-    [
-        "UUID",
-        "uuid",
-        "gpu_uuid",
-        "gpu",
-        "device",
-        "modelName",
-        "model_name",
-        "GPU_I_ID",
-        "GPU_I_PROFILE",
-        "vgpu",
-        "gpu_shared",
-        "pod_uid",
-    ]
-)
+DEVICE_LABELS = frozenset((
+    "UUID", "uuid", "gpu_uuid", "gpu", "device", "modelName", "model_name", "GPU_I_ID", "GPU_I_PROFILE", "vgpu",
+    "gpu_shared", "pod_uid",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

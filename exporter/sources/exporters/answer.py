@@ -13,6 +13,7 @@ from exporter.errors import Malformed
 from exporter.model.cluster import HeldDevice
 from exporter.model.slices import Work
 from exporter.model.states import stated
+from exporter.reading import shown
 from exporter.sources.json_text import JsonText
 
 # 16 GPUs in 7 instances each, or in 48 time slices each, are below.
@@ -22,22 +23,14 @@ MOST_ROW_CHARS = 32 * 1024
 MOST_FIELDS = 256
 # Kubernetes' names have at most 253 characters, models and UUIDs fewer.
 MOST_TEXT_CHARS = 512
-_MOST_SHOWN = 80
 _LARGEST = 1e300
 
 METRICS = frozenset(field.json for field in FIELDS.values() if field.json)
 _OWNER = ("node_name", "device_uuid", "namespace", "pod", "container")
 _TEXTS = (
-    "model_name",
-    "device",
-    "device_id",
-    "entity",
-    "mig_profile",
-    "mig_instance_id",
-    "workload_name",
-    "workload_kind",
+    "model_name", "device", "device_id", "entity", "mig_profile", "mig_instance_id", "workload_name", "workload_kind",
     "state",
-)
+)  # fmt: skip
 _SHARED = "gpu_shared"
 # The fields of the object `measured`, and the families that they are.
 OWN_FAMILIES = {
@@ -166,10 +159,10 @@ def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
     if node is None or name == node:
         return name
     if not is_asked:
-        raise _garbage(f"its objects are of several nodes: {_short(node)} and {_short(name)}")
+        raise _garbage(f"its objects are of several nodes: {shown(node)} and {shown(name)}")
     raise Malformed(
         "garbage",
-        f"it answers as the node {_short(name)}, and is the exporter of {_short(node)}",
+        f"it answers as the node {shown(name)}, and is the exporter of {shown(node)}",
         remedy="give that exporter its node's name: the environment NODE_NAME (spec.nodeName), or --node-name. Where"
         " several exporters answer at one address (a Service's), name each, or use --cluster.service",
     )
@@ -183,10 +176,6 @@ def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> Object:
     if len(fields) > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS} fields")
     return fields
-
-
-def _short(name: str) -> str:
-    return repr(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…")
 
 
 def _garbage(what: str) -> Malformed:

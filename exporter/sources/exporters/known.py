@@ -97,10 +97,8 @@ class KnownExporters:
         named = ", ".join(entry.node or entry.key for entry in failed[:_NAMED])
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         why = failed[0].failure
-        message = (
-            f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should: {named}{more};"
-            f" of the first: {why.message}"
-        )
+        they = f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should"
+        message = f"{they}: {named}{more}; of the first: {why.message}"
         if len(failed) < len(self.entries):
             return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None
@@ -113,7 +111,11 @@ class KnownExporters:
             self._empty_since = since
             return []
         followed = places if len(places) <= MOST_NODES else dict(islice(places.items(), MOST_NODES))
-        self._too_many = None if followed is places else _too_many(len(places))
+        self._too_many = None
+        if followed is not places:
+            message = f"there are {len(places)} node exporters; at most {MOST_NODES} are asked"
+            remedy = "let Prometheus scrape them, and ask that: --cluster.prometheus URL"
+            self._too_many = Trouble("oversize", message, remedy)
         moved = []
         for key, place in followed.items():
             entry = self.entries.get(key)
@@ -163,7 +165,11 @@ class KnownExporters:
 
     def view(self, now: float, now_seconds: float, unknown: Trouble | None) -> ClusterView:
         """The cluster; the same object as long as nothing changed but ages. `unknown`: why its nodes are not known."""
-        trouble = unknown or self._too_many or (None if self.entries else self._nothing())
+        trouble = unknown or self._too_many
+        if not trouble and not self.entries:
+            message = f"there is no node exporter: {self._looked_for} names none"
+            remedy = "is the DaemonSet there, and does it have pods? Are the names right?"
+            trouble = Trouble("missing", message, remedy)
         if self._view is None or now >= self._until or self._view.trouble != trouble:
             nodes = self._nodes(now)
             self._view = ClusterView(
@@ -188,7 +194,11 @@ class KnownExporters:
                 entry.shown = self._shown(entry, is_missing=is_missing)
             shown = entry.shown
             if shown.name in nodes:
-                shown = NodeView(name=entry.key, trouble=_taken(shown.name))
+                message = f"it answers as the node {shown.name}, whose exporter is another one"
+                remedy = (
+                    f"give each exporter its node's name (NODE_NAME), and name it here: --cluster.node {shown.name}=URL"
+                )
+                shown = NodeView(name=entry.key, trouble=Trouble("garbage", message, remedy))
             nodes[shown.name] = shown
         return nodes
 
@@ -214,15 +224,9 @@ class KnownExporters:
         """Its place is gone: forget it, unless it has just gone."""
         if not entry.has_left:
             entry.left = now
-            self.failed(
-                entry,
-                Trouble(
-                    "missing",
-                    f"its exporter is gone from {self._looked_for}",
-                    f"if the node is gone, too, it is forgotten after {LEFT_SECONDS:g} s; if it is there, look why no"
-                    " exporter runs on it",
-                ),
-            )
+            message = f"its exporter is gone from {self._looked_for}"
+            later = f"if the node is gone, too, it is forgotten after {LEFT_SECONDS:g} s"
+            self.failed(entry, Trouble("missing", message, f"{later}; if it is there, look why no exporter runs on it"))
         elif now - entry.left >= LEFT_SECONDS:
             del self.entries[entry.key]
             self._kept.free(entry)
@@ -233,26 +237,3 @@ class KnownExporters:
 
     def _change(self, entry: KnownExporter) -> None:
         entry.shown = self._view = None
-
-    def _nothing(self) -> Trouble:
-        return Trouble(
-            "missing",
-            f"there is no node exporter: {self._looked_for} names none",
-            "is the DaemonSet there, and does it have pods? Are the names right?",
-        )
-
-
-def _taken(name: str) -> Trouble:
-    return Trouble(
-        "garbage",
-        f"it answers as the node {name}, whose exporter is another one",
-        f"give each exporter its node's name (NODE_NAME), and name it here: --cluster.node {name}=URL",
-    )
-
-
-def _too_many(count: int) -> Trouble:
-    return Trouble(
-        "oversize",
-        f"there are {count} node exporters; at most {MOST_NODES} are asked",
-        "let Prometheus scrape them, and ask that: --cluster.prometheus URL",
-    )

@@ -104,7 +104,7 @@ class KubeletSource(AskedSource):
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
         self._places = NO_PLACES
-        self._outside: tuple[Assignment, ...] = ()
+        self.outside: tuple[Assignment, ...] = ()  # what the last answer handed out of resources that are left out
         self._attempted_at: float | None = None
         self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
@@ -144,11 +144,6 @@ class KubeletSource(AskedSource):
         self._kept.retained = settled(self._kept.retained, self._kept.read, cdi_names)
 
     @property
-    def outside(self) -> tuple[Assignment, ...]:
-        """What the last answer handed out of resources that are left out."""
-        return self._outside
-
-    @property
     def version(self) -> str:
         """The interface that the kubelet answered last, v1 or v1alpha1; "" before the first answer."""
         return self._last[0] if self._last else ""
@@ -164,7 +159,7 @@ class KubeletSource(AskedSource):
         if places is self._places:
             return
         self._places = places
-        if self._last is not None and self.health.up and any(each.claim for each in self._outside):
+        if self._last is not None and self.health.up and any(each.claim for each in self.outside):
             self._note_answer(self._last[2], self._kept.answered_on)
 
     def begin(self) -> asyncio.Task[Health] | None:
@@ -200,7 +195,7 @@ class KubeletSource(AskedSource):
         if gpus and self._claims:
             outside = tuple(each for each in answer.outside if each not in gpus)
             answer = replace(answer, assignments=answer.assignments | gpus, outside=outside)
-        self._outside = answer.outside
+        self.outside = answer.outside
         max_stale = self._max_unlisted_seconds
         self._kept.retained = answered(
             before,

@@ -42,6 +42,16 @@ _UNREACHABLE = (
     "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
 )
 
+# 401 is about who asks, not about what they may do
+_MOUNT_IT = (
+    "mount the service account's token (automountServiceAccountToken: true), or name another file with"
+    " --kubernetes.token-file"
+)
+_RENEW_IT = (
+    "the token has expired or is another cluster's; no role would help. The kubelet renews a token that it mounts: use"
+    " that one, or renew the file of --kubernetes.token-file"
+)
+
 Object = Mapping[str, Any]
 
 
@@ -279,15 +289,19 @@ class KubernetesApi:
         self, response: aiohttp.ClientResponse, path: str, right: str, message: str, *, has_token: bool
     ) -> Unavailable:
         """What any other status means; `right` is what the request needed, `message` the API server's own."""
-        status = response.status
+        status, answers = response.status, f"the Kubernetes API answers {path} with"
+        if status == HTTPStatus.UNAUTHORIZED and not has_token:
+            message = f"{answers} 401: it was asked without a token, since {self._token_file} does not exist"
+            return Unavailable("unauthorized", message, remedy=_MOUNT_IT)
         if status == HTTPStatus.UNAUTHORIZED:
-            return unauthorized(path, token_file=self._token_file, has_token=has_token)
+            message = f"{answers} 401: it does not accept the token in {self._token_file}"
+            return Unavailable("unauthorized", message, remedy=_RENEW_IT)
         if status == HTTPStatus.FORBIDDEN:
             return forbidden(path, right, message, was_allowed=right in self._allowed, manifest=self._manifest)
         later = retry_after_seconds(response.headers)
         return Unavailable(
             "rate_limited" if status == HTTPStatus.TOO_MANY_REQUESTS else "http_status",
-            f"the Kubernetes API answers {path} with HTTP status {status}{': ' if message else ''}{message}",
+            f"{answers} HTTP status {status}{': ' if message else ''}{message}",
             remedy=f"it is asked again; until then {self.meanwhile}",
             retry_after_seconds=None if later is None else min(later, LONGEST_PAUSE_SECONDS),
         )
@@ -307,24 +321,6 @@ def read_object(body: bytes, path: str) -> Object:
 
 
 MAX_TOLD_CHARS = 300
-
-
-def unauthorized(path: str, *, token_file: Path, has_token: bool) -> Unavailable:
-    """401: about who asks, not about what they may do."""
-    if not has_token:
-        return Unavailable(
-            "unauthorized",
-            f"the Kubernetes API answers {path} with 401: it was asked without a token, since {token_file} does not"
-            " exist",
-            remedy="mount the service account's token (automountServiceAccountToken: true), or name another file with"
-            " --kubernetes.token-file",
-        )
-    return Unavailable(
-        "unauthorized",
-        f"the Kubernetes API answers {path} with 401: it does not accept the token in {token_file}",
-        remedy="the token has expired or is another cluster's; no role would help. The kubelet renews a token that it"
-        " mounts: use that one, or renew the file of --kubernetes.token-file",
-    )
 
 
 def forbidden(path: str, right: str, message: str, *, was_allowed: bool, manifest: str) -> Unavailable:

@@ -122,7 +122,8 @@ def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) 
         else:
             chosen.pages[path] = best
             if not best.is_up:
-                chosen.trouble = chosen.trouble or _down(path)
+                message = f"Prometheus could not scrape its {path} (up is 0)"
+                chosen.trouble = chosen.trouble or Trouble("unreachable", message, _LOOK_AT_TARGETS)
     return chosen
 
 
@@ -136,14 +137,7 @@ def _several(good: Iterable[tuple[str, Target]]) -> Trouble:
     )
 
 
-def _down(path: str) -> Trouble:
-    return Trouble(
-        "unreachable",
-        f"Prometheus could not scrape its {path} (up is 0)",
-        "Prometheus' page of targets says why; look at that node and its exporter",
-    )
-
-
+_LOOK_AT_TARGETS = "Prometheus' page of targets says why; look at that node and its exporter"
 _NAMELESS = Trouble("garbage", "this target has no label node, or one that cannot be printed", _SCRAPE_CONFIGS)
 _LEFT = Trouble(
     "missing",
