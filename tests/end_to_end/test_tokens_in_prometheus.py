@@ -31,12 +31,12 @@ from tests.support.prometheus import Answers, Prometheus, prometheus, shipped_jo
 from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, SimulatedNode, World
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(480)]
 
 SECONDS = 20.0
 SETTLED = 6.0  # until what is recorded does not look back to before the first scrapes
 WITHIN = 0.02
-TRIES = 4  # a machine that stops for a while scrapes, reads and evaluates at other times than it should
+TRIES = 8  # a machine that stops for a while scrapes, reads and evaluates at other times than it should
 PRICE = 2.5
 # tokens a second, by pod
 RATES = {"whole-0": 200.0, "third-0": 50.0, "wide-0": 900.0, "wide-1": 300.0}

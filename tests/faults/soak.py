@@ -56,12 +56,14 @@ class Soak:
         self.looks: list[Look] = []
         self.steps = self.restarts = self.answers = 0
         self.failures: list[str] = []
+        self.is_over = False
         self._random = random.Random(1)
 
     async def run(self, seconds: float) -> None:
         """All of it."""
         workers = [asyncio.create_task(self._scrape(number)) for number in range(SCRAPERS)]
-        workers += [asyncio.create_task(self._churn()), asyncio.create_task(self._restart())]
+        workers.append(asyncio.create_task(self._churn()))
+        restarts = asyncio.create_task(self._restart())
         began = time.monotonic()
         async with aiohttp.ClientSession() as session:
             # the first tenth is warming up: caches fill
@@ -71,8 +73,10 @@ class Soak:
                 self.looks.append(await self._look(session, time.monotonic() - began))
         for worker in workers:
             worker.cancel()
-        done = await asyncio.gather(*workers, return_exceptions=True)
-        self.failures += [repr(found) for found in done if not isinstance(found, asyncio.CancelledError)]
+        # a server that is cancelled while it starts leaves its socket open
+        self.is_over = True
+        done = await asyncio.gather(*workers, restarts, return_exceptions=True)
+        self.failures += [repr(each) for each in done if not isinstance(each, asyncio.CancelledError | None)]
 
     async def _scrape(self, number: int) -> None:
         """Each asks for something, some of them anew on a connection of their own every time."""
@@ -106,7 +110,7 @@ class Soak:
             await asyncio.sleep(STEP_SECONDS)
 
     async def _restart(self) -> None:
-        while True:
+        while not self.is_over:
             await asyncio.sleep(RESTARTS_APART_SECONDS)
             self.restarts += 1
             match self.restarts % 3:

@@ -328,8 +328,14 @@ async def test_accounts_and_an_autoscaler_know_a_vendors_device(vendor: VendorNo
     assert case.activity is not None
     assert amount(text, active) / amount(text, HELD_SECONDS) == pytest.approx(case.activity, rel=0.35)
     async with cluster_of(exporter) as role:
-        answer = await role.json("/autoscale/ml/trainer/gpu_utilization")
-        assert (answer.get("value"), answer.get("pods")) == (case.fields["gpu_utilization"], 1), answer
+        answer: dict[str, Any] = {}
+
+        async def is_there() -> bool:
+            answer.update(await role.json("/autoscale/ml/trainer/gpu_utilization"))
+            return "value" in answer
+
+        await until(is_there, why=lambda: answer)
+        assert (answer["value"], answer["pods"]) == (case.fields["gpu_utilization"], 1), answer
 
 
 # issue 17, "Must show" 2
