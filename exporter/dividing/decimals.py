@@ -137,14 +137,15 @@ def _shortly(digits: bytes, exponent: int) -> bytes:
 
 def plus(one: Amount, other: Amount) -> Amount:
     """The sum, with the places of the one that has more."""
-    a, b, places = _aligned(one, other)
-    return Amount(a + b, places)
+    more = one.places - other.places
+    if more > 0:
+        return Amount(one.units + other.units * 10**more, one.places)
+    return Amount(one.units * 10**-more + other.units, other.places)
 
 
 def minus(one: Amount, other: Amount) -> Amount:
     """The difference, with the places of the one that has more."""
-    a, b, places = _aligned(one, other)
-    return Amount(a - b, places)
+    return plus(one, Amount(-other.units, other.places))
 
 
 def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
@@ -170,16 +171,6 @@ def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:
     if may_lag and minus(plus(now, now), before).units >= 0:
         return None
     return now if now.units > 0 else NOTHING
-
-
-def _aligned(one: Amount, other: Amount) -> tuple[int, int, int]:
-    """The units of both at the places of the one that has more, and these places."""
-    a, b, more = one.units, other.units, one.places - other.places
-    if more > 0:
-        return a, b * 10**more, one.places
-    if more < 0:
-        return a * 10**-more, b, other.places
-    return a, b, one.places
 
 
 # JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.

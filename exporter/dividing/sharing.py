@@ -172,8 +172,7 @@ class GpuCounters:
         repeated = are_repeated(rows) if value.units else before
         if counter is None:
             self._counters[of] = _Counter(value, series, repeated, read)
-            while len(self._counters) > MOST_COUNTERS:
-                self._counters.popitem(last=False)
+            _limit(self._counters, MOST_COUNTERS)
             return dict.fromkeys(series, NOTHING) if repeated else {}
         self._counters.move_to_end(of)
         if counter.read == read:

@@ -48,11 +48,6 @@ class Polled(AskedSource, ABC):
         self._since = -float("inf")
         self._again: asyncio.Task[object] | None = None
 
-    @property
-    def health(self) -> Health:
-        """How the last look went, or that the source is absent."""
-        return self._absent or self._attempts.health
-
     @abstractmethod
     async def _look(self) -> Outcome:
         """Look at the source. SourceError: it fails. A Health is returned where the source is absent."""

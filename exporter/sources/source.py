@@ -109,12 +109,13 @@ class AskedSource:
 
     def __init__(self, name: str, on_health: OnHealth) -> None:
         self.name = name
+        self._absent: Health | None = None
         self._attempts = Attempts(name, on_health)
 
     @property
     def health(self) -> Health:
-        """How the last attempt went."""
-        return self._attempts.health
+        """How the last attempt went, or that the source is absent."""
+        return self._absent or self._attempts.health
 
     @property
     def patience_seconds(self) -> float | None:

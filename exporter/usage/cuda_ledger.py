@@ -5,7 +5,7 @@ added to the row of the process' container, so a row keeps it when the process e
 is not known yet waits.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -138,10 +138,6 @@ class RowUse:
     key: CudaKey | None = None
     is_released: bool = False
 
-    def settle(self, at_ns: int) -> None:
-        """Note that all growth is in a row, or found no room in any."""
-        self.growth, self.since_ns = NOTHING, at_ns
-
 
 @dataclass(slots=True, eq=False)
 class CudaRow:
@@ -187,30 +183,19 @@ class Active(NamedTuple):
     since_ns: int | None
 
 
-class Actives:
-    """Active times between two readings. A row is active while at least one of its processes is."""
-
-    def __init__(self) -> None:
-        self._of_rows: dict[CudaRow, dict[CudaDevice, Active]] = {}
-
-    def add(self, row: CudaRow, device: CudaDevice, use: RowUse) -> None:
-        """Note a use; call this before the use is settled."""
-        if use.growth.active_ns:
-            self._of_rows.setdefault(row, {})[device] = Active(use.growth.active_ns, use.since_ns)
-
-    def count(self, spans: Iterable[WorkSpan], at_ns: int) -> None:
-        """Add the times to the rows. `at_ns` is the later reading."""
-        several = {
-            device: active for of_row in self._of_rows.values() if len(of_row) > 1 for device, active in of_row.items()
-        }
-        intervals = _intervals(spans, several, at_ns) if several else {}
-        for row, of_row in self._of_rows.items():
-            since = [active.since_ns for active in of_row.values() if active.since_ns is not None]
-            row.active_ns += united_ns(
-                [active.ns for active in of_row.values()],
-                [intervals.get(device, ()) for device in of_row],
-                at_ns - min(since) if len(since) == len(of_row) else None,
-            )
+def _count_active(
+    of_rows: Mapping[CudaRow, Mapping[CudaDevice, Active]], spans: Iterable[WorkSpan], at_ns: int
+) -> None:
+    """Add the times to the rows, which are active while one of their processes is. `at_ns` is the later reading."""
+    several = {device: active for of_row in of_rows.values() if len(of_row) > 1 for device, active in of_row.items()}
+    intervals = _intervals(spans, several, at_ns) if several else {}
+    for row, of_row in of_rows.items():
+        since = [active.since_ns for active in of_row.values() if active.since_ns is not None]
+        row.active_ns += united_ns(
+            [active.ns for active in of_row.values()],
+            [intervals.get(device, ()) for device in of_row],
+            at_ns - min(since) if len(since) == len(of_row) else None,
+        )
 
 
 def _intervals(
@@ -329,7 +314,7 @@ class CudaLedger:
 
     def _count(self, key_of: KeyOf, spans: Sequence[WorkSpan], at_ns: int) -> None:
         """Add the growth to the rows, and note what runs."""
-        actives = Actives()
+        active: defaultdict[CudaRow, dict[CudaDevice, Active]] = defaultdict(dict)
         for row in self._rows.values():
             row.memory_bytes, row.processes = 0, set()
         for id_, process in self._processes.items():
@@ -340,12 +325,14 @@ class CudaLedger:
                     continue
                 place = self._row(use.key)
                 if place is not None:
-                    actives.add(place, device, use)
+                    if use.growth.active_ns:
+                        active[place][device] = Active(use.growth.active_ns, use.since_ns)
                     place.take(id_, use, has_ended=process.has_ended)
                 elif use.growth is not NOTHING:
                     self.lost["rows"] += 1
-                use.settle(at_ns)
-        actives.count(spans, at_ns)
+                # all growth is in a row, or found no room in any
+                use.growth, use.since_ns = NOTHING, at_ns
+        _count_active(active, spans, at_ns)
         for row in self._rows.values():
             row.peak_bytes = max(row.peak_bytes, row.memory_bytes)
 

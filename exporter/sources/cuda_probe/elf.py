@@ -66,17 +66,6 @@ class BadElf(ExporterError):
         self.reason: ElfReason = reason
 
 
-class _Search(NamedTuple):
-    """How to find names in a table of strings. The group of `pattern` is a name; no match is longer than `longest`.
-
-    `ends` has for each name those that it ends with, which so stand at the same place.
-    """
-
-    pattern: re.Pattern[bytes]
-    ends: Mapping[bytes, tuple[str, ...]]
-    longest: int
-
-
 # Offset and size of a table of symbols, and those of its strings, in bytes of the file.
 _SymbolTable = tuple[int, int, int, int]
 
@@ -194,12 +183,12 @@ class _SymbolSearch:
 
     def _places_of_names(self, offset: int, size: int, wanted: frozenset[str]) -> dict[int, str]:
         """The wanted names by where they stand in the table's strings."""
-        search = _search_for(wanted)
+        pattern, ends, longest = _search_for(wanted)
         places: dict[int, str] = {}
-        for number, strings in enumerate(self._pieces(offset, size, search.longest)):
-            for match in search.pattern.finditer(strings):
+        for number, strings in enumerate(self._pieces(offset, size, longest)):
+            for match in pattern.finditer(strings):
                 end = number * _PIECE_BYTES + match.end(1)
-                places.update((end - len(name), name) for name in search.ends[match[1]])
+                places.update((end - len(name), name) for name in ends[match[1]])
                 if len(places) > MOST_PLACES:
                     raise BadElf("damaged")
         return places
@@ -220,16 +209,18 @@ class _SymbolSearch:
 
 
 @lru_cache(maxsize=8)
-def _search_for(wanted: frozenset[str]) -> _Search:
-    """One pattern for all names. What all begin with stands before the choice, so that the search skips quickly."""
+def _search_for(wanted: frozenset[str]) -> tuple[re.Pattern[bytes], Mapping[bytes, tuple[str, ...]], int]:
+    """One pattern for all names, whose group is a name, and how long a match may be.
+
+    Between these: for each name those that it ends with, which so stand at the same place. What all names begin with
+    stands before the choice, so that the search skips quickly.
+    """
     names = sorted(wanted)
     common = os.path.commonprefix(names)  # noqa: RUF071 - no paths, and of these it does what is wanted
     choice = "|".join(re.escape(name[len(common) :]) for name in names)
-    return _Search(
-        pattern=re.compile(f"({re.escape(common)}(?:{choice}))\0".encode()),
-        ends={name.encode(): tuple(other for other in names if name.endswith(other)) for name in names},
-        longest=max(map(len, names), default=0) + 1,
-    )
+    ends = {name.encode(): tuple(other for other in names if name.endswith(other)) for name in names}
+    pattern = re.compile(f"({re.escape(common)}(?:{choice}))\0".encode())
+    return pattern, ends, max(map(len, names), default=0) + 1
 
 
 class BadBinary(Malformed):

@@ -39,12 +39,11 @@ _MOST_ADDRESS = 1 << 63
 _MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
 
 
+_UNREADABLE = "the environment cannot be read from the process' memory"
+
+
 class Hidden(Exception):
     """The process is there, and the exporter has no right to read its environment."""
-
-
-class _Unreadable(Exception):
-    """The environment cannot be read from the process' memory."""
 
 
 def visible_devices(proc: Path, pid: int) -> str | None:
@@ -57,7 +56,7 @@ def visible_devices(proc: Path, pid: int) -> str | None:
         with process_files.process_folder(proc, pid) as process:
             try:
                 value = _of_memory(process)
-            except (OSError, BadElf, process_files.NotRegular, _Unreadable):
+            except (OSError, BadElf, process_files.NotRegular):
                 value = _of_start(process)
             return None if value is None else value.decode("utf-8", "replace")[:MOST_CHARACTERS]
     except PermissionError as error:
@@ -107,7 +106,7 @@ def _address_of_environ(process: int) -> int:
     until = time.thread_time() + MOST_SECONDS
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
         if time.thread_time() > until:
-            raise _Unreadable
+            raise OSError(_UNREADABLE)
         # what is at the path of a deleted libc now is another one
         if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
@@ -117,11 +116,11 @@ def _address_of_environ(process: int) -> int:
             distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:
                 return mapped.start + distance
-    raise _Unreadable
+    raise OSError(_UNREADABLE)
 
 
 def _read(memory: int, at: int, most_bytes: int) -> bytes:
     """What is at an address, up to the first page that is not there."""
     if 0 <= at < _MOST_ADDRESS and (content := os.pread(memory, most_bytes, at)):
         return content
-    raise _Unreadable
+    raise OSError(_UNREADABLE)

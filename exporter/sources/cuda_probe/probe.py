@@ -61,17 +61,17 @@ class Uprobes:
         """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then none is probed."""
         # one place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
-        attached = Attached(self._forget)
+        attached = Attached()
         try:
             self._keep(attached)
             self._attach(attached, path, places, role)
             self._keep(attached)
         except BaseException as error:
-            attached.detach()
+            self._detach(attached)
             if isinstance(error, BpfError):
                 raise AttachFailed(str(error)) from error
             raise
-        return attached.detach
+        return lambda: self._detach(attached)
 
     def detach(self) -> None:
         """Detach from all files, also while another thread attaches to one, and attach to none any more."""
@@ -102,25 +102,20 @@ class Uprobes:
             if sum(each.seconds for each in self._attached) > MOST_ALL_SECONDS:
                 raise AttachSlow("the kernel takes too long: all files together are mapped too often")
 
-    def _forget(self, attached: "Attached") -> None:
+    def _detach(self, attached: "Attached") -> None:
         with self._lock:
             if self._attached is not None:
                 self._attached.discard(attached)
+        for link in attached.links:
+            link.close()
 
 
+@dataclass(slots=True, eq=False)
 class Attached:
     """The places of one file. `links` are in the order in which to close them; making them took `seconds` of CPU."""
 
-    def __init__(self, forget: "Callable[[Attached], None]") -> None:
-        self.links: list[Link] = []
-        self.seconds = 0.0
-        self._forget = forget
-
-    def detach(self) -> None:
-        """Probe the file no more."""
-        self._forget(self)
-        for link in self.links:
-            link.close()
+    links: list[Link] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Probe:

@@ -53,8 +53,9 @@ class Nvml(AskedSource):
 
     `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
     its processes are None while NVML fails or does not come back. `page` is the page that was made with it, where one
-    is asked for: b"" before the first. `failure` is what the last reading failed by. Of `followers` the next one comes
-    before the last one goes, at a reload.
+    is asked for: b"" before the first. A library that is missing, and not wanted by the user, makes the source absent.
+    `failure` is what the last reading failed by. Of `followers` the next one comes before the last one goes, at a
+    reload.
     """
 
     def __init__(
@@ -71,7 +72,6 @@ class Nvml(AskedSource):
         self._waiting: list[asyncio.Future[None]] = []
         self._is_missed = is_missed
         self._clock = clock
-        self._absent: Health | None = None
         self._library = Library(library.NAME)
         self._reader: NvmlReader | None = None
         self._worker: Worker[DriverReading] = Worker(NAME, clock)
@@ -82,11 +82,6 @@ class Nvml(AskedSource):
         self._heard = asyncio.Event()
         self._first: asyncio.Task[object] | None = None
         self.followers: list[Callable[[DriverReading], None]] = []
-
-    @property
-    def health(self) -> Health:
-        """How the last reading went. A library that is missing, and not wanted by the user, makes the source absent."""
-        return self._absent or self._attempts.health
 
     def begin(self) -> Attempt | None:
         """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
