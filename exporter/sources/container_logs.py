@@ -26,22 +26,28 @@ AGAIN_SECONDS = 1.0
 SETTLED_NS = 2_100_000_000
 
 
-class LogFolder:
-    """What is known of /var/log/containers under a root. Not for several threads at once."""
+class ContainerLogs(Polled):
+    """The containers of the node, looked up on a thread every second, or after `look_after`."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / FOLDER
-        self._pods = root / PODS_FOLDER
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+        """`root` is the folder under which the host's files are: "/" where they are mounted in their own places."""
+        super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
+        self.containers = Containers()
+        self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._links))}
+        self._folder, self._pods = Path(root) / FOLDER, Path(root) / PODS_FOLDER
         self._links: dict[str, LogLink | None] = {}
+        self._has_more = False
         self._changed_ns: int | None = None
         self._made_from: tuple[tuple[LogLink, ...], tuple[LogLink, ...]] = ((), ())
-        self.containers = Containers()
-        self.has_more = False
 
-    def __len__(self) -> int:
-        return len(self._links)
+    async def _look(self) -> Trouble | None:
+        try:
+            await asyncio.to_thread(self.look_at_links, time.time_ns())
+        except OSError as why:
+            raise _unavailable(why) from why
+        return _TOO_MANY if self._has_more else None
 
-    def look(self, now_ns: int) -> Containers:
+    def look_at_links(self, now_ns: int) -> Containers:
         """The containers at `now_ns` since 1970; the same object while nothing changed. Raises OSError: no folder."""
         changed_ns = self._folder.stat().st_mtime_ns
         if changed_ns != self._changed_ns:
@@ -58,7 +64,7 @@ class LogFolder:
     def _read(self) -> dict[str, LogLink | None]:
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in islice(entries, MOST_LINKS + 1)]
-        self.has_more = len(names) > MOST_LINKS
+        self._has_more = len(names) > MOST_LINKS
         return {name: self._read_link(name) for name in names[:MOST_LINKS]}
 
     def _read_link(self, name: str) -> LogLink | None:
@@ -78,24 +84,6 @@ class LogFolder:
         except OSError:
             return False
         return names == [link.owner.container]
-
-
-class ContainerLogs(Polled):
-    """The containers of the node, looked up on a thread every second, or after `look_after`."""
-
-    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
-        """`root` is the folder under which the host's files are: "/" where they are mounted in their own places."""
-        super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
-        self.containers = Containers()
-        self._folder = LogFolder(Path(root))
-        self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._folder))}
-
-    async def _look(self) -> Trouble | None:
-        try:
-            self.containers = await asyncio.to_thread(self._folder.look, time.time_ns())
-        except OSError as why:
-            raise _unavailable(why) from why
-        return _TOO_MANY if self._folder.has_more else None
 
 
 _TOO_MANY = Trouble(

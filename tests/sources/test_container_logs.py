@@ -11,7 +11,7 @@ from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health
 from exporter.sources import container_logs
-from exporter.sources.container_logs import AGAIN_SECONDS, SETTLED_NS, ContainerLogs, LogFolder
+from exporter.sources.container_logs import AGAIN_SECONDS, SETTLED_NS, ContainerLogs
 from exporter.usage.containers import owner_of
 from tests.support.clock import Clock
 
@@ -44,19 +44,23 @@ def settle(root: Path) -> int:
     return (root / "var/log/containers").stat().st_mtime_ns + SETTLED_NS + 1
 
 
-def whose(folder: LogFolder, number: int, uid: str = UID) -> Owner | None:
+def logs_of(root: Path) -> ContainerLogs:
+    return ContainerLogs(root=str(root), on_health=lambda *_: None)
+
+
+def whose(folder: ContainerLogs, number: int, uid: str = UID) -> Owner | None:
     return owner_of(ProcessPlace(container_id=id_of(number), pod_uid=uid), [folder.containers])
 
 
 def test_containers_come_and_go(tmp_path: Path) -> None:
-    folder = LogFolder(tmp_path)
+    folder = logs_of(tmp_path)
     put(tmp_path, owner(), 1)
     first = put(tmp_path, owner("side"), 2)
-    folder.look(settle(tmp_path))
+    folder.look_at_links(settle(tmp_path))
     assert (whose(folder, 1), whose(folder, 2), whose(folder, 3)) == (owner(), owner("side"), None)
     first.unlink()
     put(tmp_path, owner("third"), 3)
-    folder.look(settle(tmp_path))
+    folder.look_at_links(settle(tmp_path))
     assert (whose(folder, 1), whose(folder, 2), whose(folder, 3)) == (owner(), None, owner("third"))
 
 
@@ -64,29 +68,29 @@ def test_containers_come_and_go(tmp_path: Path) -> None:
 def test_nothing_is_read_twice(tmp_path: Path) -> None:
     for number in range(5):
         put(tmp_path, owner(f"c-{number}"), number)
-    folder = LogFolder(tmp_path)
+    folder = logs_of(tmp_path)
     with (
         patch.object(os, "readlink", wraps=os.readlink) as readlink,
         patch.object(os, "scandir", wraps=os.scandir) as scan,
     ):
-        known = folder.look(settle(tmp_path))
+        known = folder.look_at_links(settle(tmp_path))
         assert (readlink.call_count, scan.call_count) == (5, 1)
-        assert folder.look(settle(tmp_path)) is known
+        assert folder.look_at_links(settle(tmp_path)) is known
         assert (readlink.call_count, scan.call_count) == (5, 1)
         put(tmp_path, owner("late"), 9)
-        assert folder.look(settle(tmp_path)) is not known
+        assert folder.look_at_links(settle(tmp_path)) is not known
         assert (readlink.call_count, scan.call_count) == (6, 2)
 
 
 def test_a_change_in_the_moment_of_the_look_is_not_missed(tmp_path: Path) -> None:
     put(tmp_path, owner(), 1)
-    folder = LogFolder(tmp_path)
+    folder = logs_of(tmp_path)
     place = tmp_path / "var/log/containers"
     changed_ns = place.stat().st_mtime_ns
-    folder.look(changed_ns + 1)
+    folder.look_at_links(changed_ns + 1)
     put(tmp_path, owner("side"), 2)
     os.utime(place, ns=(changed_ns, changed_ns))
-    folder.look(changed_ns + 2)
+    folder.look_at_links(changed_ns + 2)
     assert whose(folder, 2) == owner("side")
 
 
@@ -98,8 +102,8 @@ def test_what_is_no_link_of_the_kubelets_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(place / "pipe.log")
     (place / "passwd.log").symlink_to("/etc/passwd")
     (place / os.fsdecode(b"\xff\n.log")).symlink_to("/etc")
-    folder = LogFolder(tmp_path)
-    folder.look(settle(tmp_path))
+    folder = logs_of(tmp_path)
+    folder.look_at_links(settle(tmp_path))
     assert whose(folder, 1) == owner()
     assert len(folder.containers.by_id) == 1
 
@@ -108,22 +112,22 @@ def test_what_is_no_link_of_the_kubelets_is_passed_over(tmp_path: Path) -> None:
 def test_a_cut_name_counts_while_its_pod_has_one_container(tmp_path: Path) -> None:
     long = owner(pod="p" * 200)
     put(tmp_path, long, 1)
-    folder = LogFolder(tmp_path)
-    folder.look(settle(tmp_path))
+    folder = logs_of(tmp_path)
+    folder.look_at_links(settle(tmp_path))
     assert whose(folder, 1) == whose(folder, 2) == long
     # a second one is about to start: its log's folder is there, its link is not
     (tmp_path / f"var/log/pods/ml_{long.pod}_{UID}/second").mkdir()
-    folder.look(settle(tmp_path))
+    folder.look_at_links(settle(tmp_path))
     assert whose(folder, 1) is None
 
 
 def test_a_cut_name_may_come_to_mean_a_new_pod(tmp_path: Path) -> None:
     long, later = owner(pod="p" * 200), UID.replace("0", "1")
-    folder = LogFolder(tmp_path)
+    folder = logs_of(tmp_path)
     put(tmp_path, long, 1)
-    folder.look(settle(tmp_path))
+    folder.look_at_links(settle(tmp_path))
     put(tmp_path, long, 2, uid=later)
-    folder.look(settle(tmp_path))
+    folder.look_at_links(settle(tmp_path))
     assert (whose(folder, 1), whose(folder, 2, later)) == (None, long)
 
 
@@ -131,8 +135,8 @@ def test_without_the_logs_of_pods_a_cut_name_says_nothing(tmp_path: Path) -> Non
     long = owner(pod="p" * 200)
     put(tmp_path, long, 1)
     (tmp_path / "var/log/pods").rename(tmp_path / "elsewhere")
-    folder = LogFolder(tmp_path)
-    folder.look(settle(tmp_path))
+    folder = logs_of(tmp_path)
+    folder.look_at_links(settle(tmp_path))
     assert whose(folder, 1) is None
 
 

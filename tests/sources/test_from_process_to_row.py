@@ -9,10 +9,9 @@ from exporter.model.pages import Page
 from exporter.model.pods import Owner
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import LabelPolicy
-from exporter.sources.container_logs import LogFolder
 from exporter.sources.processes import ProcFolder
 from exporter.usage.measured import measure
-from tests.sources.test_container_logs import id_of, put, settle
+from tests.sources.test_container_logs import id_of, logs_of, put, settle
 from tests.sources.test_processes import Proc
 
 GPU = "GPU-11111111-2222-3333-4444-555566667777"
@@ -60,8 +59,8 @@ def test_three_pods_on_one_gpu_have_their_own_memory_and_the_rest_is_nobodys(tmp
     )
     page = Page(source="dcgm", body=body.encode(), read_at_seconds=0.0, moment=1.0)
     current.update(assignments, {policy.read_subject({"gpu": "0", "UUID": GPU}): 2}, inventory=reading.inventory)
-    logs, processes = LogFolder(tmp_path), ProcFolder(proc.folder).read(used, 1e9)
-    measured = measure(reading, processes, [logs.look(settle(tmp_path))], current.owners)
+    logs, processes = logs_of(tmp_path), ProcFolder(proc.folder).read(used, 1e9)
+    measured = measure(reading, processes, [logs.look_at_links(settle(tmp_path))], current.owners)
     assert measured is not None
     assert [(each.process.pid, each.reason) for each in measured.unowned] == [
         (200, "no_container"),
