@@ -3,10 +3,8 @@
 A family that is not in the table is copied to each owner, and has no JSON field.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.dcgm.table import GROUPS, TABLE, Additive, DcgmField, NvmlCall, Unit
@@ -45,15 +43,13 @@ def _field(row: DcgmField, unit: Unit) -> Field:
     return Field(row.json[0] if row.json else "", times, per, row.additive, row.of_gpu, row.name, row.accounts)
 
 
-FIELDS: Mapping[str, Field] = MappingProxyType({name: _field(row, unit) for row in TABLE for name, unit in _names(row)})
-OTEL: Mapping[str, Field] = MappingProxyType(
-    {
-        name: Field(times=unit.times, per=unit.per, name=row.name, otel=row.otel)
-        for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have the activity alone
-        for name, unit in _names(row)
-        if row.otel
-    }
-)
+FIELDS: Mapping[str, Field] = {name: _field(row, unit) for row in TABLE for name, unit in _names(row)}
+OTEL: Mapping[str, Field] = {
+    name: Field(times=unit.times, per=unit.per, name=row.name, otel=row.otel)
+    for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have the activity alone
+    for name, unit in _names(row)
+    if row.otel
+}
 """The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
 
 
@@ -91,23 +87,16 @@ HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(
 """The fields that say how their GPU is."""
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""
-ADDITIVE: Mapping[str, Additive] = MappingProxyType(
-    {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
-)
+ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
 OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
 ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")
 
 
-def _by_function() -> Mapping[str, list[tuple[NvmlCall, DcgmField]]]:
-    calls = defaultdict(list)
-    for row in TABLE:
-        if row.nvml is not None:
-            calls[row.nvml.function].append((row.nvml, row))
-    return calls
-
-
-NVML = MappingProxyType(_by_function())
+NVML: dict[str, list[tuple[NvmlCall, DcgmField]]] = {}
 """The rows of what NVML knows, by the function that tells it."""
+for _row in TABLE:
+    if _row.nvml is not None:
+        NVML.setdefault(_row.nvml.function, []).append((_row.nvml, _row))
 
 
 def counters_csv(names: tuple[str, ...] | None) -> str:

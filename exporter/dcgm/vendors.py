@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 from exporter.dcgm.table import TABLE, DcgmField, Unit
 from exporter.reading import Invalid, by_key, closed, each, one_of, text
@@ -40,21 +39,15 @@ _QUANTITIES: tuple[Mapping[Unit | None, str], ...] = (
     {Unit.SECONDS: "s seconds", Unit.NANOSECONDS: "ns nanoseconds", None: "us ms microseconds milliseconds"},
     {Unit.NUMBER: ""},
 )
-_QUANTITY_OF: Mapping[Unit, Mapping[Unit | None, str]] = MappingProxyType(
-    {unit: quantity for quantity in _QUANTITIES for unit in quantity if unit is not None}
-)
+_QUANTITY_OF = {unit: quantity for quantity in _QUANTITIES for unit in quantity if unit is not None}
 _WORD = re.compile(r"%|[A-Za-zµ°]+(?:[-/][A-Za-z]+)?")
 # as people type them
 _SYMBOLS = {Unit.RATIO: "ratio", Unit.CELSIUS: "C"}
-_UNITS: Mapping[str, Unit] = MappingProxyType(
-    {_SYMBOLS.get(unit, unit.symbol): unit for unit in Unit if unit is not Unit.NUMBER}
-)
-_FIELDS: Mapping[str, DcgmField] = MappingProxyType({row.family: row for row in TABLE if row.kind != "label"})
+_UNITS = {_SYMBOLS.get(unit, unit.symbol): unit for unit in Unit if unit is not Unit.NUMBER}
+_FIELDS = {row.family: row for row in TABLE if row.kind != "label"}
 # What values of one accelerator can be at most, in the unit of DCGM 4.9: more of it is another unit. A processor's
 # counters are read a moment after the time they are divided by, so a ratio may be a little above 1.
-MOST: Mapping[Unit, float] = MappingProxyType(
-    {Unit.RATIO: 1.05, Unit.BYTES: 2.0**43, Unit.WATTS: 20_000.0, Unit.HERTZ: 1e10, Unit.CELSIUS: 150.0}
-)
+MOST = {Unit.RATIO: 1.05, Unit.BYTES: 2.0**43, Unit.WATTS: 20_000.0, Unit.HERTZ: 1e10, Unit.CELSIUS: 150.0}
 
 
 def base_of(unit: Unit) -> Unit:

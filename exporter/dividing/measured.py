@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 _MIB = 2**20
 # bytes of one unit, by family: the JSON field is in MiB
-MEMORY: Mapping[bytes, int] = MappingProxyType(
-    {name.encode(): _MIB // field.per for name, field in FIELDS.items() if field.json == "framebuffer_used"}
-)
+MEMORY = {name.encode(): _MIB // field.per for name, field in FIELDS.items() if field.json == "framebuffer_used"}
 # what a sample shows of a device that works all the time, by family: the JSON field is in percent
-UTILIZATION: Mapping[bytes, int] = MappingProxyType(
-    {name.encode(): 100 // field.times for name, field in FIELDS.items() if field.json == "gpu_utilization"}
-)
+UTILIZATION = {name.encode(): 100 // field.times for name, field in FIELDS.items() if field.json == "gpu_utilization"}
 # memory that nobody uses
 FREE = frozenset(name.encode() for name, field in FIELDS.items() if field.json == "framebuffer_free")
 # gauges of what the device does: power, and by its profiling bytes over PCIe and NVLink, and how active its units are

@@ -5,7 +5,6 @@ library differ: a function that is not there is not probed.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 Role = Literal["cudart", "cuda", "libc"]
@@ -50,11 +49,9 @@ _PER_THREAD = 1 << 8
 def _cookies(library: int) -> Mapping[str, int]:
     plain = {name: number for number, names in enumerate(_FUNCTIONS.values(), 1) for name in names[library].split()}
     variants = {name + suffix: number | _PER_THREAD for name, number in plain.items() for suffix in ("_ptsz", "_ptds")}
-    return MappingProxyType(plain | variants)
+    return plain | variants
 
 
 # By symbol, what stands in the cookie of the place.
-COOKIES: Mapping[Role, Mapping[str, int]] = MappingProxyType(
-    {"cudart": _cookies(0), "cuda": _cookies(1), "libc": MappingProxyType({"setenv": 0})}
-)
-WANTED: Mapping[Role, frozenset[str]] = MappingProxyType({role: frozenset(of) for role, of in COOKIES.items()})
+COOKIES: Mapping[Role, Mapping[str, int]] = {"cudart": _cookies(0), "cuda": _cookies(1), "libc": {"setenv": 0}}
+WANTED: Mapping[Role, frozenset[str]] = {role: frozenset(of) for role, of in COOKIES.items()}
