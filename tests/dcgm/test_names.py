@@ -2,8 +2,7 @@
 
 import pytest
 
-from exporter.dcgm.fields import FIELDS
-from exporter.dcgm.names import NEWER, OLDER, label_names_in, names_in
+from exporter.dcgm.fields import FIELDS, NEWER, OLDER, label_names_in, names_in
 from exporter.dcgm.table import TABLE, Unit
 
 # In the words of NVIDIA: the release notes of dcgm-exporter 4.9.0 say that 23 fields of its files have other names, and

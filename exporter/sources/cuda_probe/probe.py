@@ -16,10 +16,9 @@ from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
 from exporter.model.measured import ProcessPlace
 from exporter.sources.cuda_probe import functions, gate, records
-from exporter.sources.cuda_probe.environment import Hidden, gpu_files, visible_devices
 from exporter.sources.cuda_probe.functions import Role
 from exporter.sources.cuda_probe.libbpf import BpfError, Link, Object, close_all
-from exporter.sources.cuda_probe.process_files import process_folder, stat_fields
+from exporter.sources.cuda_probe.process_files import Hidden, gpu_files, process_folder, stat_fields, visible_devices
 from exporter.sources.cuda_probe.programs import AttachFailed, AttachSlow, Detach, FailReason, Programs, Scanned
 from exporter.sources.cuda_probe.scan import FaultLog
 from exporter.sources.processes import ProcFolder

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from exporter.dcgm.table import MEMORY_INFO
 from exporter.model.devices import DeviceKey, InventoryGpu, MigInstance
 from exporter.model.driver import GpuProcess, Kind
-from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_FOUND, SUCCESS, Failed, Library
+from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, LACKS, NO_PERMISSION, NOT_FOUND, SUCCESS, Failed, Library
 
 # A struct's field as it is. The bindings look at each whether it is text, which takes ten times as long.
 _field = object.__getattribute__
@@ -183,6 +184,33 @@ def read_gpu(library: Library, index: int) -> NvmlGpu:
         is_cut=is_cut,
         instances=[(mig_handle, int(mig.instance_id)) for mig_handle, mig in instances],
     )
+
+
+_V2 = 0x0200_0028  # nvmlMemory_v2 of nvml.h: version 2 of a struct of 40 bytes
+
+
+class Memory(NamedTuple):
+    """In bytes. `reserved` is the driver's own and no part of `used`; before R510 it is None, and a part of `used`."""
+
+    total: int
+    used: int
+    free: int
+    reserved: int | None
+
+
+def memory_of(library: Library, handle: object) -> Memory | None:
+    """The memory of a GPU, or of the GPU instance of a MIG device, if it is told. Raises Failed: as `optional` does."""
+    try:
+        info = library.call(MEMORY_INFO, handle, _V2)
+    except Failed as failed:
+        if failed.scope != "call":
+            raise
+        if failed.code not in LACKS:
+            return None
+    else:
+        return Memory(info.total, info.used, info.free, info.reserved)
+    old = optional(library, MEMORY_INFO, handle)
+    return Memory(old.total, old.used, old.free, None) if old else None
 
 
 def optional(library: Library, call: str, *arguments: object) -> Any:  # noqa: ANN401 - see Library.call

@@ -18,7 +18,7 @@ from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.health import HealthReason
-from exporter.sources.nvml.gpus import ListedProcess, NvmlGpu, busy, listed, read_gpu, together
+from exporter.sources.nvml.gpus import ListedProcess, Memory, NvmlGpu, busy, listed, memory_of, read_gpu, together
 from exporter.sources.nvml.library import (
     IN_A_POD,
     LACKS,
@@ -32,7 +32,6 @@ from exporter.sources.nvml.library import (
     Failed,
     Library,
 )
-from exporter.sources.nvml.values import Memory, memory_of
 
 if TYPE_CHECKING:
     from exporter.sources.nvml.page import PageMaker

@@ -10,10 +10,9 @@ from typing import Literal
 
 import pytest
 
-from exporter.sources.cuda_probe import environment
+from exporter.sources.cuda_probe import process_files
 from exporter.sources.cuda_probe.elf import BadElf, variable_address
-from exporter.sources.cuda_probe.environment import MOST_CHARACTERS, gpu_files, visible_devices
-from exporter.sources.cuda_probe.process_files import read_maps
+from exporter.sources.cuda_probe.process_files import MOST_CHARACTERS, gpu_files, read_maps, visible_devices
 from tests.cuda import hostile
 from tests.sources.cuda_probe.elves import compiled
 from tests.sources.cuda_probe.fake_proc import FakeProc
@@ -159,7 +158,7 @@ def test_the_start_counts_where_the_program_cannot_be_searched(
             most_table_bytes = 100
         return variable_address(file, names, offset, most_table_bytes=most_table_bytes)
 
-    monkeypatch.setattr(environment, "variable_address", address)
+    monkeypatch.setattr(process_files, "variable_address", address)
     program = compiled(tmp_path / "a.out", C, "-no-pie")
     with running(program, "set", "3", value="0") as pid:
         assert visible_devices(PROC, pid) == "0"
@@ -182,7 +181,7 @@ def test_a_program_without_the_right_to_trace(tmp_path: Path) -> None:
     program = compiled(tmp_path / "a.out", C)
     ask = (
         "import os, sys; from pathlib import Path;"
-        "from exporter.sources.cuda_probe.environment import Hidden, visible_devices;"
+        "from exporter.sources.cuda_probe.process_files import Hidden, visible_devices;"
         "os.setresuid(65534, 65534, 65534)\n"
         "try: print(visible_devices(Path('/proc'), int(sys.argv[1])))\n"
         "except Hidden: print('hidden')"
@@ -224,7 +223,7 @@ def test_no_more_device_files_are_counted_than_the_limit(tmp_path: Path, monkeyp
     (root / "dev").mkdir()
     for number in range(9):
         (root / f"dev/nvidia{number}").touch()
-    monkeypatch.setattr(environment, "MOST_DEVICE_FILES", 4)
+    monkeypatch.setattr(process_files, "MOST_DEVICE_FILES", 4)
     assert gpu_files(proc.folder, 8) == 4
 
 
@@ -238,5 +237,5 @@ def test_a_folder_of_another_form_has_its_start(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1/environ").write_bytes(b"A=1\0CUDA_VISIBLE_DEVICES=2\0")
     assert visible_devices(tmp_path, 1) == "2"
-    (tmp_path / "1/environ").write_bytes(b"A=1\0" * environment.MOST_START_BYTES + b"CUDA_VISIBLE_DEVICES=2\0")
+    (tmp_path / "1/environ").write_bytes(b"A=1\0" * process_files.MOST_START_BYTES + b"CUDA_VISIBLE_DEVICES=2\0")
     assert visible_devices(tmp_path, 1) is None
