@@ -80,7 +80,8 @@ class ExporterController(Controller):
         lacking = await self._lacking(spec, key.namespace, served)
         avoids = await self._avoids(owner, spec, lacking)
         wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=kinds.POD_MONITOR in served, avoids=avoids)
-        live = await self.reader.all_of(each for each in all_keys(key.name, key.namespace) if _is_served(each, served))
+        keys = all_keys(key.name, key.namespace)
+        live = await self.reader.all_of(each for each in keys if kinds.BY_NAME[each.kind].is_in(served))
         compared = plan(key, uid, wanted, live)
         if _holding(compared, lacking):
             compared = _held(compared, [item for item in live.values() if is_for(item, key)])
@@ -173,11 +174,6 @@ def _used_of(pod: AnyObject) -> AnyObject:
     """A pod without what nobody reads here: whoever makes pods in the namespace decides how large that is."""
     about = {name: value for name, value in metadata(pod).items() if name not in ("annotations", "managedFields")}
     return {**pod, "metadata": about, "spec": {"nodeName": node_of(pod)}}
-
-
-def _is_served(key: Key, served: AbstractSet[Kind]) -> bool:
-    kind = kinds.BY_NAME[key.kind]
-    return kind in served or kind not in kinds.COME_AND_GO
 
 
 def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:

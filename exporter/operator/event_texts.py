@@ -15,20 +15,24 @@ MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
 _MOST_NAMED = 5
 _SAME_SECONDS = 10
 _MOST_KINDS = 4
-_SWITCHED = {"keda": "SwitchedToKeda", "hpa": "SwitchedToHpa"}
-_SCALES = {
-    "keda": "KEDA is there: a ScaledObject takes the place of the HorizontalPodAutoscaler",
-    "hpa": "KEDA is gone: a HorizontalPodAutoscaler takes the place of the ScaledObject",
-}
+EventType = Literal["Normal", "Warning"]
 
 
 class Event(NamedTuple):
     """An event about a custom resource. `reason` and `action` are one CamelCase word each, `note` is one line."""
 
-    type: Literal["Normal", "Warning"]
+    type: EventType
     reason: str
     action: str
     note: str
+
+
+_TO_KEDA = "KEDA is there: a ScaledObject takes the place of the HorizontalPodAutoscaler"
+_TO_HPA = "KEDA is gone: a HorizontalPodAutoscaler takes the place of the ScaledObject"
+_SWITCHED = {
+    "keda": Event("Normal", "SwitchedToKeda", "Apply", _TO_KEDA),
+    "hpa": Event("Normal", "SwitchedToHpa", "Apply", _TO_HPA),
+}
 
 
 def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
@@ -65,16 +69,15 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> It
 
 def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     before, now = condition(old, "Ready"), condition(new, "Ready")
-    reason, message = text(now, "reason"), text(now, "message")
-    was_ready, is_ready = before.get("status") == "True", now.get("status") == "True"
-    if is_ready:
-        was_without = text(before, "reason") == "NoNodes"
+    _, reason, message = now
+    was_ready, was_without = before.status == "True", before.reason == "NoNodes"
+    if now.status == "True":
         if reason == "NoNodes" and not (was_ready and was_without):
             yield Event("Normal", "NoNodes", "Roll", message)
         elif reason != "NoNodes" and (not was_ready or was_without):
             yield Event("Normal", "NodesReady", "Roll", message)
     elif reason and reason not in NOT_OBSTACLES:
-        if (reason, message) != (text(before, "reason"), text(before, "message")):
+        if now[1:] != before[1:]:
             yield Event("Warning", word(reason) or "NotReady", "Apply", message)
     elif was_ready and reason == "NodesNotReady":
         yield Event("Warning", "NodesNotReady", "Look", message)
@@ -109,14 +112,14 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     via, before = text(new, "via"), text(old, "via")
     if before and via != before and via in _SWITCHED:
-        yield Event("Normal", _SWITCHED[via], "Apply", _SCALES[via])
+        yield _SWITCHED[via]
     was, now = condition(old, "Ready"), condition(new, "Ready")
-    reason, message = text(now, "reason"), text(now, "message")
-    if now.get("status") == "True":
-        if was.get("status") != "True":
-            yield Event("Normal", "Ready", "Apply", message)
-    elif now.get("status") == "False" and (reason, message) != (text(was, "reason"), text(was, "message")):
-        yield Event("Normal" if reason == "Waiting" else "Warning", word(reason) or "NotReady", "Apply", message)
+    if now.status == "True":
+        if was.status != "True":
+            yield Event("Normal", "Ready", "Apply", now.message)
+    elif now.status == "False" and now[1:] != was[1:]:
+        kind: EventType = "Normal" if now.reason == "Waiting" else "Warning"
+        yield Event(kind, word(now.reason) or "NotReady", "Apply", now.message)
     scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
     # what happened before anybody looked is no news
     if old and number(scale, "to") is not None and not _is_same_scale(scale, last):

@@ -11,7 +11,7 @@ is listed once by each process, and the times in it, which outlive the process, 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
@@ -60,27 +60,24 @@ class _Refusal(NamedTuple):
     until: float
 
 
-@dataclass(eq=False)
 class PodEvents:
-    """What is to be told, and what was. `run` writes until it is cancelled.
+    """What is to be told, and what was. `run` writes until it is cancelled."""
 
-    `on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970.
-    """
-
-    reader: Reader
-    events: Events
-    on_change: Callable[[Key], None]
-    clock: Callable[[], float] = time.time
-    waiting: asyncio.Queue[_HeldAtXid] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
-    _heard: set[_HeldAtXid] = field(default_factory=set)
-    # by namespace, when the events there happened, by their names
-    _written: dict[str, dict[str, float]] = field(default_factory=dict)
-    _refusals: dict[tuple[Key, str], _Refusal] = field(default_factory=dict)
+    def __init__(
+        self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time
+    ) -> None:
+        """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
+        self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
+        self._reader, self._events, self._on_change, self._clock = reader, events, on_change, clock
+        self._heard: set[_HeldAtXid] = set()
+        # by namespace, when the events there happened, by their names
+        self._written: dict[str, dict[str, float]] = {}
+        self._refusals: dict[tuple[Key, str], _Refusal] = {}
 
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
         """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
         for event in [*events][::-1]:
-            if event.kind != "xid" or not event.code or abs(self.clock() - event.at_seconds) >= AGAIN_SECONDS:
+            if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
             for namespace, pod in event.holders:
@@ -92,7 +89,7 @@ class PodEvents:
 
     def troubles(self, owner: Key) -> Sequence[Trouble]:
         """Why events of a GPUExporter are not written, in the first of the namespaces; not what passes by itself."""
-        since = self.clock() - AGAIN_SECONDS
+        since = self._clock() - AGAIN_SECONDS
         refusals = (refusal for (key, _), refusal in sorted(self._refusals.items()) if key == owner)
         lasting = (each.trouble for each in refusals if each.until > since and each.trouble.reason != "ApiUnavailable")
         return [*islice(lasting, 1)]
@@ -108,7 +105,7 @@ class PodEvents:
 
     def _is_paused(self, held: _HeldAtXid) -> bool:
         refusal = self._refusals.get((held.owner, held.namespace))
-        return refusal is not None and self.clock() < refusal.until
+        return refusal is not None and self._clock() < refusal.until
 
     async def _attend(self, held: _HeldAtXid) -> None:
         key = held.owner, held.namespace
@@ -117,11 +114,11 @@ class PodEvents:
             if not self._is_paused(held):
                 await self._tell(held)
                 if self._refusals.pop(key, None):
-                    self.on_change(held.owner)
+                    self._on_change(held.owner)
                 return
         except SourceError as error:
             failures, why = before.failures + 1 if before else 1, as_trouble(error)
-            until = self.clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
+            until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
             why = replace(
                 why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}"
             )
@@ -129,7 +126,7 @@ class PodEvents:
             self._refusals[key] = _Refusal(why, failures, until)
             if before is None or before.trouble != why:
                 log.warning("a pod is not told", key=str(held.owner), error=str(why))
-                self.on_change(held.owner)
+                self._on_change(held.owner)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other pods
             log.error("a pod is not told by a fault of the operator", error, pod=held.pod)
             return
@@ -142,23 +139,23 @@ class PodEvents:
         """
         if not (is_object_name(held.namespace) and is_object_name(held.pod)):
             return
-        written, now = await self._written_in(held.namespace), self.clock()
+        written, now = await self._written_in(held.namespace), self._clock()
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
             return
-        pods = await self.reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
+        pods = await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
         for pod in (pod for pod in pods if _is_holder(pod, held)):
             about = f"{text(metadata(pod), 'uid')} {held.gpu} {held.code}"
             name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
             if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
                 xid, gpu = XIDS.get(held.code, OTHER_XID), one_line(held.gpu, _MOST_CHARS)
                 note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
-                await self.events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
+                await self._events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
                 written[name] = held.at_seconds
 
     async def _written_in(self, namespace: str) -> dict[str, float]:
         written = self._written.get(namespace)
         if written is None or len(written) >= _MOST_LISTED:
-            rows = await self.reader.listed(
+            rows = await self._reader.listed(
                 EVENT, namespace, fields={"reason": REASON}, use=_used_of, most=_MOST_LISTED
             )
             written = {name: at_seconds for row in rows for name, at_seconds in row.items()}

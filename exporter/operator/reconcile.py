@@ -19,10 +19,10 @@ from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects import kinds
-from exporter.operator.objects.change_report import Change, change_of, deletion_of
+from exporter.operator.objects.change_report import Change, called, change_of
 from exporter.operator.objects.fields import as_trouble, is_going, is_same
 from exporter.operator.objects.kinds import Key, Kind, is_for, key_of, metadata, whose
-from exporter.operator.objects.needs_write import NeedlessApplies, Plan
+from exporter.operator.objects.needs_write import Plan, fingerprint
 from exporter.operator.objects.resources import Object
 from exporter.operator.outputs import OperatorMetrics
 from exporter.operator.work_queue import EVERYTHING, WorkQueue
@@ -31,6 +31,7 @@ from exporter.reading import Invalid
 RESYNC_SECONDS = 600.0
 # How often the worker looks at each custom resource although no event came. What a GPUAutoscaler scales is not watched.
 LOOK_AGAIN_SECONDS = 30.0
+MOST_NEEDLESS = 10_000
 # An object that is not ours, or is being deleted, may be gone soon, and no event may say so.
 WAIT_SECONDS = 1.0
 # Failures of which the custom resource can tell: the API server has answered.
@@ -115,7 +116,8 @@ class Reconciler:
     work: WorkQueue
     metrics: OperatorMetrics
     served: AbstractSet[Kind] = frozenset()
-    _needless: NeedlessApplies = field(default_factory=NeedlessApplies)
+    # the fingerprints of applies that changed nothing
+    _needless: dict[Key, str] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -216,7 +218,7 @@ class Reconciler:
             for item in desired.plan.delete:
                 with _noting_refusal(item, refused):
                     await self._deleted(item, owner)
-                    changes.append(deletion_of(item))
+                    changes.append(Change("deleted", called(item)))
                     live.pop(key_of(item), None)
             for item, there in () if desired.waits_for else desired.plan.apply:
                 with _noting_refusal(item, refused):
@@ -228,11 +230,13 @@ class Reconciler:
     async def _applied(self, item: Object, there: AnyObject | None, changes: list[Change]) -> AnyObject:
         """Apply an object, and note the change if it was one; the object afterwards."""
         key = key_of(item)
-        if there is not None and self._needless.is_known(key, item, there):
+        if there is not None and key in self._needless and self._needless[key] == fingerprint(item, there):
             return there
         answer = await self.writer.apply(item, there)
         if there is not None and metadata(answer).get("resourceVersion") == metadata(there).get("resourceVersion"):
-            self._needless.note(key, item, there)
+            if len(self._needless) >= MOST_NEEDLESS:
+                self._needless.clear()
+            self._needless[key] = fingerprint(item, there)
             return answer
         change = change_of(item, there)
         changes.append(change)

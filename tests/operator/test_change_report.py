@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.objects.change_report import Change, change_of, deletion_of
+from exporter.operator.objects.change_report import Change, called, change_of
 from exporter.operator.objects.kinds import OPERATOR
 from tests.operator.made import JUNK, Object, hostile
 from tests.support import quick_yaml
@@ -128,8 +128,8 @@ def test_many_fields_are_not_all_named() -> None:
     )
 
 
-def test_a_deletion() -> None:
-    assert deletion_of({"kind": "PodMonitor", "metadata": {"name": "gpu"}}) == ("deleted", "PodMonitor gpu", (), ())
+def test_an_object_is_called_by_its_kind_and_name() -> None:
+    assert called({"kind": "PodMonitor", "metadata": {"name": "gpu"}}) == "PodMonitor gpu"
 
 
 @given(there=hostile(recorded("65-deployment-get.json"), recorded("50-apply-deployment.json")), part=JUNK)

@@ -8,7 +8,6 @@ server may answer late: so a process counts its own write from when it was sent,
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -28,31 +27,28 @@ RETRY = 2 / 15
 RELEASE_SECONDS = 3.0
 
 
-@dataclass(eq=False, kw_only=True)
 class Leader:
-    """Takes the lease, works while it is held, and lets go of it at the end. `identity` is this process' own."""
+    """Takes the lease, works while it is held, and lets go of it at the end."""
 
-    writer: Writer
-    namespace: str
-    name: str
-    identity: str
-    lease_seconds: int
-    is_leader: bool = False
-    holder: str = ""
-    # the lease as it was last seen, and when it was seen to be that
-    _seen: Mapping[str, Any] | None = None
-    _seen_at: float = 0.0
-    _failed: str = ""
-
-    def __post_init__(self) -> None:
-        self._renew_seconds, self._retry_seconds = self.lease_seconds * RENEW, self.lease_seconds * RETRY
+    def __init__(self, *, writer: Writer, namespace: str, name: str, identity: str, lease_seconds: int) -> None:
+        """`identity` is this process': no other may have it."""
+        self.is_leader = False
+        self.holder = ""
+        self._writer = writer
+        self._namespace, self._name, self._identity = namespace, name, identity
+        self._lease_seconds = lease_seconds
+        self._renew_seconds, self._retry_seconds = lease_seconds * RENEW, lease_seconds * RETRY
+        # the lease as it was last seen, and when it was seen to be that
+        self._seen: Mapping[str, Any] | None = None
+        self._seen_at = 0.0
+        self._failed = ""
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work whenever the lease is held, and while it is; until this is cancelled."""
         while True:
             held_since = await self._until_held()
             self.is_leader = True
-            log.info("leading", lease=f"{self.namespace}/{self.name}", identity=self.identity)
+            log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
             working = asyncio.ensure_future(work())
             try:
                 await self._while_held(working, held_since)
@@ -85,7 +81,7 @@ class Leader:
             began = clock()
             if await self._take(renewed_at + self._renew_seconds - began):
                 renewed_at = began
-            elif self.holder != self.identity:
+            elif self.holder != self._identity:
                 return  # somebody else has it
 
     async def _take(self, seconds: float) -> bool:
@@ -109,29 +105,29 @@ class Leader:
     async def _try(self) -> bool:
         """Write the lease, or make it, unless somebody else holds it."""
         spec: Object = {}
-        write = self.writer.replace
+        write = self._writer.replace
         try:
-            lease = dict(await self.writer.get(LEASE.path(self.namespace, self.name)))
+            lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
         except Unsupported:
-            named = {"name": self.name, "namespace": self.namespace}
+            named = {"name": self._name, "namespace": self._namespace}
             lease = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": named}
-            write = partial(self.writer.create, tries=1)
+            write = partial(self._writer.create, tries=1)
         else:
             spec = dict(mapping(lease, "spec"))
             if not self._may_be_had(spec):
                 return False
         now = in_microseconds(time.time())
-        if text(spec, "holderIdentity") != self.identity:
+        if text(spec, "holderIdentity") != self._identity:
             transitions = number(spec, "leaseTransitions")
             spec |= {"acquireTime": now, "leaseTransitions": 0 if transitions is None else (transitions + 1) % 2**31}
-        spec |= {"holderIdentity": self.identity, "leaseDurationSeconds": self.lease_seconds, "renewTime": now}
+        spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": self._lease_seconds, "renewTime": now}
         try:
             answer = await write({**lease, "spec": spec})
         except Refused as error:
             if error.status == HTTPStatus.CONFLICT:
                 return False  # another one was faster
             raise
-        self.holder = self.identity
+        self.holder = self._identity
         self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
         return True
 
@@ -142,19 +138,19 @@ class Leader:
             self._seen, self._seen_at = spec.copy(), now
         self.holder = text(spec, "holderIdentity")
         seconds = number(spec, "leaseDurationSeconds") or 0
-        lasts = seconds if 0 < seconds <= MOST_LEASE_SECONDS else self.lease_seconds
-        return self.holder in ("", self.identity) or now >= self._seen_at + lasts
+        lasts = seconds if 0 < seconds <= MOST_LEASE_SECONDS else self._lease_seconds
+        return self.holder in ("", self._identity) or now >= self._seen_at + lasts
 
     async def _release(self) -> None:
         """Let another one work at once. Where that fails it takes over when the lease has run out."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                lease = dict(await self.writer.get(LEASE.path(self.namespace, self.name)))
+                lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))
                 spec = mapping(lease, "spec")
-                if spec.get("holderIdentity") != self.identity:
+                if spec.get("holderIdentity") != self._identity:
                     return
                 changed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
-                await self.writer.replace({**lease, "spec": changed})
+                await self._writer.replace({**lease, "spec": changed})
                 self.holder = ""
         except (SourceError, TimeoutError) as error:
             log.warning("the lease could not be released; it runs out by itself", error=str(error))

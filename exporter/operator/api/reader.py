@@ -161,23 +161,20 @@ def _of(kind: Kind, item: AnyObject) -> AnyObject:
     return {**item, "apiVersion": kind.api_version, "kind": kind.name}
 
 
-async def served(api: KubernetesApi, wanted: Iterable[Kind] = kinds.COME_AND_GO) -> AbstractSet[Kind]:
-    """Those of the kinds that the API serves, as its discovery says, which everybody may read.
+async def served(api: KubernetesApi) -> AbstractSet[Kind]:
+    """Those of COME_AND_GO that the API serves, as its discovery says, which everybody may read.
 
     A CustomResourceDefinition that says Established may not be served yet (recorded on 1.36: 404 for 0.1 s, then 429).
     Raises SourceError: it is not known.
     """
-    by_root: dict[str, list[Kind]] = {}
-    for kind in wanted:
-        by_root.setdefault(kind.root, []).append(kind)
     kinds_served: set[Kind] = set()
-    for root, there in by_root.items():
+    for root in {kind.root for kind in kinds.COME_AND_GO}:
         try:
             answer = await api.get(root)
         except Unsupported:
             continue
         names = {item.get("name") for item in mappings(answer, "resources", MOST_NEIGHBOURS)}
-        kinds_served.update(kind for kind in there if kind.plural in names)
+        kinds_served |= {kind for kind in kinds.COME_AND_GO if kind.root == root and kind.plural in names}
     return frozenset(kinds_served)
 
 
@@ -198,7 +195,7 @@ class Watching:
 
     async def run(self, served: AbstractSet[Kind]) -> None:
         """Watch, of the kinds that come and go, those that are `served`; until this is cancelled."""
-        watched = [kind for kind in (*kinds.CUSTOM, *kinds.MADE) if kind in served or kind not in kinds.COME_AND_GO]
+        watched = [kind for kind in (*kinds.CUSTOM, *kinds.MADE) if kind.is_in(served)]
         watches = [self._list_watch(kind, within) for kind in watched for within in self._places(kind)]
         try:
             for each in watches:

@@ -17,7 +17,7 @@ import aiohttp
 
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.lenient import AnyObject, text
-from exporter.operator.objects.kinds import OPERATOR, kind_of, metadata, path_of
+from exporter.operator.objects.kinds import BY_NAME, OPERATOR, metadata, path_of
 from exporter.operator.objects.resources import Object
 from exporter.sources.kubernetes.api import (
     ANSWER_SECONDS,
@@ -75,16 +75,8 @@ PAUSE = Pause(0.2, least=0.5)
 LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
 _FORCE = {**_MANAGER, "force": "true"}
-_REFUSED = {
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.METHOD_NOT_ALLOWED,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-}
+# Bad request, forbidden, not found, no such method, conflict, too large, no such form, invalid.
+_REFUSED = frozenset({400, 403, 404, 405, 409, 413, 415, 422})
 _TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
 OnAnswer = Callable[[str, str], None]
 
@@ -142,21 +134,20 @@ class Writer(KubernetesApi):
             "preconditions": {"uid": about["uid"]},
             "propagationPolicy": "Background",
         }
-        path = kind_of(item).path(text(about, "namespace"), text(about, "name"))
         try:
-            await self._tried("DELETE", path, "delete", options, parameters={})
+            await self._tried("DELETE", path_of(item), "delete", options, parameters={})
         except Refused as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
-    async def create(self, item: Object, *, tries: int = TRIES) -> Object:
+    async def create(self, item: Object, *, tries: int) -> Object:
         """An object that is not there yet.
 
         Raises Refused: one is there, or it is not allowed. Also where an answer was lost: the object may be this one.
         SourceError: see `apply`.
         """
         about = item["metadata"]
-        path = kind_of(item).path(about.get("namespace"))
+        path = BY_NAME[item["kind"]].path(about.get("namespace"))
         return await self._tried("POST", path, "create", item, tries=tries)
 
     async def replace(self, item: Object) -> Object:

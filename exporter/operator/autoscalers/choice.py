@@ -19,24 +19,14 @@ from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping
 from exporter.operator.autoscalers.objects import ADAPTED, NAME, autoscaler, scaled_object
 from exporter.operator.autoscalers.troubles import REF, at, misgivings, why_invalid
+from exporter.operator.objects import kinds
 from exporter.operator.objects.fields import is_going
-from exporter.operator.objects.kinds import (
-    AUTOSCALER,
-    GPU_AUTOSCALER,
-    INSTANCE_LABEL,
-    SCALED_OBJECT,
-    Kind,
-    base_name,
-    controller_of,
-    is_controlled_by,
-    labels,
-    metadata,
-)
+from exporter.operator.objects.kinds import SCALED_OBJECT, Kind, base_name, controller_of, is_controlled_by, metadata
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, ScaleTarget
 
 Via = Literal["keda", "hpa"]
-SCALERS: Mapping[Via, Kind] = {"keda": SCALED_OBJECT, "hpa": AUTOSCALER}
-_LABELS = labels("", NAME)
+SCALERS: Mapping[Via, Kind] = {"keda": SCALED_OBJECT, "hpa": kinds.AUTOSCALER}
+_LABELS = kinds.labels("", NAME)
 # what a ScaledObject means that names no kind (KEDA's ParseGVKR)
 _KEDAS_USUAL = "apps/v1", "Deployment"
 _LONGEST_NAME = 512
@@ -137,7 +127,7 @@ def _not_wanted(
 def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects, scalers: Scalers) -> Trouble | None:
     """Whether somebody else scales the target: an older GPUAutoscaler, or a ScaledObject or an HPA of other making."""
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
-        by = f"{GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
+        by = f"{kinds.GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
         by = f"{scalers.foreign[0].get('kind')} {name_of(scalers.foreign[0])}, which is no GPUAutoscaler's,"
     else:
@@ -267,7 +257,7 @@ def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyOb
 
 def is_an_autoscalers(item: AnyObject) -> bool:
     """Whether a GPUAutoscaler made it."""
-    return is_a(controller_of(item), GPU_AUTOSCALER)
+    return is_a(controller_of(item), kinds.GPU_AUTOSCALER)
 
 
 def is_a(item: AnyObject, kind: Kind) -> bool:
@@ -294,7 +284,7 @@ def _scaled_object_above(item: AnyObject) -> AnyObject:
 def _is_labelled(item: AnyObject) -> bool:
     """Whether it has labels as some GPUAutoscaler's object has: KEDA copies them from the ScaledObject to its HPA."""
     own_labels = mapping(metadata(item), "labels")
-    return all(own_labels.get(key) == value for key, value in _LABELS.items() if key != INSTANCE_LABEL)
+    return all(own_labels.get(key) == value for key, value in _LABELS.items() if key != kinds.INSTANCE_LABEL)
 
 
 def _age(item: AnyObject) -> tuple[str, str]:

@@ -10,7 +10,6 @@ pkg/scaling/executor/scale_scaledobjects.go for what scales to zero and back.
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import NamedTuple
 
 from exporter.operator.objects import kinds
 from exporter.operator.objects.kinds import Kind, base_name, labels, owner
@@ -22,21 +21,15 @@ NAME = "pod-gpu-metrics-autoscaler"  # in the label NAME_LABEL
 _TELLS_KEDA = "autoscaling.keda.sh/"
 
 
-class AdapterMetric(NamedTuple):
-    """A custom metric of prometheus-adapter: its name, and what the value of /container/metrics is multiplied by."""
-
-    name: str
-    times: int = 1
-
-
-# deploy/prometheus-adapter/values.yaml; tests hold the two together.
+# By metric: the custom metric of deploy/prometheus-adapter/values.yaml (tests hold the two together), and what the value
+# of /container/metrics is multiplied by.
 ADAPTED = {
-    "gpu_utilization": AdapterMetric("gpu_utilization"),
-    "graphics_engine_active": AdapterMetric("gpu_graphics_engine_active", 100),
-    "framebuffer_used": AdapterMetric("gpu_memory_used_mib"),
-    "power_usage": AdapterMetric("gpu_power_watts"),
-    "pod_gpu_utilization_ratio": AdapterMetric("gpu_own_utilization", 100),
-    "pod_gpu_memory_used_bytes": AdapterMetric("gpu_own_memory_bytes"),
+    "gpu_utilization": ("gpu_utilization", 1),
+    "graphics_engine_active": ("gpu_graphics_engine_active", 100),
+    "framebuffer_used": ("gpu_memory_used_mib", 1),
+    "power_usage": ("gpu_power_watts", 1),
+    "pod_gpu_utilization_ratio": ("gpu_own_utilization", 100),
+    "pod_gpu_memory_used_bytes": ("gpu_own_memory_bytes", 1),
 }
 
 
@@ -86,13 +79,13 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
     To go to none, it needs the cluster's feature gate HPAScaleToZero, and a metric of something else than pods. Raises
     KeyError: prometheus-adapter has no such metric.
     """
-    adapted = ADAPTED[spec.metric]
-    target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * adapted.times)}
+    adapted, times = ADAPTED[spec.metric]
+    target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * times)}
     wanted: Object = {
         "scaleTargetRef": as_object(spec.scale_target_ref),
         "minReplicas": max(1, spec.min_replicas),
         "maxReplicas": spec.max_replicas,
-        "metrics": [{"type": "Pods", "pods": {"metric": {"name": adapted.name}, "target": target}}],
+        "metrics": [{"type": "Pods", "pods": {"metric": {"name": adapted}, "target": target}}],
     }
     if behavior := _behavior(spec.behavior):
         wanted["behavior"] = behavior

@@ -17,7 +17,16 @@ from itertools import islice
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text, whole
 from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a, name_of, uid_of
-from exporter.operator.objects.fields import Condition, conditions_of, is_going, moment, one_line, word, written
+from exporter.operator.objects.fields import (
+    Condition,
+    condition,
+    conditions_of,
+    is_going,
+    moment,
+    one_line,
+    word,
+    written,
+)
 from exporter.operator.objects.kinds import AUTOSCALER, is_controlled_by, metadata
 from exporter.operator.objects.resources import Object
 
@@ -31,9 +40,13 @@ _SELECTOR = re.compile(
 _GRPC = re.compile(r"(?:rpc error: )?code = [A-Za-z]{1,32} desc = ")
 
 
-def _clean(of: AnyObject, name: str) -> str:
+def _clean(content: str) -> str:
     """A text on one line, of at most MOST_CHARS characters."""
-    return one_line(_SELECTOR.sub("", text(of, name)[: 4 * MOST_CHARS]), MOST_CHARS)
+    return one_line(_SELECTOR.sub("", content[: 4 * MOST_CHARS]), MOST_CHARS)
+
+
+def _condition(status: AnyObject, kind: str) -> Condition:
+    return Condition(*map(_clean, condition(status, kind)))
 
 
 MOST_EVENTS = 2000
@@ -99,7 +112,7 @@ def _scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> st
         and event.get("reason") == "KEDAScalerFailed"
         and mapping(event, "regarding").get("uid") == uid_of(scaled)
         and (time := _time_of(event))
-        and (message := _GRPC.split(_clean(event, "note"))[-1].strip())
+        and (message := _GRPC.split(_clean(text(event, "note")))[-1].strip())
     ]
     return f"the cluster role said: {max(failures)[1]}" if failures else ""
 
@@ -113,12 +126,12 @@ def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
         return None
     change = LastScale(time=time)
     for event in events:
-        event_time, match = _time_of(event), _RESCALED.search(_clean(event, "note"))
+        event_time, match = _time_of(event), _RESCALED.search(_clean(text(event, "note")))
         is_rescale = event.get("reason") == "SuccessfulRescale"
         if is_rescale and event_time and match and abs(event_time - time) <= _SAME_MOMENT:
             change = LastScale(time=time, after=whole(int(match[1])), reason=match[2])
     current, wanted = number(status, "currentReplicas"), number(status, "desiredReplicas")
-    messages = (_clean(item, "message") for item in mappings(status, "conditions", MOST_CONDITIONS))
+    messages = (_clean(text(item, "message")) for item in mappings(status, "conditions", MOST_CONDITIONS))
     updated = next(filter(None, map(_UPDATED.search, messages)), None)
     if updated is None:
         return change
@@ -129,7 +142,7 @@ def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
 def _by_keda(event: AnyObject) -> LastScale | None:
     """What KEDA did: from no pods to the first ones, or back."""
     time, reason = _time_of(event), text(event, "reason")
-    match = _FROM_TO.search(_clean(event, "note"))
+    match = _FROM_TO.search(_clean(text(event, "note")))
     if time is None or not match or reason not in _BY_KEDA:
         return None
     return LastScale(
@@ -142,7 +155,7 @@ def _of_object(remembered: AnyObject) -> LastScale | None:
     if (time := moment(remembered, "time")) is None:
         return None
     before, after = number(remembered, "from"), number(remembered, "to")
-    return LastScale(time=time, before=before, after=after, reason=_clean(remembered, "reason"))
+    return LastScale(time=time, before=before, after=after, reason=_clean(text(remembered, "reason")))
 
 
 def _time_of(event: AnyObject) -> datetime | None:
@@ -172,7 +185,6 @@ _REMEDIES = {
     "Fallback": "remove spec.fallback from the ScaledObject: it scales by a number that nobody measured",
 }
 _USUAL_REMEDY = "see the events of {what}"
-_NO_CONDITION = Condition("", "", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,16 +221,16 @@ def decision(
     hpa = own if via == "hpa" else _made_for(own, scalers)
     usable = [event for event in islice(events, MOST_EVENTS) if isinstance(event, Mapping)]
     status = mapping(hpa, "status")
-    conditions = _read_conditions(status)
+    has_spoken = bool(mappings(status, "conditions"))
     trouble = _of_keda(scaled, address, usable) if scaled is not None else None
     if trouble is None and hpa is not None:
-        trouble = _of_hpa(hpa, conditions, via, address, _scaler_failure(usable, scaled))
-    active, limited = (conditions.get(kind, _NO_CONDITION) for kind in ("ScalingActive", "ScalingLimited"))
+        trouble = _of_hpa(hpa, via, address, _scaler_failure(usable, scaled))
+    active, limited = (_condition(status, kind) for kind in ("ScalingActive", "ScalingLimited"))
     return Decision(
-        has_spoken=bool(_read_conditions(mapping(own, "status"))),
+        has_spoken=bool(mappings(mapping(own, "status"), "conditions")),
         # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
-        replicas=whole(status.get("currentReplicas", 0)) if conditions else None,
-        wanted=whole(status.get("desiredReplicas", 0)) if conditions else None,
+        replicas=whole(status.get("currentReplicas", 0)) if has_spoken else None,
+        wanted=whole(status.get("desiredReplicas", 0)) if has_spoken else None,
         last_scale=_last_scale([event for event in usable if _is_of(event, own, hpa)], status, before),
         limited=limited.message if limited.status == active.status == "True" else "",
         is_idle=via == "keda" and active.reason == "ScalingDisabled",
@@ -226,20 +238,10 @@ def decision(
     )
 
 
-def _read_conditions(status: AnyObject) -> Mapping[str, Condition]:
-    """The conditions of a status by their type; of one that stands there twice the first."""
-    conditions: dict[str, Condition] = {}
-    for item in mappings(status, "conditions", MOST_CONDITIONS):
-        if kind := text(item, "type"):
-            conditions.setdefault(kind, Condition(*(_clean(item, name) for name in ("status", "reason", "message"))))
-    return conditions
-
-
 def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
     """Why KEDA does not scale as the ScaledObject says."""
-    conditions = _read_conditions(mapping(scaled, "status"))
-    what = f"ScaledObject {name_of(scaled)}"
-    paused, ready, fallback = (conditions.get(kind, _NO_CONDITION) for kind in ("Paused", "Ready", "Fallback"))
+    what, status = f"ScaledObject {name_of(scaled)}", mapping(scaled, "status")
+    paused, ready, fallback = (_condition(status, kind) for kind in ("Paused", "Ready", "Fallback"))
     if paused.status == "True":
         return _trouble("Paused", f"{what} is paused", what, address)
     if ready.status == "False":
@@ -250,16 +252,14 @@ def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Tr
     return None
 
 
-def _of_hpa(
-    hpa: AnyObject, conditions: Mapping[str, Condition], via: Via, address: str, from_scaler: str
-) -> Trouble | None:
+def _of_hpa(hpa: AnyObject, via: Via, address: str, from_scaler: str) -> Trouble | None:
     """Why the HPA does not scale. At 0 pods it rests: with KEDA somebody else brings the first one back."""
     what = f"HorizontalPodAutoscaler {name_of(hpa)}"
     for kind in ("AbleToScale", "ScalingActive"):
-        condition = conditions.get(kind, _NO_CONDITION)
-        if condition.status == "False" and not (via == "keda" and condition.reason == "ScalingDisabled"):
-            reason = condition.reason or f"Not{kind}"
-            return _trouble(reason, _joined(f"{what}: {condition.message}", from_scaler), what, address)
+        status, reason, message = _condition(mapping(hpa, "status"), kind)
+        if status == "False" and not (via == "keda" and reason == "ScalingDisabled"):
+            reason = reason or f"Not{kind}"
+            return _trouble(reason, _joined(f"{what}: {message}", from_scaler), what, address)
     return None
 
 

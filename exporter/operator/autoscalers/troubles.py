@@ -39,20 +39,8 @@ _MOST_TOLERANCE: Final = 1_000_000
 _MOST_PORT: Final = 65_535
 # What is 0 where nothing works on a device. The others always have a value: memory, clocks, power, temperature.
 FALLS_TO_ZERO = frozenset(
-    {
-        "sm_active",
-        "sm_occupancy",
-        "tensor_active",
-        "dram_active",
-        "graphics_engine_active",
-        "gpu_utilization",
-        "int_pipe_active",
-        "fp16_pipe_active",
-        "fp32_pipe_active",
-        "fp64_pipe_active",
-        "pod_gpu_utilization_ratio",
-        "pod_gpu_processes",
-    }
+    {"sm_occupancy", "gpu_utilization", "pod_gpu_utilization_ratio", "pod_gpu_processes"}
+    | {metric for metric in METRICS_TO_ASK if metric.endswith("_active")}
 )
 
 

@@ -13,18 +13,7 @@ from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.dcgm.fields import counters_csv
 from exporter.operator.exporters.overlaps import elsewhere
 from exporter.operator.objects import kinds
-from exporter.operator.objects.kinds import (
-    Key,
-    Kind,
-    account_name,
-    base_name,
-    binding_name,
-    config_name,
-    counters_name,
-    labels,
-    owner,
-    selector,
-)
+from exporter.operator.objects.kinds import Key, Kind, base_name, labels, owner, selector
 from exporter.operator.objects.resources import GPUExporterSpec, Object, as_object
 
 _SHIPPED: Mapping[str, Object] = json.loads(get_data(__package__, "shipped.json") or b"")
@@ -73,13 +62,13 @@ def desired(
     GPUExporter by an owner reference, but for the ClusterRoleBinding, which no namespaced object can own: its
     FOR_ANNOTATION says whose it is.
     """
-    wanted = [_service(name), _object(kinds.CONFIG_MAP, config_name(name), data={CONFIG_KEY: settings(spec)})]
+    wanted = [_service(name), _object(kinds.CONFIG_MAP, kinds.config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
         # nothing of the list is in the pods' template: a changed list restarts no pod
         listed = counters_csv(spec.collectors.fields if spec.collectors else None)
-        wanted.append(_object(kinds.CONFIG_MAP, counters_name(name), data={COUNTERS_KEY: listed}))
+        wanted.append(_object(kinds.CONFIG_MAP, kinds.counters_name(name), data={COUNTERS_KEY: listed}))
     if _asks_kubernetes(spec):
-        wanted.append(_object(kinds.SERVICE_ACCOUNT, account_name(name)))
+        wanted.append(_object(kinds.SERVICE_ACCOUNT, kinds.account_name(name)))
     wanted.append(_daemon_set(name, spec, avoids))
     if spec.service_monitor.enabled != "off" and pod_monitors:
         wanted.append(_pod_monitor(name, spec))
@@ -98,11 +87,11 @@ def all_keys(name: str, namespace: str) -> Sequence[Key]:
     """All that a GPUExporter of this name may stand for. What it has of that, but is not desired, is to be deleted."""
     base = base_name(name)
     return (
-        Key(kinds.CLUSTER_ROLE_BINDING.name, "", binding_name(name, namespace)),
+        Key(kinds.CLUSTER_ROLE_BINDING.name, "", kinds.binding_name(name, namespace)),
         Key(kinds.SERVICE.name, namespace, base),
-        Key(kinds.CONFIG_MAP.name, namespace, config_name(name)),
-        Key(kinds.CONFIG_MAP.name, namespace, counters_name(name)),
-        Key(kinds.SERVICE_ACCOUNT.name, namespace, account_name(name)),
+        Key(kinds.CONFIG_MAP.name, namespace, kinds.config_name(name)),
+        Key(kinds.CONFIG_MAP.name, namespace, kinds.counters_name(name)),
+        Key(kinds.SERVICE_ACCOUNT.name, namespace, kinds.account_name(name)),
         Key(kinds.DAEMON_SET.name, namespace, base),
         Key(kinds.POD_MONITOR.name, namespace, base),
     )
@@ -151,7 +140,7 @@ def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
     pod["volumes"] = [
         {"name": "counters", "configMap": _counters(name, spec)},
         {"name": "counters-copy", "emptyDir": {"sizeLimit": "4Mi"}},
-        {"name": "config", "configMap": {"name": config_name(name)}},
+        {"name": "config", "configMap": {"name": kinds.config_name(name)}},
         *(volume for kind, volume in volumes.items() if kind not in ("counters", "config")),
     ]
     dcgm, exporter = pod["containers"]
@@ -172,7 +161,7 @@ def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
         "initContainers": [_copier("counters-first", image, "--once")],
     }
     if _asks_kubernetes(spec):
-        pod["serviceAccountName"] = account_name(name)
+        pod["serviceAccountName"] = kinds.account_name(name)
     if spec.runtime_class_name:
         pod["runtimeClassName"] = spec.runtime_class_name
     if spec.image_pull_secrets:
@@ -207,7 +196,7 @@ def _counters(name: str, spec: GPUExporterSpec) -> Object:
     """The ConfigMap of the volume: the operator's own, or the one that the spec names."""
     own = spec.collectors and spec.collectors.config_map
     if not own:
-        return {"name": counters_name(name)}
+        return {"name": kinds.counters_name(name)}
     if own.key == COUNTERS_KEY:
         return {"name": own.name}
     return {"name": own.name, "items": [{"key": own.key, "path": COUNTERS_KEY}]}
@@ -232,9 +221,9 @@ def _pod_monitor(name: str, spec: GPUExporterSpec) -> Object:
 def _binding(name: str, namespace: str) -> Object:
     item = _object(
         kinds.CLUSTER_ROLE_BINDING,
-        binding_name(name, namespace),
+        kinds.binding_name(name, namespace),
         roleRef={"apiGroup": kinds.CLUSTER_ROLE_BINDING.group, "kind": "ClusterRole", "name": CLUSTER_ROLE},
-        subjects=[{"kind": "ServiceAccount", "name": account_name(name), "namespace": namespace}],
+        subjects=[{"kind": "ServiceAccount", "name": kinds.account_name(name), "namespace": namespace}],
     )
     item["metadata"] |= {"labels": labels(name), "annotations": {kinds.FOR_ANNOTATION: f"{namespace}/{name}"}}
     return item

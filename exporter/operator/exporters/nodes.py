@@ -88,7 +88,7 @@ def node_of(pod: AnyObject) -> str:
 
 def is_ready(pod: AnyObject) -> bool:
     """Whether the kubelet says that all of it works."""
-    return condition(mapping(pod, "status"), "Ready").get("status") == "True"
+    return condition(mapping(pod, "status"), "Ready").status == "True"
 
 
 def age_seconds(pod: AnyObject, now: datetime) -> float:
@@ -117,8 +117,8 @@ def pod_troubles(pod: AnyObject, now: datetime) -> Iterator[NodeTrouble]:
 def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
     status = mapping(pod, "status")
     scheduled = condition(status, "PodScheduled")
-    if text(scheduled, "reason") == "Unschedulable":
-        message = _without_numbers(text(scheduled, "message"))
+    if scheduled.reason == "Unschedulable":
+        message = _without_numbers(scheduled.message)
         return Trouble(
             "Unschedulable",
             f"its pod {name} finds no place: {message or 'the scheduler does not say why'}",
@@ -133,10 +133,7 @@ def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
             "it is made again; if that does not help, look at the node",
         )
     # The node's controller takes the readiness of a pod away, and leaves what its kubelet said last.
-    if (
-        condition(status, "Ready").get("status") == "False"
-        and condition(status, "ContainersReady").get("status") == "True"
-    ):
+    if condition(status, "Ready").status == "False" and condition(status, "ContainersReady").status == "True":
         message = "the node's kubelet does not report to Kubernetes any more"
         return Trouble("NodeLost", message, "look at the node: is it up?")
     return None

@@ -264,9 +264,9 @@ def _all_of(obstacles: Sequence[Trouble]) -> str:
 def _said_before(old: AnyObject) -> Condition | None:
     """The condition Degraded as the last process left it; None where that did not know it either."""
     degraded, usual = condition(old, "Degraded"), {"True": "NodesInTrouble", "False": "NoTrouble"}
-    if (status := text(degraded, "status")) not in usual:
+    if degraded.status not in usual:
         return None
-    return Condition(status, word(text(degraded, "reason")) or usual[status], text(degraded, "message"))
+    return degraded._replace(reason=word(degraded.reason) or usual[degraded.status])
 
 
 def troubles_in(status: AnyObject) -> list[NodeTrouble]:

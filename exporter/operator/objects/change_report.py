@@ -24,7 +24,7 @@ _Step = tuple[str, ...]
 class Change(NamedTuple):
     """Something that was written: created, updated or deleted.
 
-    `what` is the object, as in "DaemonSet gpu". `fields` are the paths that were other than wanted, and `by` who had
+    `what` is the object. `fields` are the paths that were other than wanted, and `by` who had
     changed them, where somebody else than the operator had.
     """
 
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
     """What an apply of `wanted` changes about `there`, the object as it was read before; None: there was none."""
-    what = _called(wanted)
+    what = called(wanted)
     if there is None:
         return Change("created", what)
     others = [
@@ -64,12 +64,8 @@ def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
     return Change("updated", what, tuple(edited or fields), tuple(by)[:_MOST_MANAGERS])
 
 
-def deletion_of(there: AnyObject) -> Change:
-    """An object that is not wanted any more was deleted."""
-    return Change("deleted", _called(there))
-
-
-def _called(item: AnyObject) -> str:
+def called(item: AnyObject) -> str:
+    """The object for people, as in "DaemonSet gpu"."""
     return one_line(f"{text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')}", 300)
 
 

@@ -28,8 +28,21 @@ def word(text_of: str) -> str:
     return _NO_LETTER.sub("", text_of)[:63].lstrip("0123456789")
 
 
-def condition(status: AnyObject, kind: str) -> AnyObject:
-    """The condition of this type in a status; an empty mapping where there is none."""
+class Condition(NamedTuple):
+    """Whether something is so (True, False or Unknown), why in one CamelCase word, and why in a sentence for people."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def condition(status: AnyObject, kind: str) -> Condition:
+    """The condition of this type in a status, the first if there are several; "" for each part that it lacks."""
+    row = _row(status, kind)
+    return Condition(*(text(row, name) for name in Condition._fields))
+
+
+def _row(status: AnyObject, kind: str) -> AnyObject:
     return next((each for each in mappings(status, "conditions") if each.get("type") == kind), {})
 
 
@@ -63,14 +76,6 @@ def and_more(names: Sequence[str], most: int) -> str:
 MOST_CHARS = 4096
 
 
-class Condition(NamedTuple):
-    """Whether something is so (True, False or Unknown), why in one CamelCase word, and why in a sentence for people."""
-
-    status: str
-    reason: str
-    message: str
-
-
 def conditions_of(
     conditions: Mapping[str, Condition], old: AnyObject, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
@@ -78,11 +83,11 @@ def conditions_of(
     rows = []
     for kind, new in conditions.items():
         before, message, since = condition(old, kind), one_line(new.message, MOST_CHARS), written(now)
-        if before.get("status") == new.status:
-            if before.get("reason") == new.reason:
-                message = steady(text(before, "message"), message)
-            if moment(before, "lastTransitionTime"):
-                since = text(before, "lastTransitionTime")
+        if before.status == new.status:
+            if before.reason == new.reason:
+                message = steady(before.message, message)
+            if moment(row := _row(old, kind), "lastTransitionTime"):
+                since = text(row, "lastTransitionTime")
         rows.append(
             {
                 "type": kind,

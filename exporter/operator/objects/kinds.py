@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -98,6 +99,10 @@ class Kind(NamedTuple):
         """The API group, "" for the core."""
         return self.api_version.rpartition("/")[0]
 
+    def is_in(self, served: AbstractSet["Kind"]) -> bool:
+        """Whether the API serves it; `served` are the kinds that come and go, and that are there."""
+        return self in served or self not in COME_AND_GO
+
     def path(self, namespace: str | None, name: str = "") -> str:
         """A collection, or with `name` an object. Without a namespace: those of all, or of none."""
         within = f"/namespaces/{namespace}" if namespace else ""
@@ -142,11 +147,6 @@ CLUSTER_WIDE = frozenset({CLUSTER_ROLE_BINDING, NODE})
 BY_NAME = {kind.name: kind for kind in (*CUSTOM, *MADE, POD, NODE, LEASE, EVENT)}
 
 
-def kind_of(item: AnyObject) -> Kind:
-    """The kind of an object that is to be written. Raises KeyError: the operator has nothing to do with it."""
-    return BY_NAME[item["kind"]]
-
-
 def key_of(item: AnyObject) -> Key:
     """What an object is called; "" for each part that it lacks."""
     about = metadata(item)
@@ -154,9 +154,9 @@ def key_of(item: AnyObject) -> Key:
 
 
 def path_of(item: AnyObject) -> str:
-    """The path of an object that is to be written."""
+    """The path of an object that is to be written. Raises KeyError: the operator has nothing to do with its kind."""
     about = item["metadata"]
-    return kind_of(item).path(about.get("namespace"), about["name"])
+    return BY_NAME[item["kind"]].path(about.get("namespace"), about["name"])
 
 
 def metadata(item: AnyObject) -> AnyObject:

@@ -6,7 +6,7 @@ this operator owns are those that it wants, with the values that it wants. What 
 """
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from itertools import chain
@@ -24,7 +24,6 @@ _NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
 # What the API server adds to a part that is owned as a whole.
 _ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}
 _CHANGES_ALWAYS = frozenset({"managedFields", "resourceVersion", "generation"})
-MOST_NEEDLESS = 10_000
 _AMOUNTS = frozenset({"limits", "requests"})
 
 
@@ -43,25 +42,11 @@ def content_of(wanted: AnyObject) -> AnyObject:
     return {**content, "metadata": about} if about else content
 
 
-class NeedlessApplies:
-    """Remembers applies that changed nothing: an API server that rewrites a value must not get it again and again."""
+def fingerprint(wanted: AnyObject, live: AnyObject) -> str:
+    """What was wanted of an object, and what it is but for its status and what changes with each write.
 
-    def __init__(self) -> None:
-        self._fingerprints: dict[Hashable, str] = {}
-
-    def note(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> None:
-        """An apply of `wanted` left an object as it was."""
-        if len(self._fingerprints) >= MOST_NEEDLESS:
-            self._fingerprints.clear()
-        self._fingerprints[key] = _fingerprint(wanted, live)
-
-    def is_known(self, key: Hashable, wanted: AnyObject, live: AnyObject) -> bool:
-        """Whether neither has changed since such an apply."""
-        return key in self._fingerprints and self._fingerprints[key] == _fingerprint(wanted, live)
-
-
-def _fingerprint(wanted: AnyObject, live: AnyObject) -> str:
-    """What was wanted of an object, and what it is but for its status and what changes with each write."""
+    An API server that rewrites a value must not get it again and again: an apply that changed nothing is remembered.
+    """
     about = {name: value for name, value in metadata(live).items() if name not in _CHANGES_ALWAYS}
     content = {name: value for name, value in live.items() if name not in ("metadata", "status")}
     text = json.dumps([wanted, about, content], sort_keys=True, default=str)

@@ -9,24 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
+from exporter import reading
 from exporter.config.parsers import label_names, regex
 from exporter.operator.objects.quantities import quantity
-from exporter.reading import (
-    Invalid,
-    a_mapping,
-    above_zero,
-    by_key,
-    each,
-    flag,
-    group,
-    key_of,
-    of,
-    one_of,
-    parsed,
-    read,
-    text,
-    whole,
-)
+from exporter.reading import Invalid, by_key, each, group, key_of, of, one_of, text, whole
 
 GROUP = "pod-gpu-metrics.dev"
 VERSION = "v1alpha1"
@@ -84,10 +70,10 @@ class Toleration:
 class Labels:
     """The labels that samples gain."""
 
-    names: str = of(parsed(label_names, "pod, legacy, or pod=X,namespace=Y,container=Z", 400), "pod")
-    pod_uid: bool = of(flag, False)
+    names: str = of(reading.parsed(label_names, "pod, legacy, or pod=X,namespace=Y,container=Z", 400), "pod")
+    pod_uid: bool = of(reading.flag, False)
     pod_labels: tuple[str, ...] = of(
-        each(parsed(regex, "a regular expression of at least one character", 200, r"[ -~]+"), 32, once=True), ()
+        each(reading.parsed(regex, "a regular expression of at least one character", 200, r"[ -~]+"), 32, once=True), ()
     )
     owners: OnOff = of(one_of("on", "off"), "on")
 
@@ -188,7 +174,7 @@ class GPUAutoscalerSpec:
 
     scale_target_ref: ScaleTarget = of(group(ScaleTarget))
     metric: str = of(text(r"[a-z][a-z0-9_]*", "a metric such as gpu_utilization", 100))
-    target: float = of(above_zero(1e15))
+    target: float = of(reading.above_zero(1e15))
     min_replicas: int = of(whole(0, 100_000), 1)
     max_replicas: int = of(whole(1, 100_000))
     behavior: Behavior | None = of(group(Behavior), None)
@@ -218,8 +204,8 @@ def read_exporter(item: object) -> GPUExporterSpec:
 
     Raises Invalid: a field cannot be used, or fields contradict each other.
     """
-    given = a_mapping(item, "the object").get("spec")
-    spec = read(GPUExporterSpec, {} if given is None else given, "spec")
+    given = reading.a_mapping(item, "the object").get("spec")
+    spec = reading.read(GPUExporterSpec, {} if given is None else given, "spec")
     if spec.collectors and (spec.collectors.fields is None) == (spec.collectors.config_map is None):
         raise Invalid("spec.collectors", "give either fields or configMap")
     if spec.sharing == "split" and spec.labels.owners == "off":
@@ -236,7 +222,7 @@ def read_autoscaler(item: object) -> GPUAutoscalerSpec:
 
     Raises Invalid: a field cannot be used, or fields contradict each other.
     """
-    spec = read(GPUAutoscalerSpec, a_mapping(item, "the object").get("spec"), "spec")
+    spec = reading.read(GPUAutoscalerSpec, reading.a_mapping(item, "the object").get("spec"), "spec")
     if spec.max_replicas < spec.min_replicas:
         raise Invalid("spec.maxReplicas", f"{spec.max_replicas} is below spec.minReplicas, {spec.min_replicas}")
     if not spec.min_replicas and spec.idle_seconds is None:
