@@ -21,8 +21,8 @@ NAME = "pod-gpu-metrics-autoscaler"  # in the label NAME_LABEL
 _TELLS_KEDA = "autoscaling.keda.sh/"
 
 
-# By metric: the custom metric of deploy/prometheus-adapter/values.yaml (tests hold the two together), and what the value
-# of /container/metrics is multiplied by.
+# By metric: the custom metric of deploy/prometheus-adapter/values.yaml, and what the value of /container/metrics is
+# multiplied by. Tests hold the two together.
 ADAPTED = {
     "gpu_utilization": ("gpu_utilization", 1),
     "graphics_engine_active": ("gpu_graphics_engine_active", 100),
