@@ -13,6 +13,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
+from exporter.report.formatting import parsed
 from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
@@ -118,23 +119,13 @@ def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
 
     Raises ValueError: one line that names the flag.
     """
-    flag = "--price-per-gpu-hour"
-    of_any: Decimal | None = None
-    of_models: dict[str, Decimal] = {}
+    flag, takes = "--price-per-gpu-hour", "PRICE or MODEL=PRICE, such as 2.50"
+    of_models: dict[str, Decimal] = {}  # and of any model by ""
     for text in texts:
-        model, equals, price = text.rpartition("=")
-        try:
-            price_read = read_price(price)
-        except ValueError as error:
-            raise ValueError(f"{flag}: {text!r} is not allowed; it takes PRICE or MODEL=PRICE, such as 2.50") from error
-        if (equals and (not model or model in of_models)) or (not equals and of_any is not None):
+        model, equals, _ = text.rpartition("=")
+        price = parsed(flag, text, lambda text: read_price(text.rpartition("=")[2]), takes)
+        if model in of_models or (equals and not model):
             raise ValueError(f"{flag}: {text!r} is the second price of the same, or has no model")
-        if equals:
-            of_models[model] = price_read
-        else:
-            of_any = price_read
-    try:
-        kwh = None if of_kwh is None else read_price(of_kwh)
-    except ValueError as error:
-        raise ValueError(f"--price-per-kwh: {of_kwh!r} is not allowed; it takes a price, such as 0.30") from error
-    return Prices(of_any=of_any, of_models=MappingProxyType(of_models), of_kwh=kwh)
+        of_models[model] = price
+    kwh = None if of_kwh is None else parsed("--price-per-kwh", of_kwh, read_price, "a price, such as 0.30")
+    return Prices(of_any=of_models.pop("", None), of_models=MappingProxyType(of_models), of_kwh=kwh)

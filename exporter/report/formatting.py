@@ -1,13 +1,32 @@
-"""Numbers and names as people read them. Names come from whoever may make a pod: none of them moves a cursor."""
+"""Numbers and names as people read them, and flags. Names come from whoever may make a pod: none moves a cursor."""
 
 import unicodedata
+from collections.abc import Callable
 from decimal import Decimal
+from typing import TypeVar
 
 MOST_CHARS = 120
 _WIDE = frozenset("WF")
-_NOBODY = {"namespace": "(nobody)", "pod": "(nobody)", "workload": "(nobody)"}
+_NOBODY = {
+    **dict.fromkeys(("namespace", "pod", "workload"), "(nobody)"),
+    **dict.fromkeys(("model", "node", "cluster"), "(unknown)"),
+}
 # from where on a number is shown with fewer decimals
 _HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
+
+
+T = TypeVar("T")
+
+
+def parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
+    """What a flag's text means.
+
+    Raises ValueError: one line that names the flag.
+    """
+    try:
+        return reader(text)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error
 
 
 def clean(text: str, most: int = MOST_CHARS) -> str:
@@ -18,11 +37,7 @@ def clean(text: str, most: int = MOST_CHARS) -> str:
 
 def name_of(name: str | None, by: str) -> str:
     """A group's name, or what stands for rows that belong to none. No name in Kubernetes has a parenthesis."""
-    return (
-        clean(name)
-        if name is not None
-        else _NOBODY.get(by, "(unknown)" if by in ("model", "node", "cluster") else "(without this label)")
-    )
+    return _NOBODY.get(by, "(without this label)") if name is None else clean(name)
 
 
 def number(value: float | None) -> str:

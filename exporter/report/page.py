@@ -11,12 +11,12 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from itertools import islice
+from math import floor, log10
 
 from exporter.report import forms
 from exporter.report.costs import apportioned
 from exporter.report.formatting import clean, fit, money, name_of, number, percent
-from exporter.report.report import Line, Moment, Report
-from exporter.report.rows import Amounts
+from exporter.report.report import Line, Moment, Report, sum_of
 from exporter.report.span import long_written
 
 MOST_ROWS = 500  # more than anybody reads; the other forms have all
@@ -49,10 +49,10 @@ def render_page(report: Report) -> str:
         f"<title>GPU report, {begin} to {end}</title><style>{_STYLE}</style></head><body><main>",
         f'<h1>GPU report</h1><p class="dim">{begin} to {end} ({long_written(report.span.ms)}), by {by}{before}</p>',
         _tiles(report),
-        *_section(f"GPU-hours by {by}", bars_of_groups(report), _KEY),
+        *_section(f"GPU-hours by {by}", bars_of_groups(report)),
         _wide("Groups", _table(str(report.by), report.groups, forms.columns_of_groups(report), report.total)),
         f'<p class="dim">{escape(forms.of_all_there_was(report))}</p>',
-        *_section("GPUs at a time", columns_of_time(report.moments), _KEY),
+        *_section("GPUs at a time", columns_of_time(report.moments)),
     ]
     if report.wasteful:
         table = _table("workload", report.wasteful, forms.columns_of_wasteful(report))
@@ -65,8 +65,8 @@ def render_page(report: Report) -> str:
     return "\n".join(parts)
 
 
-def _section(heading: str, chart: str, key: str) -> Sequence[str]:
-    return (f"<h2>{heading}</h2>", key, _wide(f"Chart: {heading}", chart)) if chart else (f"<h2>{heading}</h2>",)
+def _section(heading: str, chart: str) -> Sequence[str]:
+    return (f"<h2>{heading}</h2>", _KEY, _wide(f"Chart: {heading}", chart)) if chart else (f"<h2>{heading}</h2>",)
 
 
 def _wide(name: str, content: str) -> str:
@@ -80,14 +80,10 @@ def _tiles(report: Report) -> str:
     if report.capacity_hours:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
     tiles += [("GPU-hours idle", number(total.hours.idle)), ("kWh", number(total.hours.joules))]
-    costs = (
-        ("cost", total.costs.held, True),
-        ("idle cost", total.costs.idle, False),
-        ("free cost", total.costs.free, False),
-    )
-    for name, cost, is_always_shown in costs:
-        if report.prices.are_given and (is_always_shown or cost is not None):
-            tiles.append((name, money(apportioned((cost,), 2)[0])))
+    costs = {"cost": total.costs.held, "idle cost": total.costs.idle, "free cost": total.costs.free}
+    shown = {name: cost for name, cost in costs.items() if name == "cost" or cost is not None}
+    if report.prices.are_given:
+        tiles += [(name, money(apportioned((cost,), 2)[0])) for name, cost in shown.items()]
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{escape(value)}</dd></div>' for name, value in tiles)}</dl>"
 
 
@@ -113,10 +109,7 @@ def bars_of_groups(report: Report) -> str:
     held = [line for line in report.groups if max(line.hours.held, line.hours.used) > _LEAST]
     rows = [(name_of(line.name, str(report.by)), line) for line in held[:MOST_BARS]]
     if len(held) > MOST_BARS:
-        rest = Amounts()
-        for line in held[MOST_BARS:]:
-            rest = rest.plus(line.amounts)
-        rows.append((f"{len(held) - MOST_BARS} others", Line(name=None, amounts=rest)))
+        rows.append((f"{len(held) - MOST_BARS} others", sum_of(held[MOST_BARS:], None)))
     if not rows:
         return ""
     most = max(max(line.hours.held, line.hours.used) for _, line in rows)
@@ -174,11 +167,7 @@ def columns_of_time(moments: Sequence[Moment]) -> str:
 
 def _axis(most: float) -> tuple[float, Sequence[float]]:
     """Where an axis ends that shows so much, and its ticks: round numbers."""
-    power = 1.0
-    while power * 10 < most / _TICKS:
-        power *= 10
-    while power > most / _TICKS:
-        power /= 10
+    power = 10.0 ** floor(log10(most / _TICKS))
     step = next(power * nice for nice in _NICE if power * nice * _TICKS >= most)
     ticks = [step * place for place in range(_TICKS + 1)]
     return ticks[-1], ticks

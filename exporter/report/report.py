@@ -140,7 +140,7 @@ def make_report(
         by=by,
         prices=prices,
         groups=_folded(groups, top),
-        total=_sum(groups, None),
+        total=sum_of(groups, None),
         wasteful=wasteful[:MOST_WASTEFUL],
         moments=collected.moments,
         capacity_hours=capacity / SECONDS_OF_HOUR if capacity else None,
@@ -246,7 +246,7 @@ def _lines(charges: Iterable[Charge], prices: Prices) -> Sequence[Line]:
     for charge in charges:
         costs = prices.of(charge.model, charge.amounts)
         of_names[charge.name].append(Line(name=charge.name, amounts=charge.amounts, costs=costs))
-    return sorted((_sum(lines, name) for name, lines in of_names.items()), key=_order)
+    return sorted((sum_of(lines, name) for name, lines in of_names.items()), key=_order)
 
 
 def _order(line: Line) -> tuple[bool, float, float, float, str]:
@@ -254,26 +254,25 @@ def _order(line: Line) -> tuple[bool, float, float, float, str]:
     return line.name is None, -line.amounts.held, -line.amounts.joules, -held_before, line.name or ""
 
 
-def _sum(lines: Iterable[Line], name: str | None) -> Line:
+def sum_of(lines: Iterable[Line], name: str | None) -> Line:
     """The lines as one, with the sum of what each had before."""
     amounts, costs = Amounts(), Costs()
     earlier = []
     for line in lines:
         amounts, costs = amounts.plus(line.amounts), costs.plus(line.costs)
         earlier += [line.before] if line.before else []
-    return Line(name=name, amounts=amounts, costs=costs, before=_sum(earlier, name) if earlier else None)
+    return Line(name=name, amounts=amounts, costs=costs, before=sum_of(earlier, name) if earlier else None)
 
 
 def _compared(groups: Sequence[Line], earlier: Sequence[Line] | None) -> Sequence[Line]:
     """Each group with what it had before: nothing, if it is new. Those that are gone have nothing now."""
     if earlier is None:
         return groups
-    nothing = Line(name=None, amounts=Amounts())
-    before = {line.name: line for line in earlier}
-    now = {line.name: line for line in groups}
-    names = dict.fromkeys((*now, *before))
-    pairs = ((replace(nothing, name=name), now.get(name), before.get(name)) for name in names)
-    return sorted((replace(line or none, before=was or none) for none, line, was in pairs), key=_order)
+    names = dict.fromkeys(line.name for line in (*groups, *earlier))
+    nothing = {name: Line(name=name, amounts=Amounts()) for name in names}
+    before = nothing | {line.name: line for line in earlier}
+    now = nothing | {line.name: line for line in groups}
+    return sorted((replace(now[name], before=before[name]) for name in names), key=_order)
 
 
 def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:
@@ -282,4 +281,4 @@ def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:
     if top is None or len(named) <= top:
         return groups
     others = named[top:]
-    return [*named[:top], _sum(others, f"({len(others)} other{'s'[: len(others) - 1]})"), *groups[len(named) :]]
+    return [*named[:top], sum_of(others, f"({len(others)} other{'s'[: len(others) - 1]})"), *groups[len(named) :]]

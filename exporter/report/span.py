@@ -1,11 +1,14 @@
 """A span of time, its pieces, and how people write one. Moments are milliseconds of Unix time throughout."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from itertools import pairwise
 from typing import Self
+
+from exporter.report.formatting import parsed
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
@@ -133,16 +136,17 @@ def make_span(
     if since and start:
         raise ValueError("--since and --from both say where the span begins; give one of them")
     if month:
-        first_ms = _read("--month", month, lambda text: _read_month(text, zone), "a month, such as 2026-10") or 0
+        first_ms = parsed("--month", month, partial(_read_month, zone=zone), "a month, such as 2026-10")
         span = Span(first_ms, min(start_of_month(first_ms, 1, zone), now_ms), zone)
         if span.ms <= 0:
             raise ValueError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
         return span
-    takes = "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
-    to_ms = min(_read("--to", end, lambda text: read_moment(text, zone), takes) or now_ms, now_ms)
-    begin = _read("--from", start, lambda text: read_moment(text, zone), takes)
-    if begin is None:
-        begin = to_ms - (_read("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w") or 0)
+    moment, takes = partial(read_moment, zone=zone), "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
+    to_ms = now_ms if end is None else min(parsed("--to", end, moment, takes), now_ms)
+    if start is not None:
+        begin = parsed("--from", start, moment, takes)
+    else:
+        begin = to_ms - parsed("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w")
     span = Span(begin, to_ms, zone)
     if span.ms <= 0:
         raise ValueError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(begin)})")
@@ -156,12 +160,3 @@ def _read_month(text: str, zone: tzinfo) -> int:
     if not match:
         raise ValueError(text)
     return int(datetime(int(match[1]), int(match[2]), 1, tzinfo=zone).timestamp() * 1000)
-
-
-def _read(flag: str, text: str | None, reader: Callable[[str], int], takes: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return reader(text)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error
