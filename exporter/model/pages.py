@@ -1,7 +1,7 @@
 """Pages of samples, as they came from a source and joined with owners; and what they are about: subjects, in order."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners
@@ -55,6 +55,22 @@ class Subject:
 
 
 UNREAD = Subject(is_unread=True)
+
+
+def merged(device: Subject | None, other: Subject) -> Subject:
+    """What both say of one device."""
+    if device is None:
+        return other
+    return replace(
+        device,
+        index=device.index or other.index,
+        device=device.device or other.device,
+        model=device.model or other.model,
+        profile=device.profile or other.profile,
+        host=device.host or other.host,
+    )
+
+
 UNREAD_OWNED = Subject(is_unread=True, came_with=Owner(namespace="", pod="", container=""))
 ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 

@@ -13,6 +13,11 @@ class Owner:
     pod: str
     container: str
 
+    @property
+    def name(self) -> str:
+        """namespace/pod/container."""
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:

@@ -1,7 +1,7 @@
 """One look at a node: all that outputs are made from; and its devices, each once and in stable order."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ from exporter.model.devices import (
     SliceDeviceName,
 )
 from exporter.model.health import NO_VERDICTS, DeviceVerdicts
-from exporter.model.pages import Attribute, JoinedPage, Subject, gpus_among, in_order, nobodys
+from exporter.model.pages import Attribute, JoinedPage, Subject, gpus_among, in_order, merged, nobodys
 from exporter.model.pods import Owner
 from exporter.model.states import IDLE_BELOW
 
@@ -161,7 +161,7 @@ def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
     subjects = snapshot.joined.subjects if snapshot.joined else ()
     for subject in gpus_among(subjects, snapshot.owners, snapshot.inventory):
         # rows of NvLinks have fewer labels of their GPU than other rows
-        devices[subject.key] = _merged(devices.get(subject.key), subject)
+        devices[subject.key] = merged(devices.get(subject.key), subject)
     return devices
 
 
@@ -191,21 +191,7 @@ def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> N
             Subject(uuid=uuid, index=index),
             *(Subject(uuid=uuid, index=index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
         ):
-            devices[subject.key] = _merged(devices.get(subject.key), subject)
-
-
-def _merged(device: Subject | None, other: Subject) -> Subject:
-    """What both say of one device."""
-    if device is None:
-        return other
-    return replace(
-        device,
-        index=device.index or other.index,
-        device=device.device or other.device,
-        model=device.model or other.model,
-        profile=device.profile or other.profile,
-        host=device.host or other.host,
-    )
+            devices[subject.key] = merged(devices.get(subject.key), subject)
 
 
 def _from_id(key: DeviceKey, ref: DeviceRef) -> Subject:

@@ -5,7 +5,7 @@ The functions take an untrusted object of /container/metrics, a device and its h
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -57,6 +57,13 @@ def activity(row: Object) -> float | None:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+def rfc3339(seconds: float | None) -> str | None:
+    """A moment in seconds since 1970 as text, in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def is_before(row: Object) -> bool:

@@ -7,7 +7,6 @@ Why a source fails, and what to do about it, is worded by the source itself; why
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pkgutil import get_data
 from typing import TYPE_CHECKING
 
@@ -91,13 +90,13 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
     """The kubelet's socket: without it nothing has an owner."""
     health = snapshot.health[KUBELET]
     if not health.up:
-        yield _of_health(KUBELET, health, Level.PROBLEM)
+        yield Finding(Level.PROBLEM, KUBELET, health.trouble or _SAYS["unheard"])
         return
     version = snapshot.context.kubelet_version
     handed_out = len(snapshot.owners.matches)
     yield fine(KUBELET, f"answers ({version}); {handed_out} device ids are handed out")
     if health.trouble:
-        yield _of_health(KUBELET, health, Level.WARNING)
+        yield Finding(Level.WARNING, KUBELET, health.trouble)
     if version == "v1alpha1":
         yield warning(
             KUBELET,
@@ -108,16 +107,9 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
 
 def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
     """The sources of GPU samples, and the page that is made of them."""
-    for name in snapshot.page_sources:
-        health = snapshot.health[name]
-        if health.up:
-            yield fine(name, "answers")
-            if health.trouble and not _is_of_a_device(snapshot, health):
-                yield _of_health(name, health, Level.WARNING)
-        else:
-            others_answer = snapshot.joined is not None
-            yield _of_health(name, health, Level.WARNING if others_answer else Level.PROBLEM)
     joined = snapshot.joined
+    for name in snapshot.page_sources:
+        yield from _of_source(snapshot, name, Level.PROBLEM if joined is None else Level.WARNING)
     if joined is None:
         return
     seen = seen_devices(snapshot)
@@ -155,13 +147,9 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     if reasons and CDI not in snapshot.health:
         # a hint where ResourceSlices say it
         yield Finding(Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK, CDI, _SAYS["no_specs"])
-    for name, health in snapshot.health.items():
-        if name == KUBELET or name in snapshot.page_sources:
-            continue
-        if health.up:
-            yield fine(name, "answers")
-        if not health.up or (health.trouble and not _is_of_a_device(snapshot, health)):
-            yield _of_health(name, health, Level.WARNING)
+    for name in snapshot.health:
+        if name != KUBELET and name not in snapshot.page_sources:
+            yield from _of_source(snapshot, name, Level.WARNING)
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
         # The user has not asked for it, so this is no warning, but a hint.
@@ -175,9 +163,13 @@ def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
     return health.up is True and any(f"({key.uuid})" in health.message for key in lost)
 
 
-def _of_health(name: str, health: Health, level: Level) -> Finding:
-    """The trouble of a source. One that has not answered yet has none, and doctor words it."""
-    return Finding(level, name, health.trouble or _SAYS["unheard"])
+def _of_source(snapshot: Snapshot, name: str, is_down: Level) -> Iterator[Finding]:
+    """Whether a source answers, and its trouble. One that has not answered yet has none, and doctor words it."""
+    health = snapshot.health[name]
+    if health.up:
+        yield fine(name, "answers")
+    if not health.up or (health.trouble and not _is_of_a_device(snapshot, health)):
+        yield Finding(Level.WARNING if health.up else is_down, name, health.trouble or _SAYS["unheard"])
 
 
 def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> Iterator[Finding]:
@@ -275,8 +267,7 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
 def _units(snapshot: Snapshot) -> Iterator[Finding]:
     """Containers that hold units: nothing is wrong where their processes show which GPU they use."""
     for held in snapshot.owners.units:
-        owner = held.owner
-        name = f"{held.units} of {held.resource} ({owner.namespace}/{owner.pod}/{owner.container})"
+        name = f"{held.units} of {held.resource} ({held.owner.name})"
         if snapshot.measured is None:
             yield Finding(Level.WARNING, name, UNITS_NAME_NO_GPU)
         else:
@@ -286,7 +277,7 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
     """Devices that are not `ok`, but for those that nobody reads: what is wrong with the sources is said of these."""
     for device, verdict in snapshot.verdicts.items():
-        holders = ", ".join(sorted({"/".join(asdict(of.owner).values()) for of in snapshot.owners.of(device)}))
+        holders = ", ".join(sorted({of.owner.name for of in snapshot.owners.of(device)}))
         for reason in verdict.reasons:
             if reason.code != "unread":
                 name = f"{_device(device)} ({holders})" if holders else _device(device)
@@ -352,8 +343,7 @@ def _device(key: DeviceKey) -> str:
 
 
 def _name_of(assignment: Assignment) -> str:
-    owner, claim = assignment.owner, assignment.claim
-    holder = f"{owner.namespace}/{owner.pod}/{owner.container}"
+    holder, claim = assignment.owner.name, assignment.claim
     if claim is not None and not claim.driver:
         return f"claim {claim.name} ({holder})"
     return f"{assignment.device_id} ({assignment.resource}, {holder})"

@@ -1,7 +1,6 @@
 """/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.objects import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
-from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -24,13 +23,18 @@ _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """The devices of a look, as JSON."""
-    words = explainer(snapshot)
+    words, owners = explainer(snapshot), snapshot.owners
     sources_of = _sources(snapshot.inventory)
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
         "sources": {name: {"up": state.up, **in_parts(state.trouble)} for name, state in snapshot.health.items()},
-        "assigned": [*_all_assigned(snapshot, words)],
+        # what the kubelet handed out: of GPUs by an id, in units, and of resources that are left out
+        "assigned": [
+            *(_assigned(match.assignment, match.reason, words.assigned(match), match) for match in owners.matches),
+            *(_assigned(held, "units", UNITS_NAME_NO_GPU, units=held.units) for held in owners.units),
+            *(_assigned(each, *words.outside(each)) for each in snapshot.context.outside),
+        ],
         "seen": [
             {
                 "uuid": subject.uuid,
@@ -44,7 +48,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
                 "reason": "" if holders else words.unowned(subject),
                 "owners": [{**asdict(holder.owner), "shared": holder.shared} for holder in holders],
             }
-            for subject, holders in ((each, snapshot.owners.of(each.key)) for each in seen_devices(snapshot))
+            for subject, holders in ((each, owners.of(each.key)) for each in seen_devices(snapshot))
         ],
         "inventory": _inventory(snapshot.inventory),
         "unmeasured": in_parts(snapshot.unmeasured) if snapshot.unmeasured else None,
@@ -52,25 +56,26 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _in_words(trouble: Trouble | None) -> str:
-    return f"{trouble.message}: {trouble.remedy}" if trouble else ""
-
-
-def _all_assigned(snapshot: Snapshot, words: Explainer) -> Iterator[dict[str, Any]]:
-    """What the kubelet handed out: of GPUs by an id, in units, and of resources that are left out."""
-    for match in snapshot.owners.matches:
-        yield {
-            **_assigned(match.assignment),
-            **_resolved(match),
-            "reason": match.reason,
-            "explanation": _in_words(words.assigned(match)),
-        }
-    for held in snapshot.owners.units:
-        about_units = {"units": held.units, "reason": "units", "explanation": _in_words(UNITS_NAME_NO_GPU)}
-        yield {**_assigned(held), **_resolved(None), **about_units}
-    for assignment in snapshot.context.outside:
-        reason, why = words.outside(assignment)
-        yield {**_assigned(assignment), **_resolved(None), "reason": reason, "explanation": _in_words(why)}
+def _assigned(
+    assignment: Assignment, reason: str, why: Trouble | None, match: Match | None = None, **more: object
+) -> dict[str, Any]:
+    """An id, what it was read as, the device it came to, and how many samples of that device came in."""
+    claim, ref, key = assignment.claim, match and match.ref, match and match.key
+    return {
+        "device_id": assignment.device_id,
+        "resource": assignment.resource,
+        **asdict(assignment.owner),
+        "claim": f"{claim.namespace}/{claim.name}" if claim else "",
+        "form": ref.form if ref else "",
+        "shared": bool(ref and ref.shared),
+        "uuid": key.uuid if key else "",
+        "gpu_i_id": key.instance if key else "",
+        "samples": match.samples if match else 0,
+        "matched": bool(match and not match.reason),
+        **more,
+        "reason": reason,
+        "explanation": f"{why.message}: {why.remedy}" if why else "",
+    }
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:
@@ -88,7 +93,7 @@ def _of_nobody(measured: "Measured") -> dict[str, Any]:
                 "container_id": each.place.container_id if each.place else "",
                 "pod_uid": each.place.pod_uid if each.place else "",
                 "engine": each.place.engine if each.place else "",
-                "owner": f"{each.owner.namespace}/{each.owner.pod}/{each.owner.container}" if each.owner else "",
+                "owner": each.owner.name if each.owner else "",
             }
             for each in measured.unowned[:MOST_PROCESSES]
         ],
@@ -133,29 +138,6 @@ def _sources(inventory: Inventory) -> dict[DeviceKey, list[str]]:
                 by += (name for name in mig.sources if name not in by)
         names_of |= {DeviceKey(uuid=mig.uuid): list(mig.sources) for mig in gpu.mig}
     return names_of
-
-
-def _assigned(assignment: Assignment) -> dict[str, Any]:
-    claim = assignment.claim
-    return {
-        "device_id": assignment.device_id,
-        "resource": assignment.resource,
-        **asdict(assignment.owner),
-        "claim": f"{claim.namespace}/{claim.name}" if claim else "",
-    }
-
-
-def _resolved(match: Match | None) -> dict[str, Any]:
-    """What an id was read as, the device it came to, and how many samples of that device came in."""
-    ref, key = (match.ref, match.key) if match else (None, None)
-    return {
-        "form": ref.form if ref else "",
-        "shared": bool(ref and ref.shared),
-        "uuid": key.uuid if key else "",
-        "gpu_i_id": key.instance if key else "",
-        "samples": match.samples if match else 0,
-        "matched": bool(match and not match.reason),
-    }
 
 
 def _make(look: Look) -> Work[Answer]:

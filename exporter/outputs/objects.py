@@ -8,7 +8,6 @@ shared device has, and with what values. The page for people shows the same obje
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +20,7 @@ from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entit
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot, known_devices
-from exporter.model.states import DeviceState, state_of
+from exporter.model.states import DeviceState, rfc3339, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
 
@@ -73,7 +72,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     shared.update(key for key in devices if len(snapshot.owners.of(key)) > 1)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
-    silence = SILENT if _is_kubelet_silent(snapshot) and not any(_names_a_pod(of) for of in held.values()) else ""
+    is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for of in held.values() for owner in of)
     others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
     objects: list[Object] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
@@ -95,8 +94,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 **_UNKNOWN,
                 **entry.metrics,
                 **whole_devices.get(key, {}),
-                **_own_use(snapshot, key, owner),
-                **_cuda_use(snapshot, key, owner),
+                **_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
                 "last_xid": _last_xid(snapshot, key, entry),
                 **({"used_by": others[key]} if key in others else {}),
@@ -104,16 +102,12 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
                 "holder_since": _holder_since(snapshot, key, owner),
                 "idle_since": rfc3339(idle_since.get((key, owner))),
             }
-            why = "" if owner.pod else words.why_unknown(device) or silence
+            why = "" if owner.pod else words.why_unknown(device) or SILENT * is_silent
             row["state"] = state = state_of(row, idle_below=snapshot.context.idle_below, why_unknown=why)
             if state is DeviceState.UNKNOWN:
                 row["state_reason"] = why
             objects.append(row)
     return objects
-
-
-def _names_a_pod(holders: _Holders) -> bool:
-    return any(owner.pod for owner in holders)
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
@@ -203,22 +197,18 @@ def _is_kubelet_silent(snapshot: Snapshot) -> bool:
 
 
 def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
-    named = snapshot.context.node_is_named or not device.host
-    identity = {
+    named, entity = snapshot.context.node_is_named or not device.host, entity_of(device, cut)
+    # an instance whose id nothing resolves has no number
+    of_mig = {"mig_profile": device.profile, "mig_instance_id": device.instance} if entity == "mig" else {}
+    return {
         "node_name": snapshot.node if named else device.host,
         "model_name": device.model,
         "device": device.device,
         "device_id": device.index,
         "device_uuid": device.uuid,
-        "entity": entity_of(device, cut),
+        "entity": entity,
+        **{name: text for name, text in of_mig.items() if text},
     }
-    if identity["entity"] == "mig":
-        if device.profile:
-            identity["mig_profile"] = device.profile
-        # an instance whose id nothing resolves has no number
-        if device.instance:
-            identity["mig_instance_id"] = device.instance
-    return identity
 
 
 def _of(owner: Owner, snapshot: Snapshot) -> Object:
@@ -246,19 +236,12 @@ def _whole_devices(joined: JoinedPage, shared: Container[DeviceKey]) -> Work[Map
     return {key: {"whole_device": whole_device} for key, whole_device in agreed.items() if whole_device}
 
 
-def _own_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
-    """What the container itself is measured to use of the device, by the families pod_gpu_* without their prefix."""
+def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+    """What the container itself is measured to use of the device, and what its programs did with CUDA there."""
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
-    if use is None:
-        return {}
-    return {"measured": amounts_of(use.memory_bytes, use.sm_ratio, use.processes)}
-
-
-def _cuda_use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
-    """What the container's programs did with CUDA on the device, where the probe counts it."""
-    of = None if owner == _NOBODY else owner
-    use = snapshot.cuda.uses.get((of, device)) if snapshot.cuda else None
-    return {} if use is None else {"cuda": as_object(use)}
+    cuda = snapshot.cuda.uses.get((None if owner == _NOBODY else owner, device)) if snapshot.cuda else None
+    measured = {"measured": amounts_of(use.memory_bytes, use.sm_ratio, use.processes)} if use else {}
+    return {**measured, "cuda": as_object(cuda)} if cuda else measured
 
 
 def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
@@ -277,13 +260,6 @@ def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None
     verdict, of_page = snapshot.verdicts.get(device), entry.metrics.get("xid_errors")
     by_log = verdict.last_xid if verdict else None
     return by_log if by_log is not None or not of_page else int(of_page)
-
-
-def rfc3339(seconds: float | None) -> str | None:
-    """A moment in seconds since 1970 as text, in UTC."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any]]:

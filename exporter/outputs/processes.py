@@ -1,7 +1,7 @@
 """/processes: the processes on the node's GPUs, with their commands. Only where the user wants them to be shown."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,10 @@ def rows(snapshot: Snapshot) -> list[Object] | None:
     if measured is None:
         return None
     index_of = {device.uuid: device.index for device in known_devices(snapshot) if device.index}
-    processes = [_row(snapshot.node, measured, index_of, *each) for each in _all(measured)]
+    owned = ((process, owner, None) for (_, owner), processes in measured.owned.items() for process in processes)
+    unowned = ((each.process, each.owner, each) for each in measured.unowned)
+    processes = (_row(snapshot.node, measured, index_of, *each) for each in (*owned, *unowned))
     return sorted(processes, key=_order)
-
-
-def _all(measured: "Measured") -> "Iterator[tuple[GpuProcess, Owner | None, Unowned | None]]":
-    for (_, owner), processes in measured.owned.items():
-        for process in processes:
-            yield process, owner, None
-    for each in measured.unowned:
-        yield each.process, each.owner, each
 
 
 def _row(

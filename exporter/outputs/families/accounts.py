@@ -13,7 +13,7 @@ from exporter.exposition.families import Samples, Written, render_labels, render
 from exporter.model.accounts import Account, Accounts
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
-from exporter.outputs.families.family import OF_CONTAINER, OwnFamily, container_labels, own
+from exporter.outputs.families.family import OwnFamily, container_text, own
 from exporter.outputs.output import Look
 
 _NONE = Accounts()
@@ -43,8 +43,8 @@ _LONGEST = 100
 @lru_cache(maxsize=1024)
 def _labels(owner: Owner | None, device: DeviceKey, labels: AddedLabels, of_pods: tuple[str, ...], node: str) -> bytes:
     """A row's labels as text. Labels of pods are the same for all rows: one that a row lacks is empty."""
-    of_row, of_pod = zip(OF_CONTAINER, container_labels(owner, device, node), strict=True), dict(labels)
-    return render_labels((*of_row, *((name, of_pod.get(name, "")) for name in of_pods)))
+    of_pod = dict(labels)
+    return container_text(owner, device, node, *((name, of_pod.get(name, "")) for name in of_pods))
 
 
 def _began(ns: int | None) -> bytes:
@@ -91,9 +91,7 @@ def _idle_since(look: Look) -> Sequence[Written]:
 
 
 def _gaps(look: Look) -> Sequence[Written]:
-    accounts = look.snapshot.accounts
-    if accounts is None:
-        return []
+    accounts = _accounts(look)
     began = _began(accounts.began_ns)
     return [
         (render_labels((("reason", reason),)), render_units(ns, NANOSECONDS), began)

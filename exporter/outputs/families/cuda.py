@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from exporter.exposition.families import Written, render_labels, render_number, render_units
+from exporter.exposition.families import Written, render_number, render_units
 from exporter.outputs.cuda_use import FIGURES, CudaFigure
-from exporter.outputs.families.family import OF_CONTAINER, Fill, OwnFamily, by_label, container_labels, own, single
+from exporter.outputs.families.family import OF_CONTAINER, Fill, OwnFamily, by_label, container_text, own, single
 from exporter.outputs.output import Look
 
 if TYPE_CHECKING:
@@ -20,11 +20,7 @@ _Rows = Sequence[tuple["CudaUse", bytes]]
 
 @lru_cache(maxsize=1)
 def _labelled(cuda: "CudaUses", node: str) -> _Rows:
-    rows = []
-    for (owner, device), use in cuda.uses.items():
-        labels = zip(OF_CONTAINER, container_labels(owner, device, node), strict=True)
-        rows.append((use, render_labels(tuple(labels))))
-    return rows
+    return [(use, container_text(owner, device, node)) for (owner, device), use in cuda.uses.items()]
 
 
 def _family(figure: CudaFigure) -> OwnFamily[Look]:

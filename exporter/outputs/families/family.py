@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pkgutil import get_data
 from typing import Any, Generic, TypeVar
 
-from exporter.exposition.families import Family, Filled, Samples, Written
+from exporter.exposition.families import Family, Filled, Samples, Written, render_labels
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from exporter.outputs.output import AnyLook, LookT
@@ -39,6 +39,11 @@ def container_labels(owner: Owner | None, device: DeviceKey, node: str) -> tuple
     """The values of OF_CONTAINER; the names of an owner are "" for what no container has."""
     names = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
     return (*names, device.uuid, device.instance, node)
+
+
+def container_text(owner: Owner | None, device: DeviceKey, node: str, *more: tuple[str, str]) -> bytes:
+    """The labels of OF_CONTAINER, and `more`, as text between the braces."""
+    return render_labels((*zip(OF_CONTAINER, container_labels(owner, device, node), strict=True), *more))
 
 
 # By name: the kind, the help and the labels, with `of_container` after those of OF_CONTAINER.

@@ -9,6 +9,9 @@ from exporter.outputs.families.family import container_labels, own
 from exporter.outputs.output import Look
 from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
 
+# By whether the device is shared.
+_MARKS = {False: (WITHOUT_OWNERS,), True: (WITHOUT_OWNERS, (SHARED_LABEL, "true"))}
+
 
 def _device_owners(look: Look) -> Samples:
     cut, node = cut_gpus(look.devices), look.snapshot.node
@@ -23,12 +26,12 @@ def _device_owners(look: Look) -> Samples:
 
 
 def _map_info(look: Look) -> Samples:
-    rows = {
-        ((device.key.uuid, device.model, holder.owner.namespace, look.snapshot.node, holder.owner.pod), 1.0): None
+    rows = (
+        ((device.key.uuid, device.model, holder.owner.namespace, look.snapshot.node, holder.owner.pod), 1.0)
         for device in look.devices
         for holder in look.snapshot.owners.of(device.key)
-    }
-    return tuple(rows)
+    )
+    return tuple(dict.fromkeys(rows))
 
 
 def _info_of(device: Subject, holder: Holder, node: str) -> tuple[str, ...]:
@@ -62,18 +65,18 @@ def _in_place_of_samples(look: Look) -> Sequence[Written]:
     snapshot = look.snapshot
     if snapshot.context.names_owners:
         return ()
-    lines = {
-        render_labels((*zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True), *labels)): None
+    rows = (
+        (*zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True), *_MARKS[holder.shared], *labels)
         for device in look.devices
         for holder, labels in (_by_kubelet(look, device) if snapshot.owners.of(device.key) else _by_page(look, device))
-    }
-    return [(line, b"1", b"") for line in lines]
+    )
+    return [(line, b"1", b"") for line in dict.fromkeys(map(render_labels, rows))]
 
 
 def _by_kubelet(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
     for holder in look.snapshot.owners.of(device.key):
         pod_labels = look.snapshot.pod_labels.get((holder.owner.namespace, holder.owner.pod), ())
-        yield holder, (*_marks(shared=holder.shared), *pod_labels, *labels_of_claim(holder.claim))
+        yield holder, (*pod_labels, *labels_of_claim(holder.claim))
 
 
 def _by_page(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
@@ -81,12 +84,7 @@ def _by_page(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]
     for subject in look.snapshot.joined.subjects if look.snapshot.joined else ():
         if subject.came_with and subject.key == device.key:
             holder = Holder(owner=subject.came_with, resource="", shared=subject.came_shared)
-            labels = (*labels_of_uid(subject.came_with_uid), *subject.came_extra)
-            yield holder, (*_marks(shared=subject.came_shared), *labels)
-
-
-def _marks(*, shared: bool) -> AddedLabels:
-    return (WITHOUT_OWNERS, (SHARED_LABEL, "true")) if shared else (WITHOUT_OWNERS,)
+            yield holder, (*labels_of_uid(subject.came_with_uid), *subject.came_extra)
 
 
 def _health(look: Look) -> Samples:

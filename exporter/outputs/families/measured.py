@@ -6,44 +6,36 @@ Rows of a container whose pod does not hold the device have the label `holds="fa
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from exporter.exposition.families import Written, render_labels, render_number
-from exporter.model.devices import DeviceKey
+from exporter.exposition.families import Written, render_number
+from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
-from exporter.outputs.families.family import OF_CONTAINER, container_labels, own
+from exporter.outputs.families.family import container_text, own
 from exporter.outputs.output import Look
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured, Use
 
-_LABELS = (*OF_CONTAINER, "holds")
 
-
-def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use", str]]:
+def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use", AddedLabels]]:
     """What each owner uses of a device, what strangers use of it, and what processes of nobody use."""
     for (device, owner), use in measured.uses.items():
-        yield owner, device, use, ""
+        yield owner, device, use, ()
     for (device, owner), use in measured.strangers.items():
-        yield owner, device, use, "false"
+        yield owner, device, use, (("holds", "false"),)
     for device, use in measured.unnamed.items():
-        yield None, device, use, ""
+        yield None, device, use, ()
 
 
 def _each(value: Callable[["Use"], float | None]) -> Callable[[Look], Sequence[Written]]:
     def write(look: Look) -> Sequence[Written]:
         measured, node = look.snapshot.measured, look.snapshot.node
         return [
-            (_labels((*container_labels(owner, device, node), holds)), render_number(float(amount)), b"")
+            (container_text(owner, device, node, *holds), render_number(float(amount)), b"")
             for owner, device, use, holds in (_uses(measured) if measured else ())
             if (amount := value(use)) is not None
         ]
 
     return write
-
-
-def _labels(values: Sequence[str]) -> bytes:
-    """The text between the braces; `holds` only where it says something."""
-    pairs = tuple(zip(_LABELS, values, strict=True))
-    return render_labels(pairs if values[-1] else pairs[:-1])
 
 
 FAMILIES = (

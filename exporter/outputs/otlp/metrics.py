@@ -7,7 +7,6 @@ k8s.*. What the accounts count has no name there: it is called pod_gpu.* here. P
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.accounts.amounts import AMOUNTS
@@ -84,6 +83,7 @@ _METRIC_OF = {field.name: field.otel for field in OTEL.values() if field.otel}
 _UNITS = {"seconds": "s", "joules": "J"}
 _ACCOUNTS_A_SLICE = ITEMS_A_SLICE // len(AMOUNTS)
 _LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason"}
+_NAMES = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name")
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob")
 _WORKLOAD_AS = {kind: f"k8s.{kind.lower()}.name" for kind in _WORKLOADS}
 
@@ -106,7 +106,7 @@ class Metrics:
     """Makes metrics of looks, one after the other."""
 
     def __init__(self) -> None:
-        self._subjects = _Subjects({}, {}, names_owners=True)
+        self._subjects = _Subjects()
         self._made_from: tuple[object, ...] = ()
         self._totals: dict[Attributes, dict[PointSubject, tuple[float, int]]] = {}
         self._moment = 0.0
@@ -127,22 +127,13 @@ class Metrics:
 
     def _subjects_of(self, snapshot: Snapshot) -> "_Subjects":
         """Those of the last look, unless devices, holders or workloads are others."""
-        page, context = snapshot.joined, snapshot.context
-        made_from = (
-            page and page.subjects,
-            snapshot.owners,
-            snapshot.inventory,
-            snapshot.attribute,
-            context.names_owners,
-        )
+        subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
+        made_from = (subjects, snapshot.owners, snapshot.inventory, snapshot.attribute, context.names_owners)
         if not same(made_from, self._made_from) or snapshot.workloads != self._subjects.workloads:
             self._made_from = made_from
-            self._subjects = _Subjects(
-                {device.key: device for device in known_devices(snapshot)},
-                snapshot.workloads,
-                names_owners=context.names_owners,
-                before=self._subjects.used,
-            )
+            devices = {device.key: device for device in known_devices(snapshot)}
+            before = self._subjects.used
+            self._subjects = _Subjects(devices, snapshot.workloads, context.names_owners, before)
         return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
@@ -234,29 +225,22 @@ def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
                 yield family, text, units
 
 
+@dataclass(slots=True, eq=False)
 class _Subjects:
     """What points are of, for one state of devices, holders and workloads.
 
     Those that were `before` are the same objects; `used` are those of this state.
     """
 
-    def __init__(
-        self,
-        devices: Mapping[DeviceKey, Subject],
-        workloads: Mapping[tuple[str, str], tuple[str, str]],
-        *,
-        names_owners: bool,
-        before: Mapping[Attributes, PointSubject] = MappingProxyType({}),
-    ) -> None:
-        self.used: dict[Attributes, PointSubject] = {}
-        self.workloads = workloads
-        self._before = before
-        self._names_owners = names_owners
-        self._devices = devices
-        self._of_device: dict[DeviceKey, Attributes] = {}
-        # by the subject's and the row's own ids; both are held, so that these stay theirs
-        self._of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = {}
-        self._of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = {}
+    devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
+    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    names_owners: bool = True
+    before: Mapping[Attributes, PointSubject] = field(default_factory=dict)
+    used: dict[Attributes, PointSubject] = field(default_factory=dict)
+    _of_device: dict[DeviceKey, Attributes] = field(default_factory=dict)
+    # by the subject's and the row's own ids; both are held, so that these stay theirs
+    _of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = field(default_factory=dict)
+    _of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = field(default_factory=dict)
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         """Of a row of the page; None where it is of no GPU."""
@@ -275,9 +259,9 @@ class _Subjects:
         return of
 
     def _of_row(self, subject: Subject, row: Row) -> PointSubject | None:
-        if subject.key not in self._devices:
+        if subject.key not in self.devices:
             return None
-        if not self._names_owners:
+        if not self.names_owners:
             return self._one(self._device(subject.key))
         owner = row.owner or subject.exported
         labels = (*((("pod_uid", row.uid),) if row.uid else ()), *row.pod_labels)
@@ -286,23 +270,19 @@ class _Subjects:
     def _one(self, attributes: Attributes) -> PointSubject:
         of = self.used.get(attributes)
         if of is None:
-            of = self.used[attributes] = self._before.get(attributes) or PointSubject(attributes)
+            of = self.used[attributes] = self.before.get(attributes) or PointSubject(attributes)
         return of
 
     def _device(self, key: DeviceKey) -> Attributes:
         of = self._of_device.get(key)
         if of is None:
-            of = self._of_device[key] = tuple(_device_attributes(key, self._devices.get(key)))
+            of = self._of_device[key] = tuple(_device_attributes(key, self.devices.get(key)))
         return of
 
     def _container(self, owner: Owner | None, labels: AddedLabels) -> Attributes:
         if owner is None or not owner.pod:
             return ()
-        names = (
-            ("k8s.namespace.name", owner.namespace),
-            ("k8s.pod.name", owner.pod),
-            ("k8s.container.name", owner.container),
-        )
+        names = zip(_NAMES, (owner.namespace, owner.pod, owner.container), strict=True)
         name, kind = self.workloads.get((owner.namespace, owner.pod), ("", ""))
         workload = ((_WORKLOAD_AS[kind], name),) if kind in _WORKLOAD_AS else ()
         return (*names, *workload, *_pod_attributes(labels))
@@ -323,10 +303,6 @@ def _device_attributes(key: DeviceKey, device: Subject | None) -> Attributes:
 
 
 def _pod_attributes(labels: AddedLabels) -> Attributes:
-    pairs = []
-    for name, text in labels:
-        if name == "pod_uid":
-            pairs.append(("k8s.pod.uid", text))
-        elif name.startswith("label_"):
-            pairs.append((f"k8s.pod.label.{name.removeprefix('label_')}", text))
-    return tuple(pairs)
+    uid = [("k8s.pod.uid", text) for name, text in labels if name == "pod_uid"]
+    of_pod = ((name.removeprefix("label_"), text) for name, text in labels if name.startswith("label_"))
+    return (*uid, *((f"k8s.pod.label.{name}", text) for name, text in of_pod))

@@ -1,7 +1,7 @@
 """A strip for each node: one cell a GPU, by its state. It is the picture of a cluster at a glance."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
@@ -18,7 +18,7 @@ def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[st
     """The strips in texts, by the objects of all nodes. `nodes` are all names, with what is to be said of the node."""
     devices = yield from matching(rows, PageView())
     gpus = yield from tree(devices, rows)
-    by_name: Mapping[str, Sequence[DeviceLine]] = {name: [*of] for name, of in groupby(gpus, _node_of)}
+    by_name = {name: [*of] for name, of in groupby(gpus, lambda line: str(line.row["node_name"]))}
     items = []
     for name, words in nodes.items():
         items.append(_strip(name, by_name.get(name, ()), words))
@@ -31,9 +31,6 @@ def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[st
         *items,
         "</ul></section>",
     )
-
-
-_node_of: Callable[[DeviceLine], str] = lambda line: str(line.row["node_name"])  # noqa: E731 - for groupby
 
 
 def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:

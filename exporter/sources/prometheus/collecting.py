@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from exporter.dividing.decimals import number
@@ -12,10 +11,10 @@ from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
 from exporter.model.devices import DeviceKey
 from exporter.model.health import VERDICTS
-from exporter.model.pages import Subject, cut_gpus, entity_of, in_order
+from exporter.model.pages import Subject, cut_gpus, entity_of, in_order, merged
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
-from exporter.model.states import DeviceState, state_of
+from exporter.model.states import DeviceState, rfc3339, state_of
 from exporter.ownership.explain import what_hides_owners
 from exporter.ownership.labels import SHARED_LABEL, STANDARD_NAMES, UID_LABEL, WITHOUT_OWNERS, LabelPolicy
 from exporter.sources.prometheus import queries
@@ -61,7 +60,7 @@ class NodeRows:
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
     verdicts: dict[DeviceKey, tuple[str, str]] = field(default_factory=dict)
-    idle_since: dict[tuple[DeviceKey, Owner], str] = field(default_factory=dict)
+    idle_since: dict[tuple[DeviceKey, Owner], str | None] = field(default_factory=dict)
     strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
@@ -79,17 +78,8 @@ class NodeRows:
     def add_device(self, subject: Subject) -> dict[Owner, Held]:
         """Its holders. What another series says of the device is kept, too."""
         key = subject.key
-        device = self.devices.get(key)
-        if device is None:
-            self.devices[key] = subject
-        elif device is not subject:
-            self.devices[key] = replace(
-                device,
-                index=device.index or subject.index,
-                device=device.device or subject.device,
-                model=device.model or subject.model,
-                profile=device.profile or subject.profile,
-            )
+        if self.devices.get(key) is not subject:
+            self.devices[key] = merged(self.devices.get(key), subject)
         return self.held.setdefault(key, {})
 
     def add(self, subject: Subject, owner: Owner) -> Held:
@@ -118,7 +108,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
     A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
     """
     cut = cut_gpus(rows.devices.values())
-    moments = {"timestamp": _rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
+    moments = {"timestamp": rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
     for device in sorted(rows.devices.values(), key=in_order):
         holders = dict(rows.held.get(device.key, {}))
         is_sampled = any(entry.is_sampled for entry in holders.values())
@@ -155,10 +145,6 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 # when the node read the values, and who held the device then, no series says
                 labels={"node_name": node, **moments, "idle_since": rows.idle_since.get((device.key, owner))},
             )
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _measured(by_family: Mapping[str, float]) -> Mapping[str, float]:
@@ -301,7 +287,7 @@ class Collected:
                     rows.workloads[owner.namespace, owner.pod] = workload
             case queries.IDLE_SINCE:
                 if 0 <= (seconds := float(value)) < _MOST_SECONDS:
-                    rows.idle_since[self._named(labels).key, owner] = _rfc3339(seconds)
+                    rows.idle_since[self._named(labels).key, owner] = rfc3339(seconds)
             case name:
                 use = float(value)
                 if 0 <= use < _MOST_MEASURED:
