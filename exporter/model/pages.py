@@ -217,6 +217,21 @@ def entity_of(device: Subject, cut: Container[str]) -> str:
     return "mig-parent" if device.key.uuid in cut else "gpu"
 
 
+def object_of(device: Subject, cut: Container[str]) -> dict[str, str]:
+    """The fields of an object of /container/metrics that name the device."""
+    entity = entity_of(device, cut)
+    # an instance whose id nothing resolves has no number
+    of_mig = {"mig_profile": device.profile, "mig_instance_id": device.instance} if entity == "mig" else {}
+    return {
+        "model_name": device.model,
+        "device": device.device,
+        "device_id": device.index,
+        "device_uuid": device.uuid,
+        "entity": entity,
+        **{name: text for name, text in of_mig.items() if text},
+    }
+
+
 def in_order(subject: Subject) -> tuple[object, ...]:
     """The key that sorts devices: by GPU index, then by MIG instance."""
     # a GPU goes before its instances, one without an index after all others

@@ -16,7 +16,7 @@ from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
-from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, entity_of
+from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot, known_devices
@@ -78,7 +78,8 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
             yield
-        identity = _identity(snapshot, device, cut)
+        is_named = snapshot.context.node_is_named or not device.host
+        identity = {"node_name": snapshot.node if is_named else device.host, **object_of(device, cut)}
         of_device = held[key]
         if len(of_device) > 1:
             # a device with an owner is not free, even if a row without owner is left
@@ -194,21 +195,6 @@ def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]])
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:
     kubelet = snapshot.health.get(KUBELET)
     return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
-
-
-def _identity(snapshot: Snapshot, device: Subject, cut: frozenset[str]) -> Object:
-    named, entity = snapshot.context.node_is_named or not device.host, entity_of(device, cut)
-    # an instance whose id nothing resolves has no number
-    of_mig = {"mig_profile": device.profile, "mig_instance_id": device.instance} if entity == "mig" else {}
-    return {
-        "node_name": snapshot.node if named else device.host,
-        "model_name": device.model,
-        "device": device.device,
-        "device_id": device.index,
-        "device_uuid": device.uuid,
-        "entity": entity,
-        **{name: text for name, text in of_mig.items() if text},
-    }
 
 
 def _of(owner: Owner, snapshot: Snapshot) -> Object:

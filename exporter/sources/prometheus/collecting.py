@@ -11,7 +11,7 @@ from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
 from exporter.model.devices import DeviceKey
 from exporter.model.health import VERDICTS
-from exporter.model.pages import Subject, cut_gpus, entity_of, in_order, merged
+from exporter.model.pages import Subject, cut_gpus, in_order, merged, object_of
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.model.states import DeviceState, rfc3339, state_of
@@ -108,8 +108,9 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
     A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
     """
     cut = cut_gpus(rows.devices.values())
-    moments = {"timestamp": rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
+    moments = {"node_name": node, "timestamp": rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
     for device in sorted(rows.devices.values(), key=in_order):
+        of_device = object_of(device, cut)
         holders = dict(rows.held.get(device.key, {}))
         is_sampled = any(entry.is_sampled for entry in holders.values())
         nobodys = holders.get(NOBODY)
@@ -132,7 +133,6 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 device,
                 entry,
                 owner=owner,
-                entity=entity_of(device, cut),
                 workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
                 is_shared=entry.shared or several,
                 measured=rows.measured.get((device.key, owner), {}),
@@ -143,7 +143,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
                 ],
                 why_unknown=what_hides_owners(rows.unmatched, device),
                 # when the node read the values, and who held the device then, no series says
-                labels={"node_name": node, **moments, "idle_since": rows.idle_since.get((device.key, owner))},
+                names={**moments, "idle_since": rows.idle_since.get((device.key, owner)), **of_device},
             )
 
 
@@ -156,27 +156,16 @@ def _held(
     entry: Held,
     *,
     owner: Owner,
-    entity: str,
     workload: tuple[str, str],
     is_shared: bool,
     measured: Mapping[str, float],
     verdict: tuple[str, str],
     used_by: Sequence[Mapping[str, Any]],
     why_unknown: str,
-    labels: Mapping[str, str | None],
+    names: Mapping[str, str | None],
 ) -> HeldDevice:
-    text: dict[str, Any] = {
-        **labels,
-        "model_name": device.model,
-        "device": device.device,
-        "device_id": device.index,
-        "device_uuid": device.uuid,
-        "entity": entity,
-    }
-    if entity == "mig":
-        text |= {"mig_profile": device.profile} if device.profile else {}
-        text |= {"mig_instance_id": device.instance} if device.instance else {}
-    text |= {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
+    entity = names["entity"] or ""
+    text: dict[str, Any] = {**names, "pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
     text |= {"workload_name": workload[0], "workload_kind": workload[1]} if workload[0] else {}
     text |= {"pod_uid": entry.uid} if entry.uid else {}
     text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
