@@ -7,16 +7,11 @@ from exporter.model.cluster import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import Object, are_owners_unknown, rows
-from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, Question, answer, json_refusal
+from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.
-FILTERS = {
-    "pod": "pod",
-    "namespace": "namespace",
-    "container": "container",
-    "node": "node_name",
-    "workload": "workload_name",
-}
+_FIELDS = ("pod", "namespace", "container", "node_name", "workload_name")
+FILTERS = {field.removesuffix("_name"): field for field in _FIELDS}
 _OBJECTS_A_PIECE = 200
 
 
@@ -63,6 +58,6 @@ OUTPUT = Output(
     path="/container/metrics",
     says="the same by container, as JSON",
     make=_make,
-    needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS}),
+    needs=OF_OBJECTS,
     refuse=_refuse,
 )

@@ -223,9 +223,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
 def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Iterator[Finding]:
     """The models of cut GPUs whose number of compute slices is unknown."""
     by_nvml = {gpu.uuid.removeprefix("GPU-") for gpu in snapshot.inventory.gpus if gpu.slices}
-    cut = {
-        subject.model for subject in subjects if subject.instance and subject.uuid.removeprefix("GPU-") not in by_nvml
-    }
+    cut = {each.model for each in subjects if each.instance and each.uuid.removeprefix("GPU-") not in by_nvml}
     for model in sorted(model for model in cut if slices_of_model(model) is None):
         yield warning(
             "accounts",

@@ -121,11 +121,8 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
 def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
     """Since when those who hold a device idle do so (seconds since 1970, as the family has it)."""
     accounts = snapshot.accounts.rows if snapshot.accounts else ()
-    return {
-        (row.device, row.owner): row.idle_since_ns // 1_000_000 / 1000
-        for row in accounts
-        if row.idle_since_ns is not None
-    }
+    since = ((row.device, row.owner, row.idle_since_ns) for row in accounts)
+    return {(device, owner): ns // 1_000_000 / 1000 for device, owner, ns in since if ns is not None}
 
 
 def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set[int]]:

@@ -39,6 +39,7 @@ class Need(StrEnum):
 
 
 LOOK_AT_NODE = frozenset({Need.NODE})
+OF_OBJECTS = frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})  # those of /container/metrics
 NOTHING: frozenset[Need] = frozenset()
 NOTHING_SEEN = Snapshot(node="", owners=Owners(), joined=None, health={}, assignments_age_seconds=None)
 

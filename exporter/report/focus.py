@@ -59,23 +59,18 @@ def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:
         idle_parts = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
         yield {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
     if free and price is not None:
-        yield {
-            **common,
-            **_priced(f"Hours that nobody held of {model}", "GPU-Hours", free, price, consumed=Fraction(0)),
-        }
+        of_nobody = _priced(f"Hours that nobody held of {model}", "GPU-Hours", free, price)
+        yield {**common, **of_nobody, "ConsumedQuantity": "0"}
     energy = quantity(amounts.joules, JOULES_OF_KWH)
     if energy and report.prices.of_kwh is not None:
         yield {**common, **_priced(f"Energy of {model}", "kWh", energy, report.prices.of_kwh)}
 
 
-def _priced(
-    says: str, unit: str, amount: Fraction, price: Decimal, *, consumed: Fraction | None = None
-) -> Mapping[str, str]:
+def _priced(says: str, unit: str, amount: Fraction, price: Decimal) -> Mapping[str, str]:
     return {
         **dict.fromkeys(_COSTS, plain(amount * Fraction(price))),
         **dict.fromkeys(_UNIT_PRICES, f"{price:f}"),
         **dict.fromkeys(("ChargeDescription", "SkuId", "SkuPriceId", "SkuMeter"), says),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
-        "PricingQuantity": plain(amount),
-        "ConsumedQuantity": plain(amount if consumed is None else consumed),
+        **dict.fromkeys(("PricingQuantity", "ConsumedQuantity"), plain(amount)),
     }

@@ -1,16 +1,14 @@
 """Numbers and names as people read them, and flags. Names come from whoever may make a pod: none moves a cursor."""
 
-import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TypeVar
+from unicodedata import combining, east_asian_width
 
 MOST_CHARS = 120
 _WIDE = frozenset("WF")
-_NOBODY = {
-    **dict.fromkeys(("namespace", "pod", "workload"), "(nobody)"),
-    **dict.fromkeys(("model", "node", "cluster"), "(unknown)"),
-}
+_NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
+_NOBODY |= dict.fromkeys(("model", "node", "cluster"), "(unknown)")
 # from where on a number is shown with fewer decimals
 _HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
 
@@ -68,9 +66,7 @@ def percent(ratio: float | None) -> str:
 
 def width(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in _WIDE else 1 for char in text
-    )
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in _WIDE else 1 for char in text)
 
 
 def fit(text: str, columns: int) -> str:

@@ -36,6 +36,7 @@ _FAMILIES = range(len(FAMILIES))
 # Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
 _ONE_RESTART_SECONDS = 60.0
 Nodes = AbstractSet[str]
+Families = Sequence[Sequence[CountedSeries]]
 # An answer may be as late as Prometheus waits for it (10 s, unless told otherwise), and two clocks some seconds apart.
 SLACK_SECONDS = 15.0
 _LONG_AGO = float("-inf")
@@ -221,7 +222,7 @@ class Growth:
         taken, self._lately = Amounts(*self._lately), [0.0] * len(FAMILIES)
         return taken
 
-    def begin(self, families: Sequence[Sequence[CountedSeries]], scraped: Sequence[CountedSeries] = ()) -> None:
+    def begin(self, families: Families, scraped: Sequence[CountedSeries] = ()) -> None:
         """The values at the beginning of the span. For `scraped` see `replay`."""
         for counters, series in zip(self._counters, families, strict=True):
             for one in series:
@@ -249,9 +250,7 @@ class Growth:
         self._note(one for piece in pieces for one in piece.last if one.key.place not in unclear)
         return unclear
 
-    def replay(
-        self, families: Sequence[Sequence[CountedSeries]], since_seconds: float, scraped: Sequence[CountedSeries] = ()
-    ) -> None:
+    def replay(self, families: Families, since_seconds: float, scraped: Sequence[CountedSeries] = ()) -> None:
         """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time.
 
         `scraped` are samples of a gauge: they show when a node was scraped, where a first 0 may be a begin.

@@ -132,10 +132,7 @@ def bars_of_groups(report: Report) -> str:
 
 def columns_of_time(moments: Sequence[Moment]) -> str:
     """A column for each piece of the span, as high as the GPUs that were held in it at a time."""
-    gpus = [
-        [seconds * _MS_OF_SECOND / moment.span.ms for seconds in (moment.amounts.held, moment.amounts.used)]
-        for moment in moments
-    ]
+    gpus = [(had.held * _MS_OF_SECOND / span.ms, had.used * _MS_OF_SECOND / span.ms) for span, had in moments]
     highest = max((max(pair) for pair in gpus), default=0.0)
     if highest <= _LEAST:
         return ""

@@ -131,9 +131,7 @@ def make_report(
     charges = _charges(rows, group_of)
     groups = _compared(_lines(charges, prices), _lines(_charges(rows_before, group_of), prices) if before else None)
     of_workloads = _lines(_charges(rows, lambda row: names.name_of(row.key, row.labels)), prices)
-    wasteful = sorted(
-        (line for line in of_workloads if line.name and line.unused_hours), key=lambda line: -line.unused_hours
-    )
+    wasteful = sorted((one for one in of_workloads if one.name and one.unused_hours), key=lambda one: -one.unused_hours)
     capacity = 0.0 if facts.tokens is not None else sum(facts.capacity.values())
     return Report(
         span=collected.span,

@@ -77,26 +77,20 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
 
 
 def _ratio(look: Look) -> Sequence[Written]:
-    return [
-        (labels, render_number(row.allocated_ratio), b"")
-        for row, (labels, _) in _rows(look)
-        if row.allocated_ratio is not None
-    ]
+    ratios = ((labels, row.allocated_ratio) for row, (labels, _) in _rows(look))
+    return [(labels, render_number(ratio), b"") for labels, ratio in ratios if ratio is not None]
 
 
 def _idle_since(look: Look) -> Sequence[Written]:
-    return [
-        (labels, _began(row.idle_since_ns), b"") for row, (labels, _) in _rows(look) if row.idle_since_ns is not None
-    ]
+    since = ((labels, row.idle_since_ns) for row, (labels, _) in _rows(look))
+    return [(labels, _began(ns), b"") for labels, ns in since if ns is not None]
 
 
 def _gaps(look: Look) -> Sequence[Written]:
     accounts = _accounts(look)
     began = _began(accounts.began_ns)
-    return [
-        (render_labels((("reason", reason),)), render_units(ns, NANOSECONDS), began)
-        for reason, ns in accounts.gap_ns.items()
-    ]
+    gaps = ((render_labels((("reason", reason),)), ns) for reason, ns in accounts.gap_ns.items())
+    return [(labels, render_units(ns, NANOSECONDS), began) for labels, ns in gaps]
 
 
 def _capacity(look: Look) -> Samples:

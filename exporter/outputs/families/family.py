@@ -47,9 +47,7 @@ def container_text(owner: Owner | None, device: DeviceKey, node: str, *more: tup
 
 
 # By name: the kind, the help and the labels, with `of_container` after those of OF_CONTAINER.
-_ROWS: Mapping[str, Mapping[str, Any]] = {
-    row["name"]: row for row in json.loads(get_data(__package__, "families.json") or b"")
-}
+_ROWS: Mapping[str, Any] = {row["name"]: row for row in json.loads(get_data(__package__, "families.json") or b"")}
 
 
 def own(name: str, fill: Fill[LookT] = _nothing, *, write: Write[LookT] = _nothing) -> OwnFamily[LookT]:

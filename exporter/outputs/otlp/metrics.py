@@ -34,6 +34,9 @@ class PointSubject:
     attributes: Attributes
 
 
+Values = dict[PointSubject, Number]
+
+
 class Instrument(NamedTuple):
     """A metric's name, kind and unit (UCUM), and whether its values are whole numbers."""
 
@@ -52,7 +55,7 @@ class MetricPoints:
 
     instrument: Instrument
     also: Attributes
-    values: dict[PointSubject, Number] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     began_ns: dict[PointSubject, int] = field(default_factory=dict)
 
 
@@ -147,7 +150,7 @@ class Metrics:
 
 
 def _of_page(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoints]]:
-    by_field: dict[str, dict[PointSubject, Number]] = {name: {} for name in _IN_ORDER}
+    by_field: dict[str, Values] = {name: {} for name in _IN_ORDER}
     for count, (family, subject, row, text) in enumerate(snapshot.joined.cells(_ASKED) if snapshot.joined else (), 1):
         if not count % ITEMS_A_SLICE:
             yield
@@ -157,15 +160,13 @@ def _of_page(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoint
         # of a device that two upstreams or two generations describe, the first word counts
         if of is not None and of not in values and (value := number(text, dcgm)) is not None:
             values[of] = value
-    points: dict[tuple[str, str, str], dict[PointSubject, Number]] = {}
+    points: dict[tuple[str, str, str], Values] = {}
     for name, values in by_field.items():
         before = points.get(_METRIC_OF[name])
         points[_METRIC_OF[name]] = {**values, **before} if before else values
     yield
-    limits = points[_LIMIT]
-    points["hw.gpu.memory.utilization", "", ""] = {
-        of: usage / limits[of] for of, usage in points[_USAGE].items() if limits.get(of)
-    }
+    usages, limits = points[_USAGE].items(), points[_LIMIT]
+    points["hw.gpu.memory.utilization", "", ""] = {of: usage / limits[of] for of, usage in usages if limits.get(of)}
     points |= _status({state: points.pop(metric) for metric in tuple(points) if (state := _state_of(metric))})
     return [
         MetricPoints(INSTRUMENTS[name], ((key, text),) if key else (), values)
@@ -178,16 +179,12 @@ def _state_of(metric: tuple[str, str, str]) -> str:
     return metric[2] if metric[0] == _STATUS else ""
 
 
-def _status(
-    signs: Mapping[str, Mapping[PointSubject, Number]],
-) -> dict[tuple[str, str, str], dict[PointSubject, Number]]:
+def _status(signs: Mapping[str, Values]) -> dict[tuple[str, str, str], Values]:
     """1 for the state of each GPU that any of these signs speaks of, and 0 for all others."""
-    seen = dict.fromkeys(chain.from_iterable(signs.values()))
-    by_state: dict[str, dict[PointSubject, Number]] = {state: dict.fromkeys(seen, 0) for state in _STATES}
+    seen = dict.fromkeys(chain.from_iterable(signs.values()), "ok")
+    by_state: dict[str, Values] = {state: dict.fromkeys(seen, 0) for state in _STATES}
     # the worst state that a sign says counts
-    worst = dict.fromkeys(seen, "ok") | {
-        of: state for state in _STATES for of, value in signs.get(state, {}).items() if value
-    }
+    worst = seen | {of: state for state in _STATES for of, value in signs.get(state, {}).items() if value}
     for of, state in worst.items():
         by_state[state][of] = 1
     return {(_STATUS, "hw.state", state): values for state, values in by_state.items()}

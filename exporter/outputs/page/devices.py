@@ -277,15 +277,12 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
         **{f"{sign}{name}": f"{title} {arrow}" for name, title, *_ in columns for sign, arrow in _ORDERS},
     }
     hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
-    selects = (
-        ("show", "Show", states, view.show),
-        ("sort", "Sort", ends, view.sort),
-        ("fold", "Fold", folds, view.fold),
-    )
     return (
         '<form id="tools" method="get"><label>Filter <input id="filter" name="filter" type="search" autocomplete="off"'
         f' spellcheck="false" placeholder="pod, namespace, model …" value="{escape(view.filter)}"></label>'
-        + "".join(_select(*each) for each in selects)
+        + _select("show", "Show", states, view.show)
+        + _select("sort", "Sort", ends, view.sort)
+        + _select("fold", "Fold", folds, view.fold)
         + "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in hidden if value)
         + '<button id="apply">Apply</button><button id="pause" type="button" hidden>Pause updates</button>'
         '<span id="updated"></span><span id="status" role="status"></span></form>'

@@ -28,13 +28,11 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, *, with_node: bool)
 
 
 def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
-    at, node, index, uuid, address, instance, kind, *error, name, log, remedy = (
-        str(row.get(key) or "") for key in _KEYS
-    )
+    at, node, index, uuid, pci, instance, kind, *error, name, log, remedy = (str(row.get(key) or "") for key in _KEYS)
     yield at[:19].replace("T", " ") + " UTC"
     if with_node:
         yield node
-    yield f"{index or uuid or address}{f', instance {instance}' if instance else ''}"
+    yield f"{index or uuid or pci}{f', instance {instance}' if instance else ''}"
     yield " ".join(filter(None, (_KINDS.get(kind, kind), *error, name or log)))
     holders = [f"{each.get('namespace')}/{each.get('pod')}" for each in each_mapping(row.get("holders"))]
     names = [*dict.fromkeys(holders)]

@@ -66,6 +66,7 @@ class DeviceLine:
 
 # What lines are sorted by; None, which is not known, comes last.
 Rank = Callable[[DeviceLine], Any]
+Lines = Sequence[DeviceLine]
 
 
 def device_of(row: Object) -> DeviceId:
@@ -124,7 +125,7 @@ def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def tree(devices: Sequence[Sequence[Object]], rows: Sequence[Object]) -> Work[Sequence[DeviceLine]]:
+def tree(devices: Sequence[Sequence[Object]], rows: Sequence[Object]) -> Work[Lines]:
     """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances."""
     cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
     lines: list[DeviceLine] = []
@@ -177,7 +178,7 @@ def _sum(name: str, rows: Sequence[Object]) -> float | None:
     return float(sum(values)) if values and None not in values else None
 
 
-def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
+def by_node(gpus: Lines) -> Work[Lines]:
     """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
     nodes = []
     for name, of in groupby(gpus, lambda line: line.row["node_name"]):
@@ -198,9 +199,7 @@ def by_node(gpus: Sequence[DeviceLine]) -> Work[Sequence[DeviceLine]]:
     return nodes
 
 
-def shown(
-    gpus: Sequence[DeviceLine], view: PageView, rank: Rank | None, *, with_node: bool
-) -> Work[tuple[Sequence[DeviceLine], str]]:
+def shown(gpus: Lines, view: PageView, rank: Rank | None, *, with_node: bool) -> Work[tuple[Lines, str]]:
     """The lines of the view from the first to the last, and what is folded: a key of FOLDS. `rank` is of its column."""
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
@@ -210,9 +209,7 @@ def shown(
     return [*_unfolded(top, view, rank, fold, 0)], fold
 
 
-def _unfolded(
-    lines: Sequence[DeviceLine], view: PageView, rank: Rank | None, fold: str, depth: int
-) -> Iterator[DeviceLine]:
+def _unfolded(lines: Lines, view: PageView, rank: Rank | None, fold: str, depth: int) -> Iterator[DeviceLine]:
     if rank is not None:
         all_ranked = [(rank(line), line) for line in lines]
         ranked = [each for each in all_ranked if each[0] is not None]

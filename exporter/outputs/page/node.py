@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from exporter.model.slices import Work
 from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
-from exporter.outputs.output import Answer, Look, Need, Output
+from exporter.outputs.output import OF_OBJECTS, Answer, Look, Output
 from exporter.outputs.page.devices import devices_table, figures_of, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
@@ -47,6 +47,4 @@ def models(objects: Sequence[Object], gpus: int) -> str:
     return f"{gpus} GPUs seen{f': {names}' if names else ''}."
 
 
-OUTPUT = Output(
-    path="/", says="", make=render, needs=frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})
-)
+OUTPUT = Output(path="/", says="", make=render, needs=OF_OBJECTS)

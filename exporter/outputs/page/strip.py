@@ -51,8 +51,6 @@ def _cell(line: DeviceLine, address: str) -> str:
     ill = " ill" if line.is_ill else ""
     pods = [f"{row['namespace']}/{row['pod']}" for row in line.rows if row["pod"]]
     holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
-    title = f"GPU {line.row['device_id']}: {WORDS[line.state]}{holder}"
-    href = f"{address}#{visible(f'device-{line.key}')}"
-    return (
-        f'<a tabindex="-1" class="cell {line.state}{ill}" href="{escape(href)}" title="{escape(visible(title))}"></a>'
-    )
+    title = escape(visible(f"GPU {line.row['device_id']}: {WORDS[line.state]}{holder}"))
+    href = escape(f"{address}#{visible(f'device-{line.key}')}")
+    return f'<a tabindex="-1" class="cell {line.state}{ill}" href="{href}" title="{title}"></a>'

@@ -53,9 +53,8 @@ class PageView:
 
     def toggled(self, key: str) -> str:
         """The address of this view in which what is called so is folded, or unfolded."""
-        return self.address(
-            but=tuple(each for each in self.but if each != key) if key in self.but else (*self.but, key)
-        )
+        others = tuple(each for each in self.but if each != key)
+        return self.address(but=others if key in self.but else (*others, key))
 
     def sorted_by(self, column: str) -> str:
         """The address of this view by a column: the highest first, then the lowest, then as they come."""
