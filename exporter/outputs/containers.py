@@ -55,9 +55,5 @@ def _make(look: Look) -> Work[Answer]:
 
 
 OUTPUT = Output(
-    path="/container/metrics",
-    says="the same by container, as JSON",
-    make=_make,
-    needs=OF_OBJECTS,
-    refuse=_refuse,
+    path="/container/metrics", says="the same by container, as JSON", make=_make, needs=OF_OBJECTS, refuse=_refuse
 )

@@ -236,15 +236,8 @@ def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Itera
 def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
     """One finding for each cause: devices with the same cause are named together."""
     words = explainer(snapshot)
-    return grouped(
-        (
-            *_matched(snapshot, words),
-            *_units(snapshot),
-            *_not_healthy(snapshot),
-            *_of_whole_claims(snapshot),
-            *_left_out(snapshot, words),
-        )
-    )
+    held = (*_matched(snapshot, words), *_units(snapshot), *_not_healthy(snapshot), *_of_whole_claims(snapshot))
+    return grouped((*held, *_left_out(snapshot, words)))
 
 
 def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from exporter.model.slices import Work
 from exporter.outputs.families.mapping import MAP_INFO
 from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, answer
 
+_INFO = replace(MAP_INFO, help="A pod of this node that holds a GPU; always 1.")
+
 
 def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> Work[tuple[Filled, ...]]:
     """Families `<node>_info` of nodes' names and samples of MAP_INFO. Names that come out alike share one."""
@@ -16,10 +18,7 @@ def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> Work[tuple[Filled,
     for node, samples in of_nodes:
         rows.setdefault(family_name_of(node), {}).update(dict.fromkeys(samples))
         yield
-    return tuple(
-        Filled(replace(MAP_INFO, name=name, help="A pod of this node that holds a GPU; always 1."), tuple(samples))
-        for name, samples in rows.items()
-    )
+    return tuple(Filled(replace(_INFO, name=name), tuple(samples)) for name, samples in rows.items())
 
 
 def family_name_of(node: str) -> str:

@@ -212,11 +212,8 @@ def _whole_devices(joined: JoinedPage, shared: Container[DeviceKey]) -> Work[Map
             if amount is not None:
                 values.setdefault(subject.key, {}).setdefault(field.json, set()).add(amount)
     # of several rows of a device that differ, each may be an owner's part
-    agreed = {
-        key: {name: amounts.pop() for name, amounts in of_device.items() if len(amounts) == 1}
-        for key, of_device in values.items()
-    }
-    return {key: {"whole_device": whole_device} for key, whole_device in agreed.items() if whole_device}
+    sure = ((key, {name: of.pop() for name, of in each.items() if len(of) == 1}) for key, each in values.items())
+    return {key: {"whole_device": whole_device} for key, whole_device in sure if whole_device}
 
 
 def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:

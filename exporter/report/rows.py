@@ -58,6 +58,9 @@ class Amounts(NamedTuple):
         return Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+Points = tuple[tuple[float, float], ...]
+
+
 class CountedSeries(NamedTuple):
     """A series as it was scraped. `target` says by whom and from where: the labels that Prometheus and its store add.
 
@@ -67,7 +70,7 @@ class CountedSeries(NamedTuple):
     key: RowKey
     target: str
     labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
+    points: Points
 
     @property
     def value(self) -> float:
@@ -81,10 +84,7 @@ def is_renamed(labels: Mapping[str, str]) -> bool:
 
 
 def series_of(
-    labels: Mapping[str, str],
-    points: tuple[tuple[float, float], ...],
-    wanted: frozenset[str],
-    cluster_label: str = "cluster",
+    labels: Mapping[str, str], points: Points, wanted: frozenset[str], cluster_label: str = "cluster"
 ) -> CountedSeries:
     """A series by its labels; of those that are no part of its key, the `wanted` ones are kept.
 
@@ -102,12 +102,8 @@ def series_of(
 
 def _target(labels: Mapping[str, str]) -> str:
     """Two servers of an HA pair have the same job and instance, and tell their series apart by a label of any name."""
-    added = (
-        f"{name}={value}"
-        for name, value in sorted(labels.items())
-        if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES)
-    )
-    return intern(",".join(added))
+    added = (name for name in sorted(labels) if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES))
+    return intern(",".join(f"{name}={labels[name]}" for name in added))
 
 
 @dataclass(slots=True, kw_only=True)

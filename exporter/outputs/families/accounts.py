@@ -87,7 +87,9 @@ def _idle_since(look: Look) -> Sequence[Written]:
 
 
 def _gaps(look: Look) -> Sequence[Written]:
-    accounts = _accounts(look)
+    accounts = look.snapshot.accounts
+    if accounts is None:
+        return []
     began = _began(accounts.began_ns)
     gaps = ((render_labels((("reason", reason),)), ns) for reason, ns in accounts.gap_ns.items())
     return [(labels, render_units(ns, NANOSECONDS), began) for labels, ns in gaps]

@@ -20,19 +20,13 @@ def _each(of_all: _OfAll, of_card: _OfCard | None = None) -> Callable[[Look], Sa
     """A value for all cards of a container together, and for each of them; none where it is not known."""
 
     def fill(look: Look) -> Samples:
-        values = (
-            (owner, label, amount)
-            for owner, cards in look.cards.items()
-            for label, amount in (
-                *((f"gpu{card.index}", of_card(card)) for card in cards.each if of_card),
-                ("total", of_all(cards)),
-            )
-        )
-        return [
-            ((owner.pod, owner.namespace, look.snapshot.node, owner.container, label), amount)
-            for owner, label, amount in values
-            if amount is not None
-        ]
+        samples: list[tuple[tuple[str, ...], float]] = []
+        for owner, cards in look.cards.items():
+            names = (owner.pod, owner.namespace, look.snapshot.node, owner.container)
+            amounts = [(f"gpu{card.index}", of_card(card)) for card in cards.each] if of_card else []
+            amounts.append(("total", of_all(cards)))
+            samples += [((*names, label), amount) for label, amount in amounts if amount is not None]
+        return samples
 
     return fill
 

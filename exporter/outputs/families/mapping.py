@@ -53,11 +53,8 @@ def _info_of(device: Subject, holder: Holder, node: str) -> tuple[str, ...]:
 def _pod_gpu_info(look: Look) -> Samples:
     if not look.snapshot.context.names_owners:
         return ()
-    return [
-        (_info_of(device, holder, look.snapshot.node), 1.0)
-        for device in look.devices
-        for holder in look.snapshot.owners.of(device.key)
-    ]
+    owners, node = look.snapshot.owners, look.snapshot.node
+    return [(_info_of(device, holder, node), 1.0) for device in look.devices for holder in owners.of(device.key)]
 
 
 def _in_place_of_samples(look: Look) -> Sequence[Written]:

@@ -46,12 +46,8 @@ UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands.
 BEFORE: Final = ' <span class="badge before">before</span>'
 _ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
-_COUNT = (
-    '<span class="count" title="{1} {2}"><span class="cell {0}" aria-hidden="true"></span> {1}<span class="seen"> {2}'
-    "</span></span> "
-)
 _CELL = '<span class="cell {}" aria-hidden="true"></span>'
-
+_COUNT = '<span class="count" title="{1} {2}">{0} {1}<span class="seen"> {2}</span></span> '
 _SPARK = (
     '<svg class="spark" data-metric="{number}" data-full="{full:g}" viewBox="0 0 100 20" preserveAspectRatio="none"'
     ' aria-hidden="true"><path/></svg>'
@@ -185,7 +181,8 @@ def _state(line: DeviceLine, _: PageView) -> str:
         if not line.below:
             return WORDS[DeviceState.CUT]
         counts = Counter(below.state for below in line.below)
-        return "".join(_COUNT.format(state, counts[state], WORDS[state]) for state in DeviceState if counts[state])
+        ranked = (state for state in DeviceState if counts[state])
+        return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in ranked)
     if state is DeviceState.IDLE:
         words = ", ".join(filter(None, (WORDS[state], rounded(idle_seconds(line.row)))))
         return f'{cell} <span class="idle">{words}</span>'
@@ -352,10 +349,8 @@ def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
 
 
 # Of states, which lead to their devices.
-_SHOWN: Mapping[str, str] = {
-    **{name: WORDS[DeviceState(name)] for name in counts_of(())},
-    DeviceState.FAILING: f"{WORDS[DeviceState.FAILING]}, not held",
-}
+_SHOWN = {name: WORDS[DeviceState(name)] for name in counts_of(())}
+_SHOWN[DeviceState.FAILING] += ", not held"
 TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
 
 
