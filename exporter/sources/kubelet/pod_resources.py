@@ -58,11 +58,10 @@ class ListReader:
         self._pods: Mapping[tuple[str, bytes], _PodAsRead] = {}  # by version and serialised pod
 
     def read(self, body: bytes, version: str = "v1") -> PodResources:
-        """The assignments of an answer.
+        """The assignments of an answer. Raises Malformed: the bytes are no such message, or name too many devices.
 
-        A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
-        Ids are counted before anything is made of them: an answer may hold millions. Raises Malformed: the bytes are no
-        such message, or name too many devices.
+        A container may have an entry of a resource for each NUMA node or device; they add up. Ids are counted before
+        anything is made of them: an answer may hold millions.
         """
         wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)

@@ -67,10 +67,7 @@ class PodResourcesClient:
     _channel: grpc.aio.Channel | None = field(default=None, init=False)
 
     async def call(self, method: str, *, versions: str) -> bytes:
-        """The answer to a question without parameters. `versions` are what an error says was asked for.
-
-        Raises SourceError: there is none.
-        """
+        """The answer to a question without parameters. Raises SourceError, which names the `versions` asked for."""
         if self._channel is None:
             self._channel = open_channel(self.socket)
         call = self._channel.unary_unary(

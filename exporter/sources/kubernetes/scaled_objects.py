@@ -1,7 +1,4 @@
-"""What KEDA's ScaledObjects scale: the Kubernetes API is asked for each that comes up, which is remembered.
-
-`spec.scaleTargetRef` names a workload of its own namespace; without a kind it is a Deployment (KEDA's ParseGVKR).
-"""
+"""What KEDA's ScaledObjects scale (`spec.scaleTargetRef`, by KEDA's ParseGVKR), asked for as they come up, and kept."""
 
 import asyncio
 import time

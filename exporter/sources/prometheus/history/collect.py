@@ -72,10 +72,7 @@ class AccountsReader:
         self.growth.begin(await self._all("last_over_time", before), scraped)
 
     async def read(self, piece: Span) -> None:
-        """Add what grew in a piece of the span; pieces come in their order.
-
-        Raises SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
-        """
+        """Add what grew in a piece; pieces come in order. Raises SourceError, also where there are too many rows."""
         await self._read(piece)
         if self.growth.rows > MOST_ROWS:
             remedy = "ask for less at a time with --match, such as --match cluster=a, or for a shorter span"
@@ -250,12 +247,7 @@ async def collect(
     per_token: bool = False,
     also: Sequence[Callable[[Span], Coroutine[Any, Any, None]]] = (),
 ) -> ReportInput:
-    """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
-
-    `also` reads of each piece what else its caller wants.
-
-    Raises SourceError: the server does not answer, or not with what Prometheus answers.
-    """
+    """The accounts of the span. `also` reads more of each piece; `on_progress` gets how many are done, and of all."""
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
     others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
     others.facts.tokens = {} if per_token else None
