@@ -86,11 +86,8 @@ def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Tro
         )
     # a service link's tcp://… was meant by nobody
     elif not is_used and "://" not in port:
-        yield Trouble(
-            "",
-            f"DCGM_PORT {port!r} is ignored: nothing says whose port it is",
-            "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url",
-        )
+        remedy = "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url"
+        yield Trouble("", f"DCGM_PORT {port!r} is ignored: nothing says whose port it is", remedy)
 
 
 def _is_port(text: str) -> bool:

@@ -67,11 +67,9 @@ class DriverInventory(Polled):
         try:
             gpus = await asyncio.to_thread(read, self._folder)
         except OSError as why:
-            raise Unavailable(
-                "permission",
-                f"{self._folder} cannot be read: {why.strerror or why}",
-                remedy="is the driver well (nvidia-smi, the kernel's log)? Until then the last good read counts",
-            ) from why
+            message = f"{self._folder} cannot be read: {why.strerror or why}"
+            remedy = "is the driver well (nvidia-smi, the kernel's log)? Until then the last good read counts"
+            raise Unavailable("permission", message, remedy=remedy) from why
         if (gpus or ()) != self.inventory.gpus:
             self.inventory = Inventory(gpus=gpus or ())
         return _ABSENT if gpus is None else None

@@ -375,11 +375,9 @@ def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unav
         remedy = "raise its limit of open files (ulimit -n): each peer needs one"
         return Unavailable("unreachable", f"{where}this program may open no more connections", remedy=remedy)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unavailable(
-            "unreachable",
-            f"{where}the name {error.host} has no address: {_words(error.os_error)}",
-            remedy="is the name right, and can this container's name server resolve it?",
-        )
+        message = f"{where}the name {error.host} has no address: {_words(error.os_error)}"
+        remedy = "is the name right, and can this container's name server resolve it?"
+        return Unavailable("unreachable", message, remedy=remedy)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         # OpenSSL's reason without what only its authors can read
         cause = error.certificate_error

@@ -72,11 +72,8 @@ class ExporterClient:
         if not body.is_forgotten:
             self.in_flight.hold(holder, body.size, body.forget)
         if body.is_forgotten:
-            raise Malformed(
-                "oversize",
-                f"its answer is the largest of many that come at a time, more than {self.in_flight.most} bytes in all",
-                remedy=LOOK_THERE,
-            )
+            they = f"of many that come at a time, more than {self.in_flight.most} bytes in all"
+            raise Malformed("oversize", f"its answer is the largest {they}", remedy=LOOK_THERE)
 
 
 def check_owners(headers: Mapping[str, str]) -> None:

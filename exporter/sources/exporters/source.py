@@ -95,11 +95,9 @@ class Exporters(AskedSource):
     def _why_unknown(self) -> Trouble | None:
         if self.places.places is not None:
             return None
-        return self.places.health.trouble or Trouble(
-            "missing",
-            f"it is not known yet which nodes there are: {self.places.looked_for} has not been read",
-            "it is being asked for; look again in some seconds",
-        )
+        message = f"it is not known yet which nodes there are: {self.places.looked_for} has not been read"
+        unread = Trouble("missing", message, "it is being asked for; look again in some seconds")
+        return self.places.health.trouble or unread
 
     def _follow(self) -> None:
         """Ask new exporters now, and not only in the next round."""

@@ -97,17 +97,13 @@ def translate(
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # one code for two things: only the text shows which
         if "rate limit" in details:
-            return Unavailable(
-                "rate_limited",
-                "the kubelet's rate limit, shared by everyone on the node, is used up",
-                remedy="who else on the node asks it this often? This program asks less with a longer"
-                " --kubelet.max-age",
-            )
+            message = "the kubelet's rate limit, shared by everyone on the node, is used up"
+            remedy = "who else on the node asks it this often? This program asks less with a longer --kubelet.max-age"
+            return Unavailable("rate_limited", message, remedy=remedy)
         return Malformed("oversize", f"the kubelet's answer is too large: {details}", remedy=of.is_this_it)
     if code is not grpc.StatusCode.UNAVAILABLE:
-        return Malformed(
-            "garbage", f"{socket} does not answer like a kubelet: {code.name} {details}", remedy=of.is_this_it
-        )
+        message = f"{socket} does not answer like a kubelet: {code.name} {details}"
+        return Malformed("garbage", message, remedy=of.is_this_it)
     if "Permission denied" in details:
         message = f"no right to open {socket}"
         return Unavailable("permission", message, remedy="run as uid 0 (no capability is needed, nor privileged: true)")

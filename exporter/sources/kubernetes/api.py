@@ -161,9 +161,8 @@ class KubernetesApi:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 if len(rest) > MAX_ITEM_BYTES:
-                    raise Malformed(
-                        "oversize", f"one event of {path} is larger than {MAX_ITEM_BYTES} bytes", remedy=self._too_much
-                    )
+                    message = f"one event of {path} is larger than {MAX_ITEM_BYTES} bytes"
+                    raise Malformed("oversize", message, remedy=self._too_much)
                 for line in lines:
                     if line.strip():
                         yield read_object(line, path)
@@ -256,16 +255,13 @@ class KubernetesApi:
         except TimeoutError as error:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise self._client.why_failed(error, self._url) from error
-            raise TimedOut(
-                f"the Kubernetes API at {self._url} does not answer {path}",
-                remedy="is the API server overloaded, or gone behind an address that still takes connections?",
-            ) from error
+            remedy = "is the API server overloaded, or gone behind an address that still takes connections?"
+            raise TimedOut(f"the Kubernetes API at {self._url} does not answer {path}", remedy=remedy) from error
         except (ConfigError, aiohttp.ClientConnectionError) as error:
             raise self._client.why_failed(error, self._url) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(
-                "unreachable", f"the Kubernetes API at {self._url}: {why_broken(error)}", remedy=_UNREACHABLE
-            ) from error
+            message = f"the Kubernetes API at {self._url}: {why_broken(error)}"
+            raise Unavailable("unreachable", message, remedy=_UNREACHABLE) from error
 
     async def _check(self, response: aiohttp.ClientResponse, path: str, verb: str, *, has_token: bool) -> None:
         status = response.status
@@ -308,9 +304,8 @@ def read_object(body: bytes, path: str) -> Object:
     try:
         item = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Malformed(
-            "garbage", f"the Kubernetes API answers {path} with what is no JSON: {error}", remedy=_NOT_THE_API
-        ) from error
+        message = f"the Kubernetes API answers {path} with what is no JSON: {error}"
+        raise Malformed("garbage", message, remedy=_NOT_THE_API) from error
     if not isinstance(item, dict):
         raise Malformed("garbage", f"the Kubernetes API answers {path} with what is no object", remedy=_NOT_THE_API)
     return item

@@ -114,8 +114,6 @@ class _JsonText:
 
     def _check(self, size: int) -> None:
         if size > MAX_ITEM_BYTES:
-            raise Malformed(
-                "oversize",
-                f"an object of {self._path} is larger than {MAX_ITEM_BYTES} bytes",
-                remedy="no Kubernetes API stores one of that size: does a proxy answer in its place?",
-            )
+            message = f"an object of {self._path} is larger than {MAX_ITEM_BYTES} bytes"
+            remedy = "no Kubernetes API stores one of that size: does a proxy answer in its place?"
+            raise Malformed("oversize", message, remedy=remedy)

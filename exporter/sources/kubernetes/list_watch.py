@@ -119,9 +119,8 @@ class ListWatch(Watch):
         if kind == "ERROR":
             if item.get("code") == HTTPStatus.GONE:
                 raise Forgotten
-            raise Unavailable(
-                "unreachable", f"the watch of {self._path} failed: {item.get('message')}", remedy=_ASKED_AGAIN
-            )
+            message = f"the watch of {self._path} failed: {item.get('message')}"
+            raise Unavailable("unreachable", message, remedy=_ASKED_AGAIN)
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             used = self._used_of(self._path, item)
             with self._as_specified(self._path):

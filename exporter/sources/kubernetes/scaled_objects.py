@@ -59,9 +59,8 @@ class ScaledObjects(AskedSource):
             task = self._targets.ask(key, partial(self._ask, namespace, name))
             await asyncio.wait({task})
             if task.cancelled():
-                raise Unavailable(
-                    "unreachable", "the question was given up", remedy="ask again: the configuration changed"
-                )
+                remedy = "ask again: the configuration changed"
+                raise Unavailable("unreachable", "the question was given up", remedy=remedy)
             target = task.result()
         if isinstance(target, SourceError):
             raise target.with_traceback(None)
@@ -84,10 +83,8 @@ class ScaledObjects(AskedSource):
         try:
             return _target(await self._api.get(_PATH.format(namespace=namespace, name=name)), namespace, name)
         except (Unsupported, Forgotten):
-            return Unsupported(
-                f"the Kubernetes API knows no ScaledObject {namespace}/{name}",
-                remedy="name the workload with `workload` in the trigger's metadata; a ScaledJob has no scaleTargetRef",
-            )
+            remedy = "name the workload with `workload` in the trigger's metadata; a ScaledJob has no scaleTargetRef"
+            return Unsupported(f"the Kubernetes API knows no ScaledObject {namespace}/{name}", remedy=remedy)
 
 
 def _target(item: Object, namespace: str, name: str) -> ScaledObjectTarget:

@@ -73,15 +73,12 @@ class PromFileSource(AskedSource):
             try:
                 page = await self._look()
             except FileNotFoundError as error:
-                raise Unavailable(
-                    "missing", f"{self._path} does not exist", remedy="name the file that is written, with --dcgm.file"
-                ) from error
+                remedy = "name the file that is written, with --dcgm.file"
+                raise Unavailable("missing", f"{self._path} does not exist", remedy=remedy) from error
             except OSError as error:
-                raise Unavailable(
-                    "permission",
-                    f"{self._path} cannot be read: {error.strerror}",
-                    remedy="let the user that this program runs as read it",
-                ) from error
+                message = f"{self._path} cannot be read: {error.strerror}"
+                remedy = "let the user that this program runs as read it"
+                raise Unavailable("permission", message, remedy=remedy) from error
             if page is not None:
                 return page
             await asyncio.sleep(SETTLED_SECONDS / 2)
@@ -103,12 +100,10 @@ class PromFileSource(AskedSource):
             message = f"{self._path} is larger than --dcgm.max-bytes {self._max_bytes}"
             raise Malformed("oversize", message, remedy=f"raise --dcgm.max-bytes, or {_WRITE_LESS}")
         renamed = self._read_as is not None and before.st_ino != self._read_as.st_ino
-        if not _same(before, after) or not (renamed or age >= SETTLED_SECONDS):
+        is_whole = _same(before, after) and (renamed or age >= SETTLED_SECONDS)
+        if not is_whole or (body and not body.endswith(b"\n")):
             return None
-        if body and not body.endswith(b"\n"):
-            return None
-        too_large = why_too_large(body)
-        if too_large:
+        if too_large := why_too_large(body):
             raise Malformed("oversize", f"{self._path} has {too_large}", remedy=_WRITE_LESS)
         if not await in_slices(has_sample(body)):
             remedy = "is this the file that GPU samples are written to? Name it with --dcgm.file"

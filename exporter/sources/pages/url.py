@@ -89,13 +89,9 @@ class DcgmSource(AskedSource):
             try:
                 async with self._places:
                     body = await self._client.ask(self._url)
-                too_large = why_too_large(body)
-                if too_large:
-                    raise Malformed(
-                        "oversize",
-                        too_large,
-                        remedy="have dcgm-exporter collect less, or is this another page than its own?",
-                    )
+                if too_large := why_too_large(body):
+                    remedy = "have dcgm-exporter collect less, or is this another page than its own?"
+                    raise Malformed("oversize", too_large, remedy=remedy)
                 if self._vendor_pages:
                     body = await in_slices(self._vendor_pages.with_dcgm(body, odd))
                 if self._admit:
