@@ -12,8 +12,8 @@ from math import fsum
 from urllib.parse import unquote
 
 from exporter.errors import Trouble
-from exporter.model.cluster import ClusterView, HeldDevice
-from exporter.outputs.objects import METRICS_TO_ASK, OWN_FAMILIES
+from exporter.model.cluster import OWN_FAMILIES, ClusterView, HeldDevice
+from exporter.outputs.objects import METRICS_TO_ASK
 
 MOST_NAMED = 5
 FORM = "/autoscale/<namespace>/<workload>/<metric>"
@@ -234,7 +234,7 @@ def _value(row: _MetricRow, metric: str) -> float:
             f"nothing is known of {metric} for {row.place}, and that is not 0",
             (
                 "it is measured only where the node exporter has NVML and sees the processes of pods"
-                if metric in OWN_FAMILIES
+                if metric in OWN_FAMILIES.values()
                 else "have dcgm-exporter report it for this device, or ask for another metric (a MIG instance has no"
                 " gpu_utilization: ask for graphics_engine_active)"
             ),
@@ -251,6 +251,6 @@ def _measured_instead(row: _MetricRow, metric: str, values: Mapping[str, float])
     raise Unanswerable(
         HTTPStatus.CONFLICT,
         f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use",
-        f"ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES)}), which needs NVML and the"
-        " processes of pods on the node, or give the workload devices of its own",
+        f"ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES.values())}), which needs NVML"
+        " and the processes of pods on the node, or give the workload devices of its own",
     )

@@ -18,6 +18,13 @@ OWNERS_UNKNOWN = Trouble(
 )
 
 
+# what the driver's processes show of a container itself: its names in the object `measured` of /container/metrics, and
+# the families that say the same on /metrics
+OWN_FAMILIES: Mapping[str, str] = {
+    name: f"pod_gpu_{name}" for name in ("memory_used_bytes", "utilization_ratio", "processes")
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeldDevice:
     """A device of a node and one container that holds it: one object of the node's /container/metrics.

@@ -14,6 +14,7 @@ from typing import Any
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.dividing.decimals import number
+from exporter.model.cluster import OWN_FAMILIES
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
@@ -24,10 +25,8 @@ from exporter.model.states import DeviceState, rfc3339, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
 
-# Families of a container's own use, as the driver's processes tell.
-OWN_FAMILIES = ("pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio", "pod_gpu_processes")
 # What an autoscaler may ask for.
-METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES)
+METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)

@@ -10,7 +10,7 @@ from typing import Any
 
 from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
-from exporter.model.cluster import HeldDevice
+from exporter.model.cluster import OWN_FAMILIES, HeldDevice
 from exporter.model.slices import Work
 from exporter.model.states import stated
 from exporter.reading import shown
@@ -32,12 +32,6 @@ _TEXTS = (
     "state",
 )  # fmt: skip
 _SHARED = "gpu_shared"
-# The fields of the object `measured`, and the families that they are.
-OWN_FAMILIES = {
-    "memory_used_bytes": "pod_gpu_memory_used_bytes",
-    "utilization_ratio": "pod_gpu_utilization_ratio",
-    "processes": "pod_gpu_processes",
-}
 _NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
 # Families that stand in an object beside the fields, those of a newer exporter among them.
 _FAMILY = re.compile(r"pod_gpu_[a-z0-9_]{1,60}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from exporter.dcgm.fields import METRICS
 from exporter.dividing.decimals import number
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
@@ -24,10 +25,9 @@ from exporter.sources.prometheus.targets import Target, Targets
 
 MOST_ROWS = 1_000
 NOBODY = Owner(namespace="", pod="", container="")
-FIELDS = tuple(dict.fromkeys(field.json for field in KNOWN.values()))
 _RANK = {name: rank for rank, name in enumerate(KNOWN)}
 
-_UNKNOWN: Mapping[str, None] = dict.fromkeys(FIELDS)
+_UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ pods. So the queries use instant selectors, and `up`, which comes with the serie
 from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.dcgm.fields import FIELDS, Field
+from exporter.model.cluster import OWN_FAMILIES
 from exporter.ownership.labels import WITHOUT_OWNERS
 
 SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"
@@ -32,10 +33,7 @@ UNMATCHED, REASON = "pod_gpu_exporter_unmatched_devices", "reason"
 VERDICT, WORD = "pod_gpu_device_verdict", "verdict"
 IDLE_SINCE = "pod_gpu_idle_since_timestamp_seconds"
 SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
-# What the driver's processes show of a container itself, by the name in the object `measured` of /container/metrics.
-MEASURED: Mapping[str, str] = {
-    f"pod_gpu_{name}": name for name in ("memory_used_bytes", "utilization_ratio", "processes")
-}
+MEASURED: Mapping[str, str] = {family: name for name, family in OWN_FAMILIES.items()}
 # of MEASURED: "false" where the container's pod does not hold the device
 HOLDS = "holds"
 _OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
