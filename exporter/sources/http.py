@@ -37,6 +37,7 @@ from exporter.errors import (
     Unavailable,
     UnavailableReason,
 )
+from exporter.reading import on_one_line
 from exporter.sources.unpack import Body
 
 # A peer that vanished (a node without power, a firewall that forgot the connection) is noticed after 30 s: the kernel
@@ -319,8 +320,7 @@ class Client:
         content = await _explanation(response, peer.explain) if peer.explains else {}
         # what is left of it is not waited for
         response.close()
-        text = " ".join(str(content.get("error") or "").split())
-        text = text if len(text) <= _MOST_TEXT_CHARS else f"{text[:_MOST_TEXT_CHARS]}…"
+        text = on_one_line(content.get("error") or "", _MOST_TEXT_CHARS)
         remedy, why = peer.look_there, text and f": {text}"
         message = f"HTTP status {status}{f' for {path}' if peer.names_path else ''}{why}"
         if lacks_right := status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

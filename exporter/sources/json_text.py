@@ -12,6 +12,11 @@ _MOST_OTHER_CHARS = 64 * 1024
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
+def garbage(what: str, remedy: str) -> Malformed:
+    """What to raise where an answer cannot be used."""
+    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=remedy)
+
+
 class JsonText:
     """The text of an answer. Each method raises Malformed where something else comes next."""
 
@@ -32,8 +37,8 @@ class JsonText:
             raise self.garbage(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
 
     def garbage(self, what: str) -> Malformed:
-        """What to raise where the answer cannot be used."""
-        return Malformed("garbage", f"its answer cannot be used: {what}", remedy=self._remedy)
+        """See `garbage`."""
+        return garbage(what, self._remedy)
 
     def has(self, sign: str) -> bool:
         """Whether this sign comes next; it is then passed."""

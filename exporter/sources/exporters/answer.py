@@ -6,6 +6,7 @@ Exporters may be older or newer: unknown fields are kept, missing ones are unkno
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from exporter.dcgm.fields import FIELDS
@@ -14,7 +15,7 @@ from exporter.model.cluster import OWN_FAMILIES, HeldDevice
 from exporter.model.slices import Work
 from exporter.model.states import stated
 from exporter.reading import shown
-from exporter.sources.json_text import JsonText
+from exporter.sources.json_text import JsonText, garbage
 
 # 16 GPUs in 7 instances each, or in 48 time slices each, are below.
 MOST_ROWS = 1_000
@@ -41,6 +42,7 @@ _OBJECT_BYTES = 2048
 _LOOK_THERE = (
     "look at what that address answers to curl: is it this program's node exporter, and of a version like this one's?"
 )
+_garbage = partial(garbage, remedy=_LOOK_THERE)
 
 Object = dict[str, Any]
 
@@ -170,7 +172,3 @@ def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> Object:
     if len(fields) > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS} fields")
     return fields
-
-
-def _garbage(what: str) -> Malformed:
-    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=_LOOK_THERE)

@@ -7,9 +7,11 @@ No other path says why: /metrics and /gpu/metrics have `source_up` alone. It is 
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 
-from exporter.errors import Malformed, Trouble
+from exporter.errors import Trouble
 from exporter.sources.http import peer
+from exporter.sources.json_text import garbage
 
 # 16 GPUs in 48 shares each, all held, take half of it.
 MOST_BYTES = 1024 * 1024
@@ -18,6 +20,7 @@ _REASON = re.compile(r"[a-z_]{1,40}")
 PATH = "/debug/mapping"
 # The operator has made the DaemonSet: these exporters speak plain HTTP and ask for no password.
 OPERATED_EXPORTERS = peer("operated exporters")
+_garbage = partial(garbage, remedy=OPERATED_EXPORTERS.too_much)
 
 
 def read_health(body: bytes, node: str) -> Mapping[str, Trouble]:
@@ -42,7 +45,3 @@ def _trouble(state: dict[str, object]) -> Trouble:
     reason, message, remedy = (str(state.get(field) or "") for field in ("reason", "message", "remedy"))
     word = reason if _REASON.fullmatch(reason) else "unknown"
     return Trouble(word, message or "it does not say why", remedy)
-
-
-def _garbage(what: str) -> Malformed:
-    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=OPERATED_EXPORTERS.too_much)

@@ -121,7 +121,6 @@ class Exporters(AskedSource):
             del self._asks[entry]
 
     async def _attend(self, entry: KnownExporter) -> None:
-        """Ask one of them, and note what came of it."""
         try:
             async with _AskingPlace(self._at_once):
                 headers: dict[str, str] = {}

@@ -14,6 +14,7 @@ from exporter.config.files import read_regular
 from exporter.config.http_file import HttpConfig
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, TimedOut, Unavailable, Unsupported
+from exporter.reading import on_one_line
 from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 
@@ -249,7 +250,6 @@ class KubernetesApi:
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
-        """What goes wrong with a request, as a SourceError."""
         try:
             yield
         except TimeoutError as error:
@@ -354,7 +354,6 @@ def resource_of(path: str) -> str:
 def told_by(body: bytes) -> str:
     """The message of a Status; "" where the body is none."""
     try:
-        text = " ".join(str(json.loads(body)["message"]).split())
+        return on_one_line(json.loads(body)["message"], MAX_TOLD_CHARS)
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return text if len(text) <= MAX_TOLD_CHARS else f"{text[:MAX_TOLD_CHARS]}…"

@@ -135,7 +135,6 @@ class ListWatch(Watch):
 
     @contextmanager
     def _as_specified(self, path: str) -> Iterator[None]:
-        """Raise Malformed where an object is not of the kind that it should be."""
         try:
             yield
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

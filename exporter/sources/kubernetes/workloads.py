@@ -191,7 +191,6 @@ class Workloads:
 
 
 def _path(*segments: str) -> str:
-    """A path of these segments, whatever is in them."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 

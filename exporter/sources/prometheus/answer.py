@@ -6,10 +6,13 @@ of 64 MiB does not block the event loop, and is never in Python's objects as a w
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from exporter.errors import Malformed
 from exporter.model.slices import Work
+from exporter.reading import on_one_line
+from exporter.sources import json_text
 from exporter.sources.http import peer
 from exporter.sources.json_text import JsonText
 
@@ -21,6 +24,7 @@ _MOST_TOLD_CHARS = 200
 _ROW_PARTS = 2
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Inf)|NaN")
 REMEDY = peer("prometheus").no_path
+garbage = partial(json_text.garbage, remedy=REMEDY)
 
 
 class VectorSeries(NamedTuple):
@@ -62,14 +66,14 @@ def read_vector(body: bytes, take: Callable[[VectorSeries], None]) -> Work[int]:
 
 def _judge(members: Mapping[str, Any]) -> None:
     if members.get("status") != "success":
-        raise garbage(f"its status is not success: {short(members.get('error'))}")
+        raise garbage(f"its status is not success: {on_one_line(members.get('error'), _MOST_TOLD_CHARS)}")
     warnings = members.get("warnings")
     if warnings or members.get("isPartial"):
         first = warnings[0] if type(warnings) is list and warnings else warnings
         raise Malformed(
             "truncated",
             "its answer may be a part of the truth, so it counts as none; it warns:"
-            f" {short(first or 'the answer is partial')}",
+            f" {on_one_line(first or 'the answer is partial', _MOST_TOLD_CHARS)}",
             remedy="look at that server, and at the stores and servers that it asks in its turn (Thanos: /stores)",
         )
     if members.get("data.resultType") != "vector" or "result" not in members:
@@ -90,14 +94,3 @@ def _series(row: Mapping[str, Any], number: int) -> VectorSeries:
     if type(at) not in (int, float) or not 0 <= at < 1e11 or type(text) is not str or not _NUMBER.fullmatch(text):  # noqa: PLR2004 - the year 5138
         raise garbage(f"row {number} has a value that is no number at a moment")
     return VectorSeries(labels, float(at), text)
-
-
-def short(value: object) -> str:
-    """What a server says, on one line that is not long."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= _MOST_TOLD_CHARS else f"{text[:_MOST_TOLD_CHARS]}…"
-
-
-def garbage(what: str) -> Malformed:
-    """An answer that cannot be used, and why."""
-    return Malformed("garbage", f"its answer cannot be used: {what}", remedy=REMEDY)
