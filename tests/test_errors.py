@@ -147,7 +147,6 @@ WITHOUT_TROUBLE = {
     "Gone",
     "Invalid",
     "KubectlRefusal",
-    "NotReadable",
     "PortTaken",
     "OtherProtocol",
 }
