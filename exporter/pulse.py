@@ -70,10 +70,8 @@ class Pulse:
     async def _once(self) -> None:
         try:
             await self._beat()
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # the next beat may go well, and nobody else would begin it
+        except (Exception, asyncio.CancelledError) as error:
+            # the next beat may go well, and nobody else would begin it
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                 raise  # close() cancelled this task

@@ -122,17 +122,12 @@ class Telemetry:
         self._logged[source] = state
         if state == before:
             return
-        trouble = health.trouble
-        if trouble and health.up:
-            fields = {"reason": trouble.reason, "says": trouble.message, "remedy": trouble.remedy}
-            log.warning("source answers, but", source=source, **fields)
-        elif trouble:
-            fields = {"reason": trouble.reason, "error": trouble.message, "remedy": trouble.remedy}
-            log.warning("source failed", source=source, **fields)
-        elif before is not None:
-            log.info("source is back", source=source)
+        if trouble := health.trouble:
+            words = {"reason": trouble.reason, "says" if health.up else "error": trouble.message}
+            event = "source answers, but" if health.up else "source failed"
+            log.warning(event, source=source, **words, remedy=trouble.remedy)
         else:
-            log.info("source answers", source=source)
+            log.info("source answers" if before is None else "source is back", source=source)
 
     def render_process(self, *, is_open: bool = False) -> bytes:
         """The process' own memory, CPU and garbage collections, as every Prometheus client shows them.

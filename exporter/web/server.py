@@ -131,9 +131,8 @@ class RareLog:
     """Logs the first line of a kind at once, and further ones at most every EVERY_SECONDS."""
 
     def __init__(self) -> None:
-        self._kinds: dict[
-            str, tuple[float, int]
-        ] = {}  # when the last line was written, and how many were left out since
+        # when the last line was written, and how many were left out since
+        self._kinds: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, message: str, **fields: object) -> None:
         """Log a warning, or count it as left out. Use few kinds, since all are remembered."""

@@ -138,9 +138,8 @@ def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `co
     asked = _Asked(given)
     rows = _rows(asked)
     chosen = holders.idle(rows, asked.namespace)
-    _write(
-        chosen, output, holders.table(chosen, is_idle=True) if chosen else "No device that a container holds is idle."
-    )
+    words = holders.table(chosen, is_idle=True) if chosen else "No device that a container holds is idle."
+    _write(chosen, output, words)
 
 
 @commands.command("why")

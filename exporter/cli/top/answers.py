@@ -10,9 +10,8 @@ are taken as divided.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
 
-from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
+from exporter.cli.top.devices import Role, Shown, ShownDevice, ShownHolder, ShownProcess, ShownSource
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
 from exporter.model.states import (
     IN_HAND,
@@ -39,7 +38,7 @@ class _Rules:
     owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
-def shown_of(role: Literal["node", "cluster"], url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
+def shown_of(role: Role, url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
     """Of an exporter: /debug/mapping of a node or /debug/nodes of the cluster role, and /container/metrics as JSON.
 
     `trouble` is the reason why there is none of the latter.

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from exporter.cli.top.answers import MOST_DEVICES, processes_of, shown_of
-from exporter.cli.top.devices import Shown
+from exporter.cli.top.devices import Role, Shown
 from exporter.cli.top.state import View
 from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import Address, without_secrets
@@ -24,7 +24,6 @@ from exporter.lenient import AnyObject, each_mapping, mapping, text
 FLAG = "--http-config"
 TIMEOUT_SECONDS = 10.0
 MOST_BYTES = 128 * 1024 * 1024  # 50,000 rows of /container/metrics take 60 MB
-Role = Literal["node", "cluster"]
 _ABOUT: Mapping[Role, str] = {"node": "/debug/mapping", "cluster": "/debug/nodes"}
 _PIECE_BYTES = 256 * 1024
 _MOST_TOLD_CHARS = 300
@@ -71,7 +70,8 @@ class ShownReader:
     def ask(self, view: View) -> Answered:
         """As TopReader."""
         about = self.about()
-        rows, trouble = self._rows()
+        status, rows = self._json("/container/metrics")
+        trouble = "" if status == HTTPStatus.OK else _why_none("/container/metrics", status, rows)
         shown = shown_of(self._role or "node", self._transport.url, about, rows, trouble)
         return Answered(shown if view == "devices" else self._with_processes(shown), each_mapping(rows, MOST_DEVICES))
 
@@ -79,10 +79,9 @@ class ShownReader:
         status, answer = self._json("/processes")
         if status == HTTPStatus.OK and isinstance(answer, list):
             return replace(shown, processes=processes_of(answer))
-        why = text(mapping(answer), "error")
-        if status == HTTPStatus.NOT_FOUND:
-            why = "the processes are on the exporter of their node: give its --url"
-        return replace(shown, processes_trouble=why or f"/processes answers with HTTP status {status}")
+        elsewhere = "the processes are on the exporter of their node: give its --url"
+        why = elsewhere if status == HTTPStatus.NOT_FOUND else _why_none("/processes", status, answer)
+        return replace(shown, processes_trouble=why)
 
     def about(self) -> AnyObject:
         """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `ask`."""
@@ -109,14 +108,6 @@ class ShownReader:
             raise Gone(f"the exporter at {url} asks for a password: give it with {FLAG}")
         raise Gone(f"what answers at {url} is not this exporter (HTTP status {status})")
 
-    def _rows(self) -> tuple[object, str]:
-        """/container/metrics, and the reason where there is none."""
-        status, answer = self._json("/container/metrics")
-        if status == HTTPStatus.OK:
-            return answer, ""
-        why = text(mapping(answer), "error")
-        return [], why or f"/container/metrics answers with HTTP status {status}"
-
     def _json(self, path: str) -> tuple[int, Any]:
         """An answer's status, and its body as JSON; None where it is none."""
         status, body = self._transport.get(path)
@@ -124,6 +115,10 @@ class ShownReader:
             return status, json.loads(body)
         except (ValueError, RecursionError):
             return status, None
+
+
+def _why_none(path: str, status: int, answer: object) -> str:
+    return text(mapping(answer), "error") or f"{path} answers with HTTP status {status}"
 
 
 @dataclass

@@ -240,10 +240,8 @@ def _text(column: TopColumn[Row], cell: TextCell, width: int, glyphs: Glyphs) ->
     padded = pad(text, width, right=column.right)
     if not cell.style or not text:
         return [TextSpan(padded)]
-    space = padded.replace(text, "", 1)
-    return (
-        [TextSpan(space), TextSpan(text, cell.style)] if column.right else [TextSpan(text, cell.style), TextSpan(space)]
-    )
+    spans = [TextSpan(text, cell.style), TextSpan(padded.replace(text, "", 1))]
+    return spans[::-1] if column.right else spans
 
 
 def _bar(cell: TextCell, width: int, glyphs: Glyphs) -> Line:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from exporter.model.states import IN_HAND, DeviceState, counts_of
 
+Role = Literal["node", "cluster"]
 DeviceName = tuple[str, str, str]  # node, GPU, MIG instance
 
 
@@ -129,7 +130,7 @@ class ShownProcess:
 class Shown:
     """One reading of an exporter. `trouble` is why it has no devices, `processes` None where none were asked for."""
 
-    role: Literal["node", "cluster"]
+    role: Role
     url: str
     version: str = ""
     node: str = ""

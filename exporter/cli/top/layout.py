@@ -1,39 +1,51 @@
 """The whole picture: what is shown, as lines of a width. Pure: no clock, no terminal."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pkgutil import get_data
 from typing import TypeVar
 
 from exporter.cli.top import columns as table
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, TopColumn, cut, harmless, width_of
-from exporter.cli.top.devices import Shown, ShownProcess, ShownSource
+from exporter.cli.top.devices import Shown, ShownDevice, ShownProcess, ShownSource
 from exporter.cli.top.history import DeviceHistory, charts
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
-from exporter.cli.top.strip import strip
 from exporter.cli.top.tables import TableEntry, device_columns, entries, gib, process_columns
-from exporter.model.states import WORDS, DeviceState
+from exporter.model.states import BROKEN, WORDS, DeviceState, state_of_device
 
 MOST_TROUBLES = 3  # shown in full
 _LEAST_OF_PROCESSES = 5  # lines, of the history's screen
 _MOST_OF_STRIP = 60  # lines, where the whole table is printed
+_GAP = 3  # between nodes
+# The states in the order of the legend and of Glyphs.cells, each with its style.
+_STYLES = {
+    DeviceState.USED: "load",
+    DeviceState.HELD: "owner",
+    DeviceState.IDLE: "idle.number",
+    DeviceState.FREE: "dim",
+    DeviceState.OUTSIDE: "warn",
+    DeviceState.UNKNOWN: "warn",
+    DeviceState.FAILING: "bad",
+}
 Row = TypeVar("Row")
+Lines = Sequence[Line]
 
 HELP: Sequence[tuple[str, str]] = json.loads(get_data(__package__, "keys.json") or b"")  # keys or a word, what it does
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Picture:
     """Lines above the table, its heads, and its rows: of 40,000, the fifty of a screen become lines."""
 
-    above: Sequence[Line] = ()
-    heads: Sequence[Line] = ()
+    above: Lines = ()
+    heads: Lines = ()
     count: int = 0
     row: Callable[[int], Line] = lambda _: ()
 
     @property
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Lines:
         """Every line."""
         return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
@@ -49,7 +61,7 @@ def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _
 
 
 def _devices(
-    above: Sequence[Line], shown: Shown, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
+    above: Lines, shown: Shown, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
 ) -> Picture:
     columns = device_columns(shown, glyphs, width)
     if not any(column.is_bar for column in table.fit(columns, rows, width)):
@@ -58,7 +70,7 @@ def _devices(
 
 
 def _processes(
-    above: Sequence[Line], shown: Shown, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
+    above: Lines, shown: Shown, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
 ) -> Picture:
     if shown.processes is None:
         asked = shown.processes_trouble or "the exporter is being asked for processes"
@@ -104,7 +116,7 @@ def frame(
     interval_seconds: float,
     glyphs: Glyphs,
     history: DeviceHistory,
-) -> tuple[Sequence[Line], State]:
+) -> tuple[Lines, State]:
     """A screen of columns and lines, and the state with a cursor that is on a line of it.
 
     `trouble` is why there is nothing newer than `shown`; without either, the first answer is waited for.
@@ -112,11 +124,11 @@ def frame(
     width, height = size
     shown = replace(shown, trouble=trouble) if shown and trouble else shown
     if shown is None:
-        picture = Picture(
-            above=[_words(trouble or "the exporter is being asked", "bad" if trouble else "", width, glyphs)]
-        )
+        words = _words(trouble or "the exporter is being asked", "bad" if trouble else "", width, glyphs)
+        picture = Picture([words])
     elif state.helps:
-        helps = help_lines(width, glyphs)
+        keys = ((TextSpan(f"  {key:<12}" if key else "", "label"), TextSpan(does)) for key, does in HELP)
+        helps = [_headed(key, does, width, glyphs) for key, does in keys]
         picture = Picture(count=len(helps), row=helps.__getitem__)
     elif state.view == "history":
         picture, state = _history(shown, state, size, interval_seconds, glyphs, history)
@@ -133,17 +145,9 @@ def frame(
     if has_cursor and shown and rows:
         text = "".join(span.text for span in rows[state.cursor - first])
         rows[state.cursor - first] = [TextSpan(table.pad(text, width), "status")]
-    empty: Sequence[Line] = [()] * (space - len(rows))
+    empty: Lines = [()] * (space - len(rows))
     seen = f"{first + 1}-{first + len(rows)} of {picture.count}" if most and rows else ""
     return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], state
-
-
-def help_lines(width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """What the keys do."""
-    return [
-        _headed(TextSpan(f"  {keys:<12}" if keys else "", "label"), TextSpan(says), width, glyphs)
-        for keys, says in HELP
-    ]
 
 
 def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
@@ -242,24 +246,17 @@ def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
 
 
 def _table(
-    above: Sequence[Line],
-    columns: Sequence[TopColumn[Row]],
-    rows: Sequence[Row],
-    empty: str,
-    width: int,
-    glyphs: Glyphs,
+    above: Lines, columns: Sequence[TopColumn[Row]], rows: Sequence[Row], empty: str, width: int, glyphs: Glyphs
 ) -> Picture:
     """`empty` stands in the table's place where it has no row."""
     if not rows:
         return _alone(above, empty, width, glyphs)
     widths = table.fit(columns, rows, width)
-    head = [TextSpan(table.head(widths), "head")]
-    return Picture(
-        above=above, heads=[head], count=len(rows), row=lambda number: table.line(widths, rows[number], glyphs)
-    )
+    heads = [[TextSpan(table.head(widths), "head")]]
+    return Picture(above, heads, len(rows), lambda number: table.line(widths, rows[number], glyphs))
 
 
-def _alone(above: Sequence[Line], text: str, width: int, glyphs: Glyphs) -> Picture:
+def _alone(above: Lines, text: str, width: int, glyphs: Glyphs) -> Picture:
     """Words in the table's place."""
     return Picture(above=[*above, _words(text, "dim", width, glyphs)] if text else above)
 
@@ -277,6 +274,73 @@ def _time(at: str) -> str:
     """The time of day of a timestamp such as 2026-01-31T12:34:56.789Z."""
     day, _, time = at.partition("T")
     return f"{time[:8]} UTC" if day and time.endswith("Z") and time[:8].replace(":", "").isdigit() else ""
+
+
+def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator[Line]:
+    """Several nodes at a glance: a legend, and a run of cells for each node; a GPU's character says its state.
+
+    Of too many nodes those with most to look at stay.
+    """
+    states: dict[str, dict[tuple[str, str], list[ShownDevice]]] = {node.name: {} for node in shown.missing}
+    for device in shown.devices:
+        states.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
+    if len(states) < 2:  # noqa: PLR2004 - a node alone has a table that is as short
+        return
+    nodes = {name: [_state_of_gpu(each) for each in gpus.values()] for name, gpus in states.items()}
+    names = {name: harmless(name, glyphs) for name in nodes}
+    ends = zip(min(names.values()), max(names.values()), strict=False)
+    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    start = start[: max(start.rfind("-"), start.rfind(".")) + 1]
+    names = {name: cut(text[len(start) :], width // 3, glyphs, keeps_end=8) for name, text in names.items()}
+    most = max(map(width_of, names.values()))
+    each_width = most + 1 + max(len("missing"), *map(len, nodes.values()))
+    across = max(1, (width + _GAP) // (each_width + _GAP))
+    room = across * max(1, most_lines - 1)
+    chosen = sorted(nodes)
+    if len(chosen) > room:
+        chosen = sorted(sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)])
+    seen = {state for cells in nodes.values() for state in cells}
+    of_states = {
+        state: TextSpan(char, style) for (state, style), char in zip(_STYLES.items(), glyphs.cells, strict=True)
+    }
+    of_states[DeviceState.CUT] = of_states[DeviceState.FREE]  # into nothing yet
+    of_seen = {state: cell for state, cell in of_states.items() if state in seen}
+    yield _legend(f"{start}{glyphs.ellipsis}" if start else "", of_seen, width)
+    for first in range(0, len(chosen), across):
+        line: list[TextSpan] = []
+        for name in chosen[first : first + across]:
+            line += [TextSpan(" " * _GAP)] if line else []
+            line.append(TextSpan(" " * (most - width_of(names[name])) + names[name] + " ", "label"))
+            cells = [of_states[state] for state in nodes[name][: width - most - 1]]
+            cells = cells or [TextSpan("missing"[: width - most - 1], "bad")]
+            line += [*cells, TextSpan(" " * (each_width - most - 1 - sum(width_of(cell.text) for cell in cells)))]
+        yield line
+    if len(chosen) < len(nodes):
+        rest = f"and {len(nodes) - len(chosen)} more nodes, with less to look at"
+        yield [TextSpan(cut(rest, width, glyphs), "dim")]
+
+
+def _state_of_gpu(of_gpu: Sequence[ShownDevice]) -> DeviceState:
+    """Of a GPU, whole or cut. What is failing or gone is shown so, whoever holds it."""
+    if any(device.health in BROKEN for device in of_gpu):
+        return DeviceState.FAILING
+    return state_of_device(device.state for device in of_gpu)
+
+
+def _worth(states: Sequence[DeviceState]) -> tuple[bool, int]:
+    """The less, the earlier: a missing node, then those with most that fails, is not known, or is not used."""
+    order = (DeviceState.FAILING, DeviceState.UNKNOWN, DeviceState.OUTSIDE, DeviceState.IDLE)
+    return bool(states), -sum((state in order) * 100 ** (3 - order.index(state)) for state in states if state in order)
+
+
+def _legend(start: str, of_states: Mapping[DeviceState, TextSpan], width: int) -> Line:
+    line = [TextSpan(f"{start} " if start else "", "dim")]
+    for state, cell in of_states.items():
+        words = "failing or gone" if state is DeviceState.FAILING else WORDS[state]
+        spans = [cell, TextSpan(f" {words}  ", "dim")]
+        if sum(width_of(span.text) for span in (*line, *spans)) <= width + 2:
+            line += spans
+    return line
 
 
 assert set(SORTS.values()) <= {key for keys, _ in HELP for key in keys.split()}  # noqa: S101 - the help is whole

@@ -22,6 +22,8 @@ _REST = 2
 class _Poller(threading.Thread):
     """Asks the exporter at every interval, and wakes the terminal after each answer."""
 
+    answer: tuple[Shown | None, str] = (None, "")
+
     def __init__(self, asking: TopReader, terminal: Terminal, interval_seconds: float, view: View) -> None:
         super().__init__(daemon=True)  # the program does not wait for an answer when it ends
         self._asking = asking
@@ -30,7 +32,6 @@ class _Poller(threading.Thread):
         self._at_once = threading.Event()
         self.view: View = view
         self.is_paused = False
-        self.answer: tuple[Shown | None, str] = (None, "")
         self.answered_at = time.monotonic()
         self.error: Exception | None = None
 
@@ -86,8 +87,10 @@ def _show(
             answer = reader.answer
             if answer[0] and not answer[1]:
                 history.add(answer[0].devices, reader.answered_at)
-        size, trouble = terminal.size(), _trouble(answer, reader)
-        lines, state = frame(answer[0], trouble, state, size, interval_seconds, glyphs, history)
+        shown, trouble = answer
+        if shown and trouble:
+            trouble = f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"
+        lines, state = frame(shown, trouble, state, terminal.size(), interval_seconds, glyphs, history)
         terminal.show([painter.text(line) for line in lines])
         timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
         data = terminal.wait(timeout)
@@ -96,10 +99,3 @@ def _show(
             reader.is_paused = state.paused
             if state.view != before.view or (before.paused and not state.paused):
                 reader.ask("devices" if state.view == "devices" else "processes")
-
-
-def _trouble(answer: tuple[Shown | None, str], reader: _Poller) -> str:
-    shown, trouble = answer
-    if not trouble or shown is None:
-        return trouble
-    return f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"

@@ -31,9 +31,9 @@ class TableEntry:
         return (self.device.name, self.holder.name if self.is_part and self.holder else "")
 
     @property
-    def is_idle(self) -> bool:
-        """Held, and not used."""
-        return self.holder.idle if self.is_part and self.holder else self.device.idle
+    def user(self) -> ShownDevice | ShownHolder:
+        """Whose use the line shows: the whole device's, or the holder's."""
+        return self.holder if self.is_part and self.holder else self.device
 
 
 def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
@@ -105,30 +105,30 @@ class _Cells:
         return TextCell(self._harmless(device.mig_profile or device.model.removeprefix("NVIDIA ")), "dim")
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
-        if entry.device.before or entry.is_idle:
+        if entry.device.before or entry.user.idle:
             seconds = entry.holder.idle_seconds if entry.holder else None
             words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
             style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
             return TextCell("before", "dim") if entry.device.before else TextCell(words, style)
-        percent = _utilization(entry)
+        percent = entry.user.utilization_percent
         return EMPTY if percent is None else TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
 
     def utilization(self, entry: TableEntry) -> TextCell:
-        percent = _utilization(entry)
-        if self.number_says_idle and (entry.is_idle or entry.device.before):
+        percent = entry.user.utilization_percent
+        if self.number_says_idle and (entry.user.idle or entry.device.before):
             return TextCell("before", "dim") if entry.device.before else TextCell("idle", "idle.number")
         if percent is None:
             return EMPTY
-        return TextCell(f"{percent:.0f}%", "dim" if entry.device.before else "idle.number" if entry.is_idle else "")
+        return TextCell(f"{percent:.0f}%", "dim" if entry.device.before else "idle.number" if entry.user.idle else "")
 
     def memory_bar(self, entry: TableEntry) -> TextCell:
-        used, total = _memory(entry)
+        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
         if used is None or not total:
             return EMPTY
         return TextCell("", "full" if used > total * _FULL else "memory", used / total)
 
     def memory(self, entry: TableEntry) -> TextCell:
-        used, total = _memory(entry)
+        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
         if used is None:
             return EMPTY
         # a holder's part is below the device's own line, which has the total
@@ -154,7 +154,7 @@ class _Cells:
         if holder and not holder.holds:
             return TextCell(self._harmless(_words_of(holder)), "warn")
         if holder:
-            return TextCell(self._harmless(holder.name), "idle.owner" if entry.is_idle else "owner")
+            return TextCell(self._harmless(holder.name), "idle.owner" if entry.user.idle else "owner")
         if device.entity == "mig-parent":
             return TextCell(f"{device.mig_instances} MIG instances", "dim")
         if device.holders:
@@ -211,20 +211,6 @@ def _number(value: float | None, unit: str, words: Callable[[float], str] = "{:.
 def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
     """A number of the device as a whole; the lines of its parts leave it out."""
     return lambda entry: _number(None if entry.is_part else of(entry.device), unit)
-
-
-def _utilization(entry: TableEntry) -> float | None:
-    if entry.is_part and entry.holder:
-        return entry.holder.utilization_percent
-    return entry.device.utilization_percent
-
-
-def _memory(entry: TableEntry) -> tuple[float | None, float | None]:
-    """What is used, and of how much, in MiB."""
-    total = entry.device.memory_total_mib
-    if entry.is_part and entry.holder:
-        return entry.holder.memory_used_mib, total
-    return entry.device.memory_used_mib, total
 
 
 def heat_style(celsius: float) -> str:

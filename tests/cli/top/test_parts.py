@@ -16,9 +16,8 @@ from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, har
 from exporter.cli.top.command import document
 from exporter.cli.top.devices import Shown, ShownDevice
 from exporter.cli.top.history import SECONDS, DeviceHistory, charts
-from exporter.cli.top.layout import draw, frame
+from exporter.cli.top.layout import draw, frame, strip
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
-from exporter.cli.top.strip import strip
 from exporter.cli.top.terminal import Keys
 from exporter.model.states import DeviceState
 from tests.support.fixed_exporter import fixed
