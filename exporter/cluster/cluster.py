@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from exporter.cluster.outputs.look import ClusterLook
@@ -37,35 +38,27 @@ class ClusterHandover:
         self.heard: Source | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class Cluster:
-    """Asks all nodes with every beat of the pulse, and answers from the last answers."""
+    """Asks all nodes with every beat of the pulse, and answers from the last answers.
 
+    `source` knows the nodes; `others` are sources of its own whose health is shown, too. `cache` closes them.
+    `scaled_objects` say what KEDA's ScaledObjects scale, where KEDA may ask and the Kubernetes API can be asked.
+    `patience_seconds` is how long the first looks wait where nobody says how long they may.
+    """
+
+    source: ClusterSource
+    others: Sequence[Source]
+    scaled_objects: "ScaledObjects | None" = None
+    cache: SourceCache
+    pulse_seconds: float | None
+    patience_seconds: float
+    handover: ClusterHandover
     outputs: Sequence[Output[Any]] = OUTPUTS
 
-    def __init__(
-        self,
-        *,
-        source: ClusterSource,
-        others: Sequence[Source],
-        scaled_objects: "ScaledObjects | None" = None,
-        cache: SourceCache,
-        interval_seconds: float,
-        patience_seconds: float,
-        handover: ClusterHandover,
-    ) -> None:
-        """`source` knows the nodes; `others` are sources of its own whose health is shown, too. `cache` closes them.
-
-        `scaled_objects` say what KEDA's ScaledObjects scale, where KEDA may ask and the Kubernetes API can be asked.
-        `patience_seconds` is how long the first looks wait where nobody says how long they may.
-        """
-        self.handover = handover
-        self.telemetry, self.instance = handover.telemetry, handover.instance
-        self.cache = cache
-        self.pulse_seconds: float | None = interval_seconds
-        self._source = source
-        self.scaled_objects = scaled_objects
-        self._shown = (source, *others, *([scaled_objects] if scaled_objects else ()))
-        self._patience_seconds = patience_seconds
+    def __post_init__(self) -> None:
+        self.telemetry, self.instance = self.handover.telemetry, self.handover.instance
+        self._shown = (self.source, *self.others, *([self.scaled_objects] if self.scaled_objects else ()))
         for each in self._shown:
             for of, (most, used) in each.bounds.items():
                 self.telemetry.bound(of, most, used)
@@ -73,7 +66,7 @@ class Cluster:
     def looked(self, seen: ClusterView | None, **rest: Any) -> ClusterLook:  # noqa: ANN401 - the fields of AnyLook
         """A look at `seen`, or at the last answers."""
         return ClusterLook(
-            view=self._source.view if seen is None else seen,
+            view=self.source.view if seen is None else seen,
             health={
                 source.name: source.health
                 for source in self._shown
@@ -85,9 +78,9 @@ class Cluster:
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> ClusterView:  # noqa: ARG002 - there is one look for all
         """The last answers; the first time, wait for them for `wait_seconds` at most."""
-        if self.handover.heard is not self._source:
-            await self._hear(self._patience_seconds if wait_seconds is None else wait_seconds)
-        return self._source.view
+        if self.handover.heard is not self.source:
+            await self._hear(self.patience_seconds if wait_seconds is None else wait_seconds)
+        return self.source.view
 
     async def pulse(self) -> None:
         """Ask every node that is not being asked already."""
@@ -107,20 +100,20 @@ class Cluster:
         await asyncio.gather(*(source.close() for source in self.cache.sources.values()))
 
     async def _hear(self, wait_seconds: float | None) -> None:
-        attempt = self._source.begin()
+        attempt = self.source.begin()
         if attempt is not None:
             await asyncio.wait({attempt}, timeout=wait_seconds)
         if attempt is None or attempt.done():
-            self.handover.heard = self._source
+            self.handover.heard = self.source
         self._note()
 
     def _note(self) -> None:
         if not self.handover.not_ready:
             return
-        trouble = self._source.view.trouble
+        trouble = self.source.view.trouble
         if trouble:
             self.handover.not_ready = f"not ready: it is not known which nodes there are: {trouble}"
-        elif self.handover.heard is not self._source:
+        elif self.handover.heard is not self.source:
             self.handover.not_ready = "not ready: the nodes are being asked for the first time"
         else:
             self.handover.not_ready = ""

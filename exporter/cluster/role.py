@@ -177,7 +177,7 @@ def make_role(config: ClusterConfig, before: object = None) -> Cluster:
         others=others,
         scaled_objects=scaled_objects,
         cache=cache,
-        interval_seconds=config.cluster.interval_seconds,
+        pulse_seconds=config.cluster.interval_seconds,
         patience_seconds=config.cluster.timeout_seconds,
         handover=handover,
     )

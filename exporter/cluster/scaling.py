@@ -84,10 +84,7 @@ class _MetricRow:
 def read_question(rest: str) -> ScalingQuestion:
     """The question of `<namespace>/<workload>/<metric>`, each part percent-encoded, as it was sent.
 
-    The workload may be `<kind>:<name>`; neither kinds nor names have a colon in them.
-
-    Raises:
-        Unanswerable: 400, it is none.
+    The workload may be `<kind>:<name>`; neither kinds nor names have a colon in them. Raises Unanswerable (400).
     """
     parts = rest.split("/")
     try:
@@ -106,8 +103,7 @@ def read_question(rest: str) -> ScalingQuestion:
 def question_of(namespace: str, workload: str, metric: str) -> ScalingQuestion:
     """The question for a workload, which is its name or `<kind>:<name>`. The metric is not judged here.
 
-    Raises:
-        ValueError: no namespace or no workload can have this name.
+    Raises ValueError: no namespace or no workload can have this name.
     """
     kind, colon, name = workload.rpartition(":")
     # a name that Kubernetes does not allow has no pods: the answer to a typo would be 0
@@ -125,9 +121,8 @@ def _not_asked(why: str) -> Unanswerable:
 def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     """The value of a metric for a workload; 0 where every node has answered and none has a pod of it.
 
-    Raises:
-        Unanswerable: there is none. 400: nobody can ask this. 409: what is asked has no answer as things are (two
-            workloads of one name, a GPU that several containers share). 503: something is not known now.
+    Raises Unanswerable: there is none. 400: nobody can ask this. 409: what is asked has no answer as things are (two
+    workloads of one name, a GPU that several containers share). 503: something is not known now.
     """
     check_metric(question.metric)
     _check_all_answered(view)

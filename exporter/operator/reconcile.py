@@ -97,10 +97,7 @@ class Controller(Protocol):
         return
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for who has something of the kind
-        """What is to be deleted, now that there is no such custom resource: what nobody could own.
-
-        Raises SourceError: it is not known.
-        """
+        """What nobody could own, and is to be deleted with the custom resource. Raises SourceError: it is not known."""
         return ()
 
 

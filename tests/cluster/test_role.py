@@ -97,7 +97,7 @@ async def seeing(view: ClusterView, source: Seen | None = None) -> AsyncIterator
             source=source,
             others=(),
             cache=cache,
-            interval_seconds=3600,
+            pulse_seconds=3600,
             patience_seconds=2.0,
             handover=ClusterHandover(),
         )

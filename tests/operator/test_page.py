@@ -91,7 +91,7 @@ def test_every_reason_and_event_is_explained() -> None:
     obstacles = re.findall(r'Trouble\(\s*"([A-Z]\w+)"', troubles)
     others = re.findall(r'"(Forbidden|Refused|ApiUnavailable|TooMany)"', status)
     events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "event_texts.py").read_text())
-    of_autoscalers = {"Ready", "Scaled"}
+    of_autoscalers = {"Ready", "Scaled", "SwitchedToKeda", "SwitchedToHpa"}
     assert len(conditions) > 8
     assert len(obstacles) > 2
     assert set(conditions) | set(obstacles) | set(others) | set(events) - of_autoscalers <= told

@@ -114,9 +114,9 @@ class Scaler:
     The calls raise NoAnswer: the metadata cannot be meant, or (all but `metric_spec`) the value is not known.
     """
 
-    def __init__(self, current: Callable[[], Cluster], notes: Notes | None = None) -> None:
+    def __init__(self, current: Callable[[], Cluster]) -> None:
         self._current = current
-        self._notes = notes or Notes()
+        self._notes = Notes()
         self._streams = 0
         self._ending = asyncio.Event()
         self.bounds = {

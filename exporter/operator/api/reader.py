@@ -44,7 +44,10 @@ class _Listed:
 
 
 class Reader:
-    """Reads objects. Each has its apiVersion and kind, which the items of a list do not say."""
+    """Reads objects. Each has its apiVersion and kind, which the items of a list do not say.
+
+    Every method raises SourceError: it is not known, or there are too many of them.
+    """
 
     # when what is looked at now was named, by the event loop's clock: `neighbours` are no older. None: a periodic look
     named_at_seconds: float | None = None
@@ -55,22 +58,18 @@ class Reader:
         self._listed: dict[tuple[Kind, str | None], _Listed] = {}
 
     async def get(self, key: Key) -> AnyObject | None:
-        """An object; None where there is none, or one of the whole cluster that may not be read: it is not ours.
-
-        Raises SourceError: it is not known.
-        """
+        """An object; None where there is none, or one of the whole cluster that may not be read: it is not ours."""
         kind = kinds.BY_NAME[key.kind]
         try:
-            return _of(kind, await self._api.get(kind.path(key.namespace, key.name)))
-        except Unsupported:
-            return None
+            item = await self.document(kind.path(key.namespace, key.name))
         except SourceError as error:
             if kind in kinds.CLUSTER_WIDE and error.reason == "permission":
                 return None
             raise
+        return None if item is None else _of(kind, item)
 
     async def all_of(self, keys: Iterable[Key]) -> dict[Key, AnyObject]:
-        """Those of the objects that there are. Raises SourceError: it is not known."""
+        """Those of the objects that there are."""
         wanted = tuple(keys)
         objects = await asyncio.gather(*(self.get(key) for key in wanted))
         return {key: item for key, item in zip(wanted, objects, strict=True) if item is not None}
@@ -85,10 +84,7 @@ class Reader:
         use: Use = as_it_is,
         most: int | None = None,
     ) -> Sequence[AnyObject]:
-        """What `use` makes of the objects of a kind with these labels and fields, in a namespace or everywhere.
-
-        Raises SourceError: it is not known, or they are more than `most`.
-        """
+        """What `use` makes of the objects of a kind with these labels and fields, in a namespace or everywhere."""
         given = {"labelSelector": labels, "fieldSelector": fields}
         selectors = {name: ",".join(f"{key}={value}" for key, value in each.items()) for name, each in given.items()}
         parameters = {name: selector for name, selector in selectors.items() if selector}
@@ -97,10 +93,7 @@ class Reader:
         return items
 
     async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
-        """What the objects of a kind are called; of each namespace not more than are looked after.
-
-        Raises SourceError: it is not known.
-        """
+        """What the objects of a kind are called; of each namespace not more than are looked after."""
         keys, counts = set[Key](), Counter[str]()
 
         def note(item: AnyObject) -> None:
@@ -115,8 +108,7 @@ class Reader:
     async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
         """What `use` makes of all objects of a kind, in a namespace or everywhere.
 
-        They are as they were when the key was named, or later. Callers that share a list get the same sequence. Raises
-        SourceError: it is not known, or they are too many.
+        They are as they were when the key was named, or later. Callers that share a list get the same sequence.
         """
         now, listed = asyncio.get_running_loop().time(), self._listed.pop((kind, namespace), None)
         if listed is None or not self._is_new_enough(listed, now):
@@ -141,7 +133,7 @@ class Reader:
         return now - listed.began_seconds <= min(_TIMES_OLDER * listed.took_seconds, _MOST_SECONDS_OLDER)
 
     async def document(self, path: str) -> AnyObject | None:
-        """What stands at a path; None where there is nothing. Raises SourceError: it is not known."""
+        """What stands at a path; None where there is nothing."""
         try:
             return await self._api.get(path)
         except Unsupported:

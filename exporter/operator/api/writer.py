@@ -82,7 +82,11 @@ OnAnswer = Callable[[str, str], None]
 
 
 class Writer(KubernetesApi):
-    """Writes, and reads as every client of the Kubernetes API here does."""
+    """Writes, and reads as every client of the Kubernetes API here does.
+
+    What writes raises Refused: by the schema, by admission, or for want of a right. SourceError: the API server did not
+    answer well within a few tries.
+    """
 
     # a watch of each kind in each namespace of --operator.namespace has a connection of its own
     most_connections = 10_000
@@ -101,8 +105,7 @@ class Writer(KubernetesApi):
         """Make an object what `item` says of it, and leave alone what `item` does not name; the object afterwards.
 
         `there` is the object that is to be changed, which is ours: what others wrote into our fields is written over.
-        None: there is to be none of that name yet. Raises Refused: by the schema, by admission, or since another object
-        is there now. SourceError: the API server did not answer well within a few tries.
+        None: there is to be none of that name yet. Refused also where another object is there now.
         """
         path = path_of(item)
         if there is None:
@@ -112,10 +115,7 @@ class Writer(KubernetesApi):
         return await self._tried("PATCH", path, "apply", body, parameters=_FORCE, media_type=APPLY)
 
     async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:
-        """Make a custom resource's status what is given; the object afterwards.
-
-        Raises Refused, SourceError: see `apply`.
-        """
+        """Make a custom resource's status what is given; the object afterwards."""
         about = metadata(owner)
         named = {name: about[name] for name in ("name", "namespace", "uid") if name in about}
         item = {**{name: owner[name] for name in ("apiVersion", "kind")}, "metadata": named, "status": dict(status)}
@@ -123,10 +123,7 @@ class Writer(KubernetesApi):
         return await self._tried("PATCH", path, "apply", item, parameters=_FORCE, media_type=APPLY)
 
     async def delete(self, item: AnyObject) -> None:
-        """Delete this very object, and what it owns after it. One that is gone, or is another by now, is no error.
-
-        Raises SourceError: see `apply`.
-        """
+        """Delete this very object, and what it owns after it. One that is gone, or is another by now, is no error."""
         about = metadata(item)
         options = {
             "apiVersion": "v1",
@@ -141,27 +138,17 @@ class Writer(KubernetesApi):
                 raise
 
     async def create(self, item: Object, *, tries: int) -> Object:
-        """An object that is not there yet.
-
-        Raises Refused: one is there, or it is not allowed. Also where an answer was lost: the object may be this one.
-        SourceError: see `apply`.
-        """
+        """An object that is not there yet. Refused where one is there: after a lost answer, it may be this one."""
         about = item["metadata"]
         path = BY_NAME[item["kind"]].path(about.get("namespace"))
         return await self._tried("POST", path, "create", item, tries=tries)
 
     async def replace(self, item: Object) -> Object:
-        """An object as it was read and changed: once, and only if nobody else has changed it since.
-
-        Raises Refused: with 409, somebody else has. SourceError: see `apply`.
-        """
+        """An object as it was read and changed: once. Refused with 409 where somebody else has changed it since."""
         return await self._tried("PUT", path_of(item), "update", item, tries=1)
 
     async def merge(self, item: Object) -> Object:
-        """Change the fields of an object that are given, whoever they belong to.
-
-        Raises Refused, SourceError: see `apply`.
-        """
+        """Change the fields of an object that are given, whoever they belong to."""
         fields = {name: value for name, value in item.items() if name not in ("apiVersion", "kind", "metadata")}
         return await self._tried("PATCH", path_of(item), "patch", fields, media_type=MERGE, tries=1)
 

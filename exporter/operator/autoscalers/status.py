@@ -19,8 +19,8 @@ from exporter.lenient import AnyObject, mapping, mappings, number, text, whole
 from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a, name_of, uid_of
 from exporter.operator.objects.fields import (
     Condition,
+    base_status,
     condition,
-    conditions_of,
     is_going,
     moment,
     one_line,
@@ -218,7 +218,8 @@ def decision(
     if own is None:
         return Decision(last_scale=_last_scale((), {}, before))
     scaled = own if via == "keda" else None
-    hpa = own if via == "hpa" else _made_for(own, scalers)
+    kedas = (item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid_of(own)))
+    hpa = own if via == "hpa" else next(kedas, None)
     usable = [event for event in islice(events, MOST_EVENTS) if isinstance(event, Mapping)]
     status = mapping(hpa, "status")
     has_spoken = bool(mappings(status, "conditions"))
@@ -272,10 +273,6 @@ def _joined(message: str, from_scaler: str) -> str:
     return f"{message} ({from_scaler})" if from_scaler else message
 
 
-def _made_for(scaled: AnyObject, scalers: Sequence[AnyObject]) -> AnyObject | None:
-    return next((item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid_of(scaled))), None)
-
-
 def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
     """Whether an event is of one of these objects, and not of one that had its name before."""
     about = mapping(event, "regarding")
@@ -306,8 +303,7 @@ def autoscaler_status(
     why its object could not be written, the worst first.
     """
     old = mapping(owner, "status")
-    generation = number(metadata(owner), "generation") or 0
-    status: Object = {"observedGeneration": generation}
+    status = base_status(owner, {"Ready": _ready(wanted or Wanted(), via, decision, obstacles)}, now)
     if wanted is None:
         status |= {name: old[name] for name in _OF_SCALER if name in old}
     if via:
@@ -319,8 +315,6 @@ def autoscaler_status(
     elif "lastScale" in old:
         # the API server forgets events after an hour
         status["lastScale"] = old["lastScale"]
-    ready = _ready(wanted or Wanted(), via, decision, obstacles)
-    status["conditions"] = conditions_of({"Ready": ready}, old, generation, now)
     return status
 
 

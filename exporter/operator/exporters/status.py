@@ -5,7 +5,7 @@ It stays equal while nothing changes: no age, no count of restarts, no time of a
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, zip_longest
 from typing import Self
@@ -22,7 +22,7 @@ from exporter.operator.exporters.nodes import (
     on_node,
     pod_troubles,
 )
-from exporter.operator.objects.fields import Condition, and_more, condition, conditions_of, is_going, one_line, word
+from exporter.operator.objects.fields import Condition, and_more, base_status, condition, is_going, one_line, word
 from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, metadata
 from exporter.operator.objects.resources import Object
 from exporter.reading import Invalid
@@ -30,7 +30,7 @@ from exporter.reading import Invalid
 
 def invalid(error: Invalid) -> Trouble:
     """The object's spec cannot be used."""
-    return Trouble("InvalidSpec", f"{error.field}: {error.why}", "change it; until then all stays as it is")
+    return Trouble("InvalidSpec", str(error), "change it; until then all stays as it is")
 
 
 def in_the_way(item: AnyObject) -> Trouble:
@@ -225,8 +225,8 @@ class ExporterObjects:
     daemon_set: AnyObject | None = None
     pods: Sequence[AnyObject] = ()
     troubles: Sequence[NodeTrouble] | None = None
-    obstacles: Sequence[Trouble] = field(default=())
-    holding: Sequence[Trouble] = field(default=())
+    obstacles: Sequence[Trouble] = ()
+    holding: Sequence[Trouble] = ()
 
 
 def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Object:
@@ -236,8 +236,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     troubles = _troubles(seen, now)
     nodes = {each.node for each in troubles}
     blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
-    generation = number(metadata(exporter), "generation") or 0
-    status: Object = {"observedGeneration": generation}
+    status: Object = {}
     if rollout.is_known:
         status["nodesWanted"], status["nodesReady"] = rollout.wanted, rollout.ready
     conditions = {
@@ -253,8 +252,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     elif troubles or seen.troubles is not None:
         status["nodesInTrouble"] = len(nodes)
         status["troubles"] = [each._asdict() for each in listed(troubles, MOST_TROUBLES)]
-    status["conditions"] = conditions_of(conditions, old, generation, now)
-    return status
+    return status | base_status(exporter, conditions, now)
 
 
 def _all_of(obstacles: Sequence[Trouble]) -> str:

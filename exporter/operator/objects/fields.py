@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from exporter.errors import SourceError, Trouble
-from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.lenient import AnyObject, mapping, mappings, number, text
 
 _TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
 _NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
@@ -76,11 +76,9 @@ def and_more(names: Sequence[str], most: int) -> str:
 MOST_CHARS = 4096
 
 
-def conditions_of(
-    conditions: Mapping[str, Condition], old: AnyObject, generation: int, now: datetime
-) -> list[dict[str, Any]]:
-    """The conditions by their types, in order. `old` is the status that there is; `generation` is the object's."""
-    rows = []
+def base_status(owner: AnyObject, conditions: Mapping[str, Condition], now: datetime) -> dict[str, Any]:
+    """What every status has. `owner` is the object with the status that it has; the conditions are by their types."""
+    old, generation, rows = mapping(owner, "status"), number(mapping(owner, "metadata"), "generation") or 0, []
     for kind, new in conditions.items():
         before, message, since = condition(old, kind), one_line(new.message, MOST_CHARS), written(now)
         if before.status == new.status:
@@ -98,7 +96,7 @@ def conditions_of(
                 "observedGeneration": generation,
             }
         )
-    return rows
+    return {"observedGeneration": generation, "conditions": rows}
 
 
 def written(now: datetime) -> str:

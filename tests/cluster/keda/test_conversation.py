@@ -83,7 +83,7 @@ async def talking(
             others=(),
             scaled_objects=scaled_objects,
             cache=SourceCache(lambda *_: None),
-            interval_seconds=every_seconds,
+            pulse_seconds=every_seconds,
             patience_seconds=2.0,
             handover=ClusterHandover(),
         )
@@ -355,7 +355,7 @@ async def test_a_reload_keeps_the_port_and_asks_the_new_role() -> None:
                 source=talk.source,
                 others=(),
                 cache=SourceCache(lambda *_: None),
-                interval_seconds=1,
+                pulse_seconds=1,
                 patience_seconds=1,
                 handover=ClusterHandover(),
             ),
