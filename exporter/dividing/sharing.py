@@ -154,10 +154,6 @@ class GpuCounters:
     def __init__(self) -> None:
         self._counters: OrderedDict[OfGpu, _Counter] = OrderedDict()
 
-    def __len__(self) -> int:
-        """How many are remembered; at most MOST_COUNTERS."""
-        return len(self._counters)
-
     def grow(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu, read: int) -> Mapping[bytes, Amount]:
         """What each series grows by, once a read; other series show their instances' own values.
 

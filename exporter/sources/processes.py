@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -83,11 +84,9 @@ class ProcFolder:
         first = _read(self._folder / "1/cgroup")
         if first is None:
             return False
-        try:
+        with suppress(OSError):  # the cgroups tell it, too
             if str((self._folder / "self/ns/pid").readlink()) == _FIRST_NAMESPACE:
                 return True
-        except OSError:
-            pass  # the cgroups tell it, too
         place = read_cgroups(_text(first))
         return first != _read(self._folder / "self/cgroup") and (place is None or not place.is_of_pod)
 
@@ -176,14 +175,12 @@ def _begin(path: Path | str, folder: int | None, most_bytes: int) -> bytes | Non
     """The first bytes of a file of /proc; None where it is not there."""
     try:
         file = os.open(path, os.O_RDONLY, dir_fd=folder)
+        try:
+            return os.read(file, most_bytes)
+        finally:
+            os.close(file)
     except OSError:
-        return None
-    try:
-        return os.read(file, most_bytes)
-    except OSError:
-        return None  # the process has ended
-    finally:
-        os.close(file)
+        return None  # it is not there, or the process has ended
 
 
 def _text(raw: bytes | None) -> str:

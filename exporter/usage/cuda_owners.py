@@ -117,7 +117,7 @@ class HeldDevices:
     """Which devices each container holds, in CUDA's order, for one state of the owners and of the inventory."""
 
     def __init__(self, owners: Owners, inventory: Inventory) -> None:
-        self._made_of = owners, inventory
+        self.owners, self.inventory = owners, inventory
         self._gpus: dict[str, tuple[int, InventoryGpu]] = {}
         self._instances: dict[str, tuple[int, InventoryGpu, str]] = {}
         for place, gpu in enumerate(_in_order(inventory.gpus)):
@@ -136,10 +136,6 @@ class HeldDevices:
         placed[None] = [device for key in self._keys(owners) for device in self._devices(key)]
         self._of = {owner: _sorted(devices) for owner, devices in placed.items()}
 
-    def is_of(self, owners: Owners, inventory: Inventory) -> bool:
-        """Whether it was made of these."""
-        return self._made_of[0] is owners and self._made_of[1] is inventory
-
     def of(self, owner: Owner | None) -> tuple[Sequence[VisibleDevice], bool]:
         """The devices of a container (None: all, for a process in no container), and whether their order is known.
 
@@ -148,7 +144,7 @@ class HeldDevices:
         return self._of.get(owner, ((), True))
 
     def _keys(self, owners: Owners) -> Iterator[DeviceKey]:
-        for gpu in _in_order(self._made_of[1].gpus):
+        for gpu in _in_order(self.inventory.gpus):
             names = {*gpu.names, *(mig.uuid for mig in gpu.mig)}
             of_gpu = [key for key in owners.holders if key.uuid in names]
             if any(not key.instance and key.uuid in gpu.names for key in of_gpu) or not gpu.mig:
@@ -268,7 +264,7 @@ class ProcessOwners:
 
     def whose(self, facts: OwnerFacts) -> Mapping[ProcessId, ProcessOwner]:
         """The owner of each process whose owner is known."""
-        is_new = not self._held.is_of(facts.owners, facts.inventory)
+        is_new = self._held.owners is not facts.owners or self._held.inventory is not facts.inventory
         if is_new:
             self._held = HeldDevices(facts.owners, facts.inventory)
         for id_, learnt in self._learnt.items():

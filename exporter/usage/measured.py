@@ -378,9 +378,6 @@ class SmTimes:
         self._number = 0
         self._step_seconds = 0.0
 
-    def __len__(self) -> int:
-        return len(self._times)
-
     def pause(self) -> None:
         """From here on it is not known what runs: the time up to the next reading counts for nobody."""
         self._last = None

@@ -318,7 +318,7 @@ def test_what_is_remembered_of_gpus_is_limited(monkeypatch: pytest.MonkeyPatch) 
     gpu = sharing.CutGpu(slices={"7": 1})
     for number in range(5):
         counters.grow((ENERGY.encode(), str(number)), rows, gpu, 1)
-    assert len(counters) == 3
+    assert len(counters._counters) == 3
     # one that is forgotten begins anew, and does not jump
     assert counters.grow((ENERGY.encode(), "0"), rows, gpu, 2) == {b"series": (0, 0)}
 

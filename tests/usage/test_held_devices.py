@@ -99,9 +99,3 @@ def test_whoever_has_units_is_on_some_gpu_that_nobody_names() -> None:
     assert devices.of(A) == ((), True)
     assert devices.of(B)[0]
     assert devices.of(Owner(namespace="", pod="", container="")) == ((), True)
-
-
-def test_what_it_was_made_of() -> None:
-    owners, inventory = Owners(), Inventory()
-    assert HeldDevices(owners, inventory).is_of(owners, inventory)
-    assert not HeldDevices(owners, inventory).is_of(Owners(), inventory)

@@ -91,10 +91,10 @@ def test_owners_that_are_gone_are_forgotten() -> None:
     for number in range(100):
         owner = Owner(namespace="ml", pod=f"p{number}", container="main")
         added(times, at(number), measured({owner: 1.0, A: 1.0}))
-        assert len(times) <= 4
+        assert len(times._times) <= 4
     added(times, at(100), measured({B: 1.0}))
     assert added(times, at(101), measured({B: 1.0})) == {B: SECOND, None: 100 * 0}
-    assert len(times) == 2
+    assert len(times._times) == 2
 
 
 RATIOS = st.none() | st.sampled_from((0.0, 0.25, 1.0))

@@ -20,11 +20,10 @@ _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctype
 
 
 class BpfError(Exception):
-    """A call of libbpf failed. `doing` says which; `number` is its errno, `printed` what libbpf printed last."""
+    """A call of libbpf failed, while `doing` something. `number` is its errno, `printed` what libbpf printed last."""
 
     def __init__(self, doing: str, number: int, printed: str = "") -> None:
         super().__init__(f"{doing}: {os.strerror(number)}")
-        self.doing = doing
         self.number = number
         self.printed = printed
 

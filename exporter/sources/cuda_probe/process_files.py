@@ -96,14 +96,6 @@ def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManag
     return closing(os.open(f"/proc/self/fd/{looked_at}", os.O_RDONLY | os.O_CLOEXEC | flags))
 
 
-@contextmanager
-def folder_in(process: int, path: str) -> Iterator[int]:
-    """A folder of the process' own mount namespace, for reading. Raises OSError: it is not there, or no longer."""
-    # anything else at this path is not opened: ENOTDIR
-    with closing(_in_root(process, path)) as looked_at, readable(looked_at, os.O_DIRECTORY) as folder:
-        yield folder
-
-
 def key_of(file: int, status: os.stat_result) -> FileKey:
     """What tells this open file from others."""
     room = ctypes.create_string_buffer(_STATFS_BYTES)
@@ -276,7 +268,9 @@ def gpu_files(proc: Path, pid: int) -> int:
     try:
         with (
             process_folder(proc, pid) as process,
-            folder_in(process, "/dev") as folder,
+            # anything but a folder at this path is not opened: ENOTDIR
+            closing(_in_root(process, "/dev")) as devices,
+            readable(devices, os.O_DIRECTORY) as folder,
             os.scandir(folder) as entries,
         ):
             return sum(_GPU.fullmatch(entry.name) is not None for entry in islice(entries, MOST_DEVICE_FILES))

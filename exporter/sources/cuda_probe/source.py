@@ -6,7 +6,6 @@ A turn reads the maps and drains the ring; every few turns it looks for new prog
 import asyncio
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -74,8 +73,7 @@ class CudaProbe(AskedSource):
     async def _turn_for_ever(self) -> None:
         while True:
             began = time.monotonic()
-            is_well = await self._take_turn(began)
-            pause = TURN_SECONDS if is_well else PAUSE_SECONDS
+            pause = TURN_SECONDS if await self._take_turn(began) else PAUSE_SECONDS
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def _take_turn(self, began: float) -> bool:
@@ -104,8 +102,7 @@ class CudaProbe(AskedSource):
                 done.set_result(result)
 
         self._worker.begin(work, end)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        await asyncio.wait((done,), timeout=DEADLINE_SECONDS)
         if not done.done():
             self._note(_LATE, began)
         return await done

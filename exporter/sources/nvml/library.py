@@ -26,8 +26,6 @@ NO_TEXT = -1
 
 # The library has to be loaded anew: the driver went, came back, or is another one.
 OF_LIBRARY = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH})
-# Every further call about this GPU would fail, too, and some take 10 s to do so.
-OF_GPU = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 # This library, this driver or this GPU does not have it: nothing is wrong.
 LACKS = frozenset({NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
 
@@ -65,7 +63,7 @@ _REMEDIES = {
     RESET_REQUIRED: REMEDY_OF_GPU,
 }
 
-# how a GPU is that cannot be asked
+# How a GPU is that cannot be asked. Every further call about it would fail, too, and some take 10 s to do so.
 LOST: Mapping[int, HealthReason] = {
     GPU_IS_LOST: HealthReason("nvml-lost", "gone", "NVML says that it has fallen off the bus", REMEDY_OF_GPU),
     GPU_NOT_FOUND: HealthReason("nvml-lost", "gone", "NVML does not find it any more", REMEDY_OF_GPU),
@@ -86,7 +84,7 @@ class Failed(Exception):
     @property
     def scope(self) -> Scope:
         """What else fails with it."""
-        return "library" if self.code in OF_LIBRARY else "gpu" if self.code in OF_GPU else "call"
+        return "library" if self.code in OF_LIBRARY else "gpu" if self.code in LOST else "call"
 
 
 class NotThere(Exception):

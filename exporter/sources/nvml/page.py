@@ -81,23 +81,6 @@ def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Ite
             yield row.family, f"{number // _MILLI}.{number % _MILLI:03d}" if is_milli else str(number)
 
 
-def fields_of(library: Library, handle: object, now: float) -> tuple[dict[str, str], NvlinkBytes | None]:
-    """Numbered fields: memory's temperature, links' errors and bytes by `now`. Raises Failed: as `optional` does."""
-    wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
-    answers = {each.fieldId: each for each in optional(library, FIELD_VALUES, handle, wanted) or ()}
-    numbers = {number: _number(each) for number, each in answers.items() if each.nvmlReturn == 0}
-    values = {}
-    for number, row in _NUMBERED.items():
-        if number in numbers:
-            is_celsius = row.unit is Unit.CELSIUS
-            # whatever the type of a temperature says: driver R545 calls it a double
-            value = answers[number].value.uiVal if is_celsius else numbers[number]
-            if value not in _NOTHING and not (is_celsius and value > _MOST_CELSIUS):
-                values[row.family] = str(value)
-    sent = NvlinkBytes(numbers[_SENT] + numbers[_RECEIVED], now) if _SENT in numbers and _RECEIVED in numbers else None
-    return values, sent
-
-
 def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
     """MB a second since the reading before; 0 for the first one, as DCGM has it, and after a restart of the driver."""
     if before is None or now.at <= before.at:
@@ -322,12 +305,23 @@ class PageMaker:
         return (("hostname", self._host), ("DCGM_FI_DRIVER_VERSION", self._driver or ""))
 
     def _fields(self, gpu: NvmlGpu, now: float) -> dict[str, str]:
-        uuid = gpu.in_inventory.uuid
-        fields, sent = fields_of(self._library, gpu.handle, now)
-        if sent is not None:
-            fields[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
+        """Numbered fields: memory's temperature, links' errors and bytes by `now`. Raises Failed: see `optional`."""
+        wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
+        answers = {each.fieldId: each for each in optional(self._library, FIELD_VALUES, gpu.handle, wanted) or ()}
+        numbers = {number: _number(each) for number, each in answers.items() if each.nvmlReturn == 0}
+        values = {}
+        for number, row in _NUMBERED.items():
+            if number in numbers:
+                is_celsius = row.unit is Unit.CELSIUS
+                # whatever the type of a temperature says: driver R545 calls it a double
+                value = answers[number].value.uiVal if is_celsius else numbers[number]
+                if value not in _NOTHING and not (is_celsius and value > _MOST_CELSIUS):
+                    values[row.family] = str(value)
+        if _SENT in numbers and _RECEIVED in numbers:
+            uuid, sent = gpu.in_inventory.uuid, NvlinkBytes(numbers[_SENT] + numbers[_RECEIVED], now)
+            values[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
             self._sent[uuid] = sent
-        return fields
+        return values
 
 
 def _meaning(xid: int) -> bytes:

@@ -235,12 +235,9 @@ class NvmlReader:
         # what changed before the driver began to tell of it is seen the next time
         is_new = self.events.listen(self._gpus.values())
         self._inventory_at = None if is_new else now
-        self._settle()
-
-    def _settle(self) -> None:
-        in_inventory = {index: gpu.in_inventory for index, gpu in self._gpus.items()}
-        in_inventory |= {index: lost.in_inventory for index, lost in self._lost.items() if lost.in_inventory}
-        inventory = Inventory(gpus=tuple(in_inventory[index] for index in sorted(in_inventory)))
+        gpus = {index: gpu.in_inventory for index, gpu in self._gpus.items()}
+        gpus |= {index: lost.in_inventory for index, lost in self._lost.items() if lost.in_inventory}
+        inventory = Inventory(gpus=tuple(gpus[index] for index in sorted(gpus)))
         if inventory != self._inventory:
             self._inventory = inventory
 

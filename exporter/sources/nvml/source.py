@@ -43,8 +43,7 @@ class NoNvml(NoSource):
     reading: DriverReading | None = None
 
     def __init__(self) -> None:
-        health = absent("NVML is not asked: --nvml.mode is off", "set it to auto")
-        super().__init__(NAME, health, _bounds(lambda: None))
+        super().__init__(NAME, absent("NVML is not asked: --nvml.mode is off", "set it to auto"), _bounds(lambda: None))
         self.followers: list[Callable[[DriverReading], None]] = []
 
 
