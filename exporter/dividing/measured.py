@@ -18,8 +18,6 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from exporter.model.measured import Measured
 
 _MIB = 2**20
@@ -113,14 +111,6 @@ class MeasuredShares:
     def __bool__(self) -> bool:
         return bool(self.memory_bytes or self.sm_ratios)
 
-    def have_memory(self, shares: "Iterable[Share]") -> bool:
-        """Whether the memory of all of these is known."""
-        return all(share in self.memory_bytes for share in shares)
-
-    def have_sm(self, shares: "Iterable[Share]") -> bool:
-        """Whether the utilisation of all of these is known."""
-        return all(share in self.sm_ratios for share in shares)
-
     def followed_by(self, measured: "Measured | None") -> "MeasuredShares":
         """The next measurement: this very object with other values, or another object."""
         now = MeasuredShares(measured)
@@ -130,6 +120,5 @@ class MeasuredShares:
             or now.nobodys_sm_ratios.keys() != self.nobodys_sm_ratios.keys()
         ):
             return now
-        self.memory_bytes, self.sm_ratios = now.memory_bytes, now.sm_ratios
-        self.nobodys_sm_ratios, self.sm_ns = now.nobodys_sm_ratios, now.sm_ns
+        vars(self).update(vars(now))
         return self

@@ -118,16 +118,16 @@ class MeasuredRows:
             return [measured.sm_ratios[share] for share in shares]
 
         match measurable:
-            case _How.MEMORY, unit if measured.have_memory(shares):
+            case _How.MEMORY, unit if measured.memory_bytes.keys() >= {*shares}:
                 return Rows(
                     (*rows, self._nobodys),
                     lambda _, value: memory_texts(value, [measured.memory_bytes[share] for share in shares], unit),
                 )
-            case _How.FREE, _ if measured.have_memory(shares):
+            case _How.FREE, _ if measured.memory_bytes.keys() >= {*shares}:
                 return self._nobody
-            case _How.UTILIZATION, full if measured.have_sm(shares):
+            case _How.UTILIZATION, full if measured.sm_ratios.keys() >= {*shares}:
                 return Rows(tuple(rows), lambda _, value: utilization_texts(value, ratios(), full))
-            case _How.WORK, _ if measured.have_sm(shares) and device in measured.nobodys_sm_ratios:
+            case _How.WORK, _ if measured.sm_ratios.keys() >= {*shares} and device in measured.nobodys_sm_ratios:
                 return Rows(
                     (*rows, self._nobodys),
                     lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device]),

@@ -30,8 +30,7 @@ _ABSENT = absent(f"there is no {FOLDER}", "load NVIDIA's driver, and mount nothi
 
 def parse(text: str, location: str = "") -> InventoryGpu | None:
     """The GPU of one file at this location; None as long as the driver does not know its UUID."""
-    pairs = (line.partition(":") for line in text.splitlines())
-    values = {key.strip(): value.strip() for key, _, value in pairs}
+    values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
     uuid, minor = values.get("GPU UUID", ""), values.get("Device Minor", "")
     if not _UUID.fullmatch(uuid):
         return None

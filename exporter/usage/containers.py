@@ -74,8 +74,7 @@ def read_cgroups(text: str, root: Root | None = None) -> ProcessPlace | None:
     kubelet does not use every hierarchy.
     """
     places = {place for path in _paths(text) if (place := _read_path(path, root))}
-    of_pods = {place for place in places if place.is_of_pod}
-    named = of_pods or places
+    named = {place for place in places if place.is_of_pod} or places
     return next(iter(named)) if len(named) == 1 else None
 
 

@@ -274,7 +274,7 @@ class Probe:
         for device, counts in reading.counts.items():
             if device.process not in ended:
                 continue
-            self._maps["devices"].delete(records.key_of_device(device))
+            self._maps["devices"].delete(records.key_of(device.process, device.ordinal))
             for code in counts.errors:
                 self._maps["errors"].delete(records.key_of_error(device, code))
         # by the number of allocations: a program that lies may have its bytes add up to 0

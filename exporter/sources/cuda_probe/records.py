@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from exporter.model.cuda import DIRECTIONS, CudaCounts, CudaDevice, CudaProcess, CudaReading, ProcessId, WorkSpan
 
-PROCESS_ID = struct.Struct("=IIQ")
-DEVICE_ID = struct.Struct("=IIQ")
+PROCESS_ID = DEVICE_ID = struct.Struct("=IIQ")
 ERROR_ID = struct.Struct("=IIQII")
 ADDRESS_ID = struct.Struct("=QII")
 _PROCESS = struct.Struct("=QQ")
@@ -82,14 +81,9 @@ def decode(raw: RawMaps, read_at_ns: int, ended: Collection[ProcessId]) -> CudaR
     )
 
 
-def key_of(process: ProcessId) -> bytes:
-    """Its key in the maps `processes` and `visible`."""
-    return PROCESS_ID.pack(process.pid, 0, process.started_ns)
-
-
-def key_of_device(device: CudaDevice) -> bytes:
-    """Its key in the map `devices`."""
-    return DEVICE_ID.pack(device.process.pid, device.ordinal, device.process.started_ns)
+def key_of(process: ProcessId, ordinal: int = 0) -> bytes:
+    """Its key in the maps `processes` and `visible`; with the ordinal that of its device in `devices`."""
+    return DEVICE_ID.pack(process.pid, ordinal, process.started_ns)
 
 
 def key_of_error(device: CudaDevice, code: int) -> bytes:

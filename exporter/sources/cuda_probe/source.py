@@ -7,7 +7,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exporter import log
 from exporter.errors import SourceError, TimedOut, Unavailable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from exporter.sources.cuda_probe.probe import Probe, ProbeAnswer
 
+T = TypeVar("T")
 NAME = "probe"
 TURN_SECONDS = 1.0
 # reading takes a millisecond; attaching to the files of 64 containers that start at a time some seconds
@@ -48,7 +49,7 @@ class CudaProbe(AskedSource):
         }
         self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
-        self._worker: Worker[ProbeAnswer] = Worker(NAME)
+        self._worker: Worker[Any] = Worker(NAME)
         self._probe: Probe | None = None  # the worker's, which alone sets it
         self._closed = False
         self._scanned_at = -float("inf")
@@ -78,26 +79,28 @@ class CudaProbe(AskedSource):
 
     async def _take_turn(self, began: float) -> bool:
         """Whether the turn went well, followers included. After any failure everything is detached."""
-        result = await self._on_worker(self._work, began)
-        if not isinstance(result, Exception):
-            self.turn = result
-            if (fault := self._tell(result)) is not None:
-                result = await self._on_worker(lambda: self._give_up_for(fault), began)
-        if isinstance(result, SourceError):
-            self._note(result, began)
-            return False
-        if isinstance(result, Exception):
-            log.error("the CUDA probe was detached by a fault of the exporter", result)
-            self._note(_FAULT, began)
-            return False
-        self._note(None, began)
-        return True
+        error: SourceError | None = None
+        try:
+            self.turn = turn = await self._on_worker(self._work, began)
+            try:
+                for hears in tuple(self.followers):
+                    hears(turn)
+            except Exception:  # a turn that a follower could not count has failed
+                await self._on_worker(self._give_up, began)
+                raise
+        except SourceError as why:
+            error = why
+        except Exception as fault:  # noqa: BLE001 - it may cost the probe, and nothing else
+            log.error("the CUDA probe was detached by a fault of the exporter", fault)
+            error = _FAULT
+        self._note(error, began)
+        return error is None
 
-    async def _on_worker(self, work: "Callable[[], ProbeAnswer]", began: float) -> "ProbeAnswer | Exception":
+    async def _on_worker(self, work: "Callable[[], T]", began: float) -> T:
         """The result of the work, however long it takes: the probe can do one thing at a time."""
-        done: asyncio.Future[ProbeAnswer | Exception] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
 
-        def end(result: "ProbeAnswer | Exception") -> None:
+        def end(result: T | Exception) -> None:
             if not done.done():
                 done.set_result(result)
 
@@ -105,15 +108,10 @@ class CudaProbe(AskedSource):
         await asyncio.wait((done,), timeout=DEADLINE_SECONDS)
         if not done.done():
             self._note(_LATE, began)
-        return await done
-
-    def _tell(self, turn: "ProbeAnswer") -> Exception | None:
-        try:
-            for hears in tuple(self.followers):
-                hears(turn)
-        except Exception as error:  # noqa: BLE001 - a turn that a follower could not count has failed
-            return error
-        return None
+        result = await done
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _note(self, error: SourceError | None, began: float) -> None:
         if error is not None:
@@ -137,10 +135,6 @@ class CudaProbe(AskedSource):
         except Exception:
             self._give_up()
             raise
-
-    def _give_up_for(self, fault: Exception) -> NoReturn:
-        self._give_up()
-        raise fault
 
     def _give_up(self) -> None:
         probe, self._probe = self._probe, None

@@ -175,14 +175,18 @@ class Library:
                 loaded = vars(bindings).pop("nvmlLib")
                 vars(bindings)["nvmlLib"] = None
                 bindings._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - they point into what goes
-                _dlclose(loaded._handle)  # noqa: SLF001 - ctypes has no other way
+                import ctypes  # noqa: PLC0415 - see _load
 
-
-# ctypes' own ways to do these hold the interpreter's lock: a file system that hangs would stop every thread.
+                dlclose = ctypes.CDLL(None).dlclose
+                dlclose.argtypes = (ctypes.c_void_p,)
+                dlclose(loaded._handle)  # noqa: SLF001 - ctypes has no other way
 
 
 def _dlopen(path: str) -> int:
-    """The handle of a library. Raises NotThere: it cannot be loaded."""
+    """The handle of a library. Raises NotThere: it cannot be loaded.
+
+    ctypes' own ways to load and unload hold the interpreter's lock: a file system that hangs would stop every thread.
+    """
     import ctypes  # noqa: PLC0415 - see Library
 
     program = ctypes.CDLL(None)
@@ -192,11 +196,3 @@ def _dlopen(path: str) -> int:
     if not handle:
         raise NotThere((program.dlerror() or b"").decode("utf-8", "replace"))
     return handle
-
-
-def _dlclose(handle: int) -> None:
-    import ctypes  # noqa: PLC0415 - see Library
-
-    program = ctypes.CDLL(None)
-    program.dlclose.argtypes = (ctypes.c_void_p,)
-    program.dlclose(handle)

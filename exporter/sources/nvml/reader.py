@@ -175,7 +175,10 @@ class NvmlReader:
         try:
             if not self.library.is_open:
                 self.library.open()
-                self._forget()
+                self._gpus, self._lost, self._inventory_at = {}, {}, None
+                self.events.forget()
+                if self._pages is not None:
+                    self._pages.forget()
             if self._is_due(now):
                 self._read_gpus(now)
             processes, unknown = self._processes(now)
@@ -202,12 +205,6 @@ class NvmlReader:
         if self.library.is_open and self._pages is not None:
             self._pages.profiling.close()
         self.library.close()
-
-    def _forget(self) -> None:
-        self._gpus, self._lost, self._inventory_at = {}, {}, None
-        self.events.forget()
-        if self._pages is not None:
-            self._pages.forget()
 
     def _is_due(self, now: float) -> bool:
         if self.events.have_changed() or self._inventory_at is None:

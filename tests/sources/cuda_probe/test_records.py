@@ -134,7 +134,7 @@ def test_spans_and_what_was_lost() -> None:
 
 def test_keys_are_those_that_are_read() -> None:
     assert records.key_of(PROCESS) == ID
-    assert records.key_of_device(DEVICE) == DEVICE_ID
+    assert records.key_of(DEVICE.process, DEVICE.ordinal) == DEVICE_ID
     addresses = struct.pack("=QII", 1, PROCESS.pid, PROCESS.started_ns & 0xFFFFFFFF) + struct.pack("=QII", 2, 3, 4)
     assert records.addresses_of(addresses, {PROCESS}) == [addresses[:16]]
 
