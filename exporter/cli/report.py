@@ -24,7 +24,7 @@ from exporter.report.advice_forms import ADVICE_FORMS, render_advice
 from exporter.report.costs import Prices, read_prices
 from exporter.report.focus import render_focus
 from exporter.report.formatting import clean, fit
-from exporter.report.forms import render_csv, render_json, render_table
+from exporter.report.forms import MOST_CHARS_OF_NOTE, render_csv, render_json, render_table
 from exporter.report.groups import KINDS, read_by
 from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
@@ -35,7 +35,6 @@ from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgres
 from exporter.sources.prometheus.history.peaks import PeaksReader
 
 _BAR = 24
-_MOST_CHARS_OF_NOTE = 2000
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _BY = f"{', '.join(KINDS)} or label:NAME"
 _FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
@@ -159,7 +158,7 @@ def make(
         try:
             *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
         except SourceError as error:
-            raise ExporterError(f"--prometheus: {clean(str(error.trouble), _MOST_CHARS_OF_NOTE)}") from error
+            raise ExporterError(f"--prometheus: {clean(str(error.trouble), MOST_CHARS_OF_NOTE)}") from error
     _check_there(collected, matched=bool(matchers))
     advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
     made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
@@ -210,7 +209,7 @@ def _write(made: Report, form: str, currency: str, advice: str) -> None:
     forms: Mapping[str, Callable[[Report], str]]
     forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
     for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for them
-        print(f"note: {clean(str(note), _MOST_CHARS_OF_NOTE)}", file=sys.stderr)
+        print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
     text = advice or forms[form](made)
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write(text.encode())

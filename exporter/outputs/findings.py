@@ -8,7 +8,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pkgutil import get_data
-from typing import TYPE_CHECKING
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
 from exporter.errors import Trouble
@@ -17,6 +16,7 @@ from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile
 from exporter.model.pages import Subject
+from exporter.model.pods import Owner
 from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot, seen_devices
 from exporter.model.states import is_at_work, used_by
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
@@ -24,9 +24,6 @@ from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
-
-if TYPE_CHECKING:
-    from exporter.model.pods import Owner
 
 # What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
 _UNRESOLVED = frozenset(

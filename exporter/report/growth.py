@@ -64,19 +64,17 @@ class EndValues(NamedTuple):
         return any(begin < end for end, begin in zip(self.last, self.first[1:], strict=False))
 
 
+@dataclass(slots=True, eq=False)
 class ScrapedCounter:
-    """A counter, seen first by `target` at `value`; without a target it begins at 0. `high` is of the newest epoch."""
+    """A counter, seen first by a target at a value, `high`; without a target it begins at 0."""
 
-    __slots__ = ("_began", "_epoch", "_high_before", "_last", "_target", "high")
-
-    def __init__(self, target: str = "", value: float = 0.0) -> None:
-        self.high = value
-        self._high_before = 0.0
-        self._epoch = 0
-        self._began = _LONG_AGO  # when the newest epoch was seen first
-        self._target = target
-        # the epoch and the value of each target's last sample; None as long as `_target` is the only one, at `high`
-        self._last: dict[str, tuple[int, float]] | None = None
+    _target: str = ""
+    high: float = 0.0  # of the newest epoch
+    _high_before: float = 0.0
+    _epoch: int = 0
+    _began: float = _LONG_AGO  # when the newest epoch was seen first
+    # the epoch and the value of each target's last sample; None as long as `_target` is the only one, at `high`
+    _last: dict[str, tuple[int, float]] | None = None
 
     def join(self, target: str, value: float) -> None:
         """Another target sees the counter at this value; nothing has grown."""

@@ -19,9 +19,9 @@ from exporter.model.snapshot import Health
 from exporter.model.states import DeviceState, state_of, stated
 from exporter.outputs.output import NO_QUESTION, Look, Output
 from exporter.outputs.page import document
-from exporter.outputs.page.devices import devices_table, figures_of
+from exporter.outputs.page.devices import devices_table
 from exporter.outputs.page.document import alert, sources, text, visible
-from exporter.outputs.page.lines import DeviceId, Object, device_of
+from exporter.outputs.page.lines import DeviceId, Object, device_of, figures_of
 from exporter.outputs.page.node import render
 from exporter.outputs.page.view import PageView
 from tests.support.answers import answer_of

@@ -13,7 +13,8 @@ from exporter.cli.top.devices import ShownDevice
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
 from exporter.model.states import WORDS, DeviceState, state_of
-from exporter.outputs.page.devices import TITLES, figures_of
+from exporter.outputs.page.devices import TITLES
+from exporter.outputs.page.lines import figures_of
 from tests.support.places import ROOT
 
 BUSY, QUIET = {"gpu_utilization": 5.0}, {"gpu_utilization": 4.9}

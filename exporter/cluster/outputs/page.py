@@ -8,10 +8,10 @@ from exporter.dcgm.fields import METRICS
 from exporter.model.cluster import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
-from exporter.outputs.page.devices import devices_table, figures_of, summary, tools
+from exporter.outputs.page.devices import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import MOST_SHOWN, events_section
-from exporter.outputs.page.lines import Object
+from exporter.outputs.page.lines import Object, figures_of
 from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.strip import strips
 from exporter.outputs.page.view import PageView

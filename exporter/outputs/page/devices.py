@@ -4,39 +4,16 @@ This is the one place where a device becomes HTML: page.js asks for the page aga
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import (
-    WORDS,
-    DeviceState,
-    counts_of,
-    idle_seconds,
-    is_before,
-    last_xid,
-    rounded,
-    state_of_device,
-    stated,
-    used_by,
-)
+from exporter.model.states import WORDS, DeviceState, counts_of, idle_seconds, is_before, last_xid, rounded, used_by
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import (
-    DeviceId,
-    DeviceLine,
-    Object,
-    Rank,
-    device_of,
-    health_rank,
-    matching,
-    shown,
-    total_mib,
-    tree,
-    utilisation,
-)
+from exporter.outputs.page.lines import DeviceLine, Object, Rank, device_of, matching, shown, total_mib, utilisation
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
 _MIB_PER_GIB = 1024
@@ -67,9 +44,8 @@ def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) ->
     """The table in texts, and what of it is folded (of FOLDS). `rows` are all objects, in their order."""
     devices = yield from matching(rows, view)
     yield
-    gpus = yield from tree(devices, rows)
     rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
-    lines, fold = yield from shown(gpus, view, rank, with_node=with_node)
+    lines, fold = yield from shown(devices, rows, view, rank, with_node=with_node)
     yield
     columns = COLUMNS if with_node else COLUMNS[1:]
     head = "".join(_head(column, view) for column in columns)
@@ -114,7 +90,7 @@ def _head(column: DeviceColumn, view: PageView) -> str:
 
 def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
     row, (node, uuid, instance) = line.row, device_of(line.row)
-    owner = f"{row['namespace']}/{row['pod']}/{row['container']}" if line.kind == "owner" or not line.below else ""
+    owner = f"{_pod(row)}/{row['container']}" if line.kind == "owner" or not line.below else ""
     key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
     depth = f" d{line.depth}" if line.depth else ""
     classes = f"{line.kind} {line.state}{depth}{' before' if _is_before(line) else ''}"
@@ -177,7 +153,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
 
 def _state(line: DeviceLine, _: PageView) -> str:
     state, cell = line.state, _CELL.format(line.state)
-    if line.kind == "node" or any(stated(row) is DeviceState.CUT for row in line.rows):
+    if line.kind == "node" or line.is_cut:
         if not line.below:
             return WORDS[DeviceState.CUT]
         counts = Counter(below.state for below in line.below)
@@ -237,10 +213,6 @@ def _health(line: DeviceLine, _: PageView) -> str:
     return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
 
 
-def _health_rank(line: DeviceLine) -> float:
-    return health_rank(line.worst) + ((last_xid(line.worst)[0] or 0) > 0) / 2
-
-
 def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: float = 0) -> DeviceColumn:
     return DeviceColumn(name, title, lambda line, _: _metric(line, number, value(line), unit, full), value)
 
@@ -259,7 +231,7 @@ COLUMNS: Final = (
     DeviceColumn("pod", "Held by", _holder, lambda line: _pod(line.row) if line.row["pod"] else None),
     DeviceColumn("workload", "Workload", _workload, lambda line: line.row.get("workload_name") or None),
     *_MEASURED,
-    DeviceColumn("health", "Health", _health, _health_rank),
+    DeviceColumn("health", "Health", _health, lambda line: line.illness),
 )
 
 
@@ -327,25 +299,6 @@ def _amount(value: float, unit: str) -> str:
 def _gib(mib: float) -> str:
     gib = mib / _MIB_PER_GIB
     return f"{floor(gib + 0.5)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
-
-
-def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
-    """By the objects of /container/metrics the numbers that TITLES has.
-
-    Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
-    the other states add up to all devices.
-    """
-    gpus: set[tuple[str, str]] = set()
-    instances: set[DeviceId] = set()
-    states: dict[DeviceId, list[DeviceState]] = {}
-    for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
-        states.setdefault(device, []).append(state)
-        if entity == "mig":
-            instances.add(device)
-        # an instance whose GPU is unknown adds no GPU
-        if not device[1].startswith("MIG-"):
-            gpus.add(device[:2])
-    return {"gpus": len(gpus), "instances": len(instances), **counts_of(map(state_of_device, states.values()))}
 
 
 # Of states, which lead to their devices.

@@ -3,7 +3,7 @@
 They are made of the objects of /container/metrics. A line that has others below it says what they do together.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -12,7 +12,7 @@ from typing import Any
 
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
-from exporter.model.states import IN_HAND, DeviceState, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, counts_of, last_xid, state_of_device, stated
 from exporter.outputs.page.view import PageView
 
 Object = Mapping[str, Any]
@@ -53,6 +53,11 @@ class DeviceLine:
         states = [*map(stated, self.rows)]
         return state_of_device([each for each in states if each is not DeviceState.CUT] or states)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is a GPU that is cut into MIG instances."""
+        return any(stated(row) is DeviceState.CUT for row in self.rows)
+
     @cached_property
     def worst(self) -> Object:
         """The object of the device that is in the worst health."""
@@ -63,10 +68,16 @@ class DeviceLine:
         """Whether one of its devices is known not to be sound."""
         return health_rank(self.worst) > _HEALTHS.index("unknown")
 
+    @property
+    def illness(self) -> float:
+        """How ill; a device with an XID more than one without."""
+        return health_rank(self.worst) + ((last_xid(self.worst)[0] or 0) > 0) / 2
+
 
 # What lines are sorted by; None, which is not known, comes last.
 Rank = Callable[[DeviceLine], Any]
 Lines = Sequence[DeviceLine]
+Devices = Sequence[Sequence[Object]]
 
 
 def device_of(row: Object) -> DeviceId:
@@ -94,6 +105,25 @@ def health_rank(row: Object) -> int:
     """0 for a sound device; one that is not known to be ill comes after it."""
     health = row.get("health", "ok")
     return _HEALTHS.index(health) if health in _HEALTHS else 1
+
+
+def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
+    """How many GPUs and MIG instances there are, and how many devices are in each state.
+
+    Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
+    the other states add up to all devices.
+    """
+    gpus: set[tuple[str, str]] = set()
+    instances: set[DeviceId] = set()
+    states: dict[DeviceId, list[DeviceState]] = {}
+    for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
+        states.setdefault(device, []).append(state)
+        if entity == "mig":
+            instances.add(device)
+        # an instance whose GPU is unknown adds no GPU
+        if not device[1].startswith("MIG-"):
+            gpus.add(device[:2])
+    return {"gpus": len(gpus), "instances": len(instances), **counts_of(map(state_of_device, states.values()))}
 
 
 def matching(rows: Sequence[Object], view: PageView) -> Work[list[list[Object]]]:
@@ -125,7 +155,7 @@ def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def tree(devices: Sequence[Sequence[Object]], rows: Sequence[Object]) -> Work[Lines]:
+def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
     """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances."""
     cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
     lines: list[DeviceLine] = []
@@ -199,8 +229,11 @@ def by_node(gpus: Lines) -> Work[Lines]:
     return nodes
 
 
-def shown(gpus: Lines, view: PageView, rank: Rank | None, *, with_node: bool) -> Work[tuple[Lines, str]]:
+def shown(
+    devices: Devices, rows: Sequence[Object], view: PageView, rank: Rank | None, *, with_node: bool
+) -> Work[tuple[Lines, str]]:
     """The lines of the view from the first to the last, and what is folded: a key of FOLDS. `rank` is of its column."""
+    gpus = yield from tree(devices, rows)
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
         is_long = sum(1 + len(line.below) for line in gpus) > _MOST_UNFOLDED

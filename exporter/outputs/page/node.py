@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from exporter.model.slices import Work
 from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
 from exporter.outputs.output import OF_OBJECTS, Answer, Look, Output
-from exporter.outputs.page.devices import devices_table, figures_of, summary, tools
+from exporter.outputs.page.devices import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
-from exporter.outputs.page.lines import Object
+from exporter.outputs.page.lines import Object, figures_of
 from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.view import PageView
 
