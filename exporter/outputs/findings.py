@@ -312,7 +312,7 @@ def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
 
     They count as attributed where the page names that owner on at least as many devices as are unresolved.
     """
-    unresolved: dict[Owner, set[Assignment]] = defaultdict(set)
+    unresolved = defaultdict[Owner, set[Assignment]](set)
     for match in snapshot.owners.matches:
         if match.reason in _UNRESOLVED:
             unresolved[match.assignment.owner].add(match.assignment)

@@ -105,20 +105,14 @@ def plain(number: Fraction) -> str:
 
 
 def read_price(text: str) -> Decimal:
-    """A price: 0 to 1e12, with up to 20 decimals.
-
-    Raises ValueError: it is none.
-    """
+    """A price: 0 to 1e12, with up to 20 decimals. Raises ValueError: it is none."""
     if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)
     return Decimal(text)
 
 
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
-    """`2.50` for all models, and `MODEL=PRICE` for those that differ.
-
-    Raises ValueError: one line that names the flag.
-    """
+    """`2.50` for all models, and `MODEL=PRICE` for those that differ. Raises ValueError as `parsed` does."""
     flag, takes = "--price-per-gpu-hour", "PRICE or MODEL=PRICE, such as 2.50"
     of_models: dict[str, Decimal] = {}  # and of any model by ""
     for text in texts:

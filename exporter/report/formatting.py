@@ -17,10 +17,7 @@ T = TypeVar("T")
 
 
 def parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
-    """What a flag's text means.
-
-    Raises ValueError: one line that names the flag.
-    """
+    """What a flag's text means. Raises ValueError: one line that names the flag."""
     try:
         return reader(text)
     except (ValueError, OverflowError) as error:

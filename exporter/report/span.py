@@ -91,10 +91,7 @@ def long_written(ms: int) -> str:
 
 
 def read_duration(text: str) -> int:
-    """`7d`, `12h`, `1h30m`, as PromQL writes durations, in milliseconds.
-
-    Raises ValueError: it is none, or no time at all.
-    """
+    """`7d`, `12h`, `1h30m`, as PromQL writes durations, in ms. Raises ValueError: it is none, or no time at all."""
     is_long = len(text) > _MOST_DIGITS
     milliseconds = 0 if is_long else sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
     if not milliseconds or not _DURATION.fullmatch(text):

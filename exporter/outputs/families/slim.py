@@ -14,10 +14,7 @@ SLIM = (SOURCE_UP, SOURCE_DURATION, ASSIGNMENTS_AGE)
 
 
 def slim(snapshot: Snapshot) -> bytes:
-    """SLIM as text.
-
-    Every scrape ends with other numbers in the same text, which is therefore made once: 2 us instead of 6.
-    """
+    """SLIM as text. Scrapes have other numbers in the same text, which is therefore made once: 2 us instead of 6."""
     sources: list[tuple[str, bool | None, bool]] = []
     numbers: list[bytes] = []
     for name, state in snapshot.health.items():
