@@ -4,7 +4,7 @@ Foreign exceptions (grpc, aiohttp) are translated into these once, in the source
 where it is met, and every output shows that text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -121,3 +121,13 @@ class Unsupported(SourceError):
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__("unimplemented", message, remedy=remedy)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first `most` names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from math import fsum
 from urllib.parse import unquote
 
-from exporter.errors import Trouble
+from exporter.errors import Trouble, listed
 from exporter.model.cluster import OWN_FAMILIES, ClusterView, HeldDevice
 from exporter.outputs.objects import METRICS_TO_ASK
 
@@ -152,12 +152,6 @@ def check_metric(metric: str) -> None:
     )
 
 
-def named(names: Sequence[str]) -> str:
-    """The first few of many names."""
-    rest = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def _check_all_answered(view: ClusterView) -> None:
     """Any node could hold a pod of any workload."""
     missing = view.missing
@@ -173,7 +167,7 @@ def _check_all_answered(view: ClusterView) -> None:
         why = f"{missing[0]}: {view.nodes[missing[0]].trouble}"
         raise _unknown(
             f"{len(missing)} of {len(view.nodes)} nodes did not answer, and each could hold a pod of this workload:"
-            f" {named(missing)} ({why})",
+            f" {listed(missing, MOST_NAMED)} ({why})",
             missing_nodes=missing,
         )
 
@@ -200,7 +194,7 @@ def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[_MetricRo
         first, pod = next(iter(unknown.items()))
         raise _unknown(
             f"the exporter of node {first} does not say what pod {question.namespace}/{pod} belongs to"
-            + (f", nor do those of {named(list(unknown)[1:])}" if len(unknown) > 1 else ""),
+            + (f", nor do those of {listed(list(unknown)[1:], MOST_NAMED)}" if len(unknown) > 1 else ""),
             "give the node exporters access to the Kubernetes API (deploy/rbac.yaml), or the kubelet's Pods API;"
             " their /metrics says why they cannot ask it. With --cluster.prometheus they need --workload.labels, too",
         )

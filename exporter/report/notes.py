@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from exporter.errors import Trouble
+from exporter.errors import Trouble, counted, listed
 from exporter.report.formatting import number
 from exporter.report.groups import GroupBy
 from exporter.report.rows import SpanFacts
 from exporter.report.span import Span, long_written, written
 
 _note = partial(Trouble, "")
-_NAMED = 5
+_list = partial(listed, most=5)
 _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
@@ -84,9 +84,9 @@ def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable
     slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
     away = {node: there_ms - seen for node, seen in facts.seen_ms.items() if there_ms - seen > slack_ms}
     if away:
-        named = (f"{node} ({long_written(int(away[node]))})" for node in sorted(away, key=lambda node: -away[node]))
+        named = [f"{node} ({long_written(int(away[node]))})" for node in sorted(away, key=lambda node: -away[node])]
         yield _note(
-            f"for a part of the span there is nothing of {_count(len(away), 'node')}: {_list(named)}. Pods that were"
+            f"for a part of the span there is nothing of {counted(len(away), 'node')}: {_list(named)}. Pods that were"
             " there before and after are counted; those that came and went meanwhile are not",
             "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
         )
@@ -107,13 +107,13 @@ def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable
     missing = sorted(facts.nodes_elsewhere - facts.seen_ms.keys())
     if missing:
         yield _note(
-            f"{_count(len(missing), 'node')} with GPUs, by kube-state-metrics, but without accounts: {_list(missing)}",
+            f"{counted(len(missing), 'node')} with GPUs, by kube-state-metrics, but without accounts: {_list(missing)}",
             "does the exporter run there, and does Prometheus scrape it?",
         )
     if facts.restarts:
-        nodes = (f"{node} ({count})" for node, count in sorted(facts.restarts.items()))
+        nodes = [f"{node} ({count})" for node, count in sorted(facts.restarts.items())]
         yield _note(
-            f"{_count(len(facts.restarts), 'exporter')} began to count anew: {_list(nodes)}. What came after the last"
+            f"{counted(len(facts.restarts), 'exporter')} began to count anew: {_list(nodes)}. What came after the last"
             " scrape before that is missing",
             "with --accounting.state counters go on where they were",
         )
@@ -164,7 +164,7 @@ def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float])
 
 def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
     if unpriced:
-        named = _list(model or "a model that nobody knows" for model in unpriced)
+        named = _list([model or "a model that nobody knows" for model in unpriced])
         yield _note(
             f"there is no price for {named}: costs with its hours in them are left out",
             "add --price-per-gpu-hour MODEL=PRICE, or a price without a model for all others",
@@ -187,18 +187,10 @@ def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
             "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
         )
     if facts.odd:
-        yield _note(f"no number of 0 or more, left out: {_count(facts.odd, 'value')}", "what else writes our families?")
+        yield _note(
+            f"no number of 0 or more, left out: {counted(facts.odd, 'value')}", "what else writes our families?"
+        )
     for warning in facts.warnings:
         yield _note(f"the server warns: {warning}", "some of its data may be missing from this report")
     for error in facts.unanswered.values():
         yield _note(f"the server left a question unanswered: {error}", "what it was about is missing here")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _list(names: Iterable[str]) -> str:
-    all_names = list(names)
-    more = f" and {len(all_names) - _NAMED} more" if len(all_names) > _NAMED else ""
-    return ", ".join(all_names[:_NAMED]) + more

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from exporter.errors import listed
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.operator.objects.fields import one_line
 from exporter.operator.objects.kinds import OPERATOR
@@ -35,10 +36,7 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         """The object, and in brackets what of it."""
-        if not self.fields:
-            return self.what
-        more = f" and {len(self.fields) - _MOST_FIELDS} more" if len(self.fields) > _MOST_FIELDS else ""
-        return f"{self.what} ({', '.join(self.fields[:_MOST_FIELDS])}{more})"
+        return f"{self.what} ({listed(self.fields, _MOST_FIELDS)})" if self.fields else self.what
 
 
 def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from exporter.errors import SourceError, Trouble
+from exporter.errors import SourceError, Trouble, listed
 from exporter.lenient import AnyObject, mapping, mappings, number, text
 
 _TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
@@ -69,7 +69,7 @@ def steady(before: str, now: str) -> str:
 def and_more(names: Sequence[str], most: int) -> str:
     """Names as people write them: a, b and 3 more."""
     if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
+        return listed(names, most)
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 

@@ -9,6 +9,7 @@ from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
+from exporter.errors import counted
 from exporter.lenient import finite, mapping
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState, counts_of, idle_seconds, is_before, last_xid, rounded, used_by
@@ -125,7 +126,7 @@ def _node(line: DeviceLine, view: PageView) -> str:
 def _name(line: DeviceLine, view: PageView) -> str:
     row = line.row
     if line.kind == "node":
-        return _counted(len(line.below), "GPU")
+        return counted(len(line.below), "GPU")
     if line.kind == "owner":
         return f'<span class="branch">└ {text(row["container"])}</span>'
     number, instance = row["device_id"] or row["device"], row.get("mig_instance_id")
@@ -174,10 +175,10 @@ def _holder(line: DeviceLine, view: PageView) -> str:
     row, words = line.row, ""
     if line.kind == "node":
         pods = {(each["namespace"], each["pod"]) for each in line.rows if each["pod"]}
-        return _counted(len(pods), "pod")
+        return counted(len(pods), "pod")
     if line.below:
         is_shared, count = line.below[0].kind == "owner", len(line.below)
-        words = f"shared by {count}" if is_shared else _counted(count, "MIG instance")
+        words = f"shared by {count}" if is_shared else counted(count, "MIG instance")
     elif row["pod"]:
         href = escape(view.address(pod=_pod(row), lines=MOST_LINES))
         words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<strong>{text(row["pod"])}</strong></a>'
@@ -268,10 +269,6 @@ def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> s
 
 def _pod(row: Object) -> str:
     return f"{row['namespace']}/{row['pod']}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _whole_device(row: Object) -> str:

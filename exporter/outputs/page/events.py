@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from exporter.errors import listed
 from exporter.lenient import each_mapping
 from exporter.outputs.page.document import table, text
 
@@ -36,6 +37,5 @@ def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
     yield " ".join(filter(None, (_KINDS.get(kind, kind), *error, name or log)))
     holders = [f"{each.get('namespace')}/{each.get('pod')}" for each in each_mapping(row.get("holders"))]
     names = [*dict.fromkeys(holders)]
-    more = f" and {len(names) - _MOST_HOLDERS} more" if len(names) > _MOST_HOLDERS else ""
-    yield "unknown" if row.get("holders") is None else ", ".join(names[:_MOST_HOLDERS]) + more
+    yield "unknown" if row.get("holders") is None else listed(names, _MOST_HOLDERS)
     yield remedy

@@ -8,7 +8,7 @@ from itertools import islice
 from math import inf
 from types import MappingProxyType
 
-from exporter.errors import SourceError, Trouble
+from exporter.errors import SourceError, Trouble, listed
 from exporter.model.cluster import ClusterView, NodeEvent, NodeView
 from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.cluster import Place
@@ -94,11 +94,9 @@ class KnownExporters:
         failed = [entry for entry in self.entries.values() if entry.failure]
         if not failed or failed[0].failure is None:
             return None, None
-        named = ", ".join(entry.node or entry.key for entry in failed[:_NAMED])
-        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        why = failed[0].failure
+        why, names = failed[0].failure, listed([entry.node or entry.key for entry in failed], _NAMED)
         they = f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should"
-        message = f"{they}: {named}{more}; of the first: {why.message}"
+        message = f"{they}: {names}; of the first: {why.message}"
         if len(failed) < len(self.entries):
             return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None

@@ -12,7 +12,7 @@ from math import inf
 from types import MappingProxyType
 
 from exporter.config.http_file import HttpConfig
-from exporter.errors import SourceError, Trouble
+from exporter.errors import SourceError, Trouble, listed
 from exporter.model.cluster import ClusterView, NodeView
 from exporter.sources.http import Client, peer
 from exporter.sources.prometheus import queries
@@ -198,8 +198,6 @@ class Prometheus(AskedSource):
         missing = [node for node in self.view.nodes.values() if node.trouble]
         if not missing or missing[0].trouble is None:
             return None
-        named = ", ".join(node.name for node in missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        why = missing[0].trouble
-        message = f"{len(missing)} of {len(self._views)} nodes are missing: {named}{more}; of the first: {why.message}"
+        why, names = missing[0].trouble, listed([node.name for node in missing], _NAMED)
+        message = f"{len(missing)} of {len(self._views)} nodes are missing: {names}; of the first: {why.message}"
         return replace(why, message=message)
