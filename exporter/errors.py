@@ -4,11 +4,12 @@ Foreign exceptions (grpc, aiohttp) are translated into these once, in the source
 where it is met, and every output shows that text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+T = TypeVar("T")
 UnavailableReason = Literal[
     "refused",
     "missing",
@@ -131,3 +132,11 @@ def listed(names: Sequence[str], most: int) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def read_flag(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
+    """What a flag's text means. Raises ConfigError where the reader refuses it."""
+    try:
+        return reader(text)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error

@@ -60,14 +60,6 @@ def setting_options(
     return decorate
 
 
-def parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
-    """What a reader makes of a flag's text. Raises ConfigError where the reader raises ValueError."""
-    try:
-        return reader(text)
-    except ValueError as error:
-        raise ConfigError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error
-
-
 def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
     """The node's configuration of this command line, environment and file. `fixed` ones win over all."""
     flags = flags_of(given, SETTINGS, fixed)

@@ -15,10 +15,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from exporter.cli.command import command
-from exporter.cli.options import parsed
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
-from exporter.errors import ConfigError, ExporterError, SourceError
+from exporter.errors import ConfigError, ExporterError, SourceError, read_flag
 from exporter.report.advice import advise
 from exporter.report.advice_forms import ADVICE_FORMS, render_advice
 from exporter.report.costs import Prices, read_prices
@@ -106,7 +105,7 @@ def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  
     def connect(seconds: float) -> Connection:
         from exporter.sources.prometheus.client import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
 
-        url = parsed(
+        url = read_flag(
             "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"
         )
         return over_http(url=url, timeout_seconds=seconds, http=read_http_file(http_config, FLAG))
@@ -136,16 +135,13 @@ def make(
     timeout: str,
 ) -> None:
     """Write the report of a server. `connect` is given the seconds that a query may take."""
-    grouped = parsed("--by", by, read_by, _BY)
-    matchers = [parsed("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
-    label = parsed("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
-    seconds = parsed("--timeout", timeout, positive_duration, "a duration such as 60s")
-    zone = parsed("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
-    try:
-        span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
-        prices = read_prices(price_per_gpu_hour, price_per_kwh)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    grouped = read_flag("--by", by, read_by, _BY)
+    matchers = [read_flag("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
+    label = read_flag("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
+    seconds = read_flag("--timeout", timeout, positive_duration, "a duration such as 60s")
+    zone = read_flag("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
+    span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
+    prices = read_prices(price_per_gpu_hour, price_per_kwh)
     _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
     connection = connect(seconds)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)

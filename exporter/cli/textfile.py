@@ -13,10 +13,10 @@ import click
 
 from exporter import log
 from exporter.cli.command import command
-from exporter.cli.options import parsed, read_config, setting_options
+from exporter.cli.options import read_config, setting_options
 from exporter.config.node import SETTINGS, Config
 from exporter.config.parsers import positive_duration
-from exporter.errors import ConfigError, ExporterError
+from exporter.errors import ConfigError, ExporterError, read_flag
 from exporter.node.role import NODE, make_role, say_what_is_read
 from exporter.outputs import textfile as drop
 from exporter.role import log_settings
@@ -35,7 +35,7 @@ _WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith
 @setting_options(without=_WITHOUT)
 def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # noqa: ANN401 - see serve
     """Write GPU metrics with the pods that own them to a file for node-exporter."""
-    seconds = parsed("--interval", interval, positive_duration, "a duration such as 15s")
+    seconds = read_flag("--interval", interval, positive_duration, "a duration such as 15s")
     path = Path(output)
     if not path.name.endswith(".prom"):
         raise ConfigError(f"--output: {output!r} is not allowed; node-exporter reads files that end in .prom")

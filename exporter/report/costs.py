@@ -13,7 +13,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from exporter.report.formatting import parsed
+from exporter.errors import ConfigError, read_flag
 from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
@@ -112,14 +112,14 @@ def read_price(text: str) -> Decimal:
 
 
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
-    """`2.50` for all models, and `MODEL=PRICE` for those that differ. Raises ValueError as `parsed` does."""
+    """`2.50` for all models, and `MODEL=PRICE` for those that differ. Raises ConfigError, which names the flag."""
     flag, takes = "--price-per-gpu-hour", "PRICE or MODEL=PRICE, such as 2.50"
     of_models: dict[str, Decimal] = {}  # and of any model by ""
     for text in texts:
         model, equals, _ = text.rpartition("=")
-        price = parsed(flag, text, lambda text: read_price(text.rpartition("=")[2]), takes)
+        price = read_flag(flag, text, lambda text: read_price(text.rpartition("=")[2]), takes)
         if model in of_models or (equals and not model):
-            raise ValueError(f"{flag}: {text!r} is the second price of the same, or has no model")
+            raise ConfigError(f"{flag}: {text!r} is the second price of the same, or has no model")
         of_models[model] = price
-    kwh = None if of_kwh is None else parsed("--price-per-kwh", of_kwh, read_price, "a price, such as 0.30")
+    kwh = None if of_kwh is None else read_flag("--price-per-kwh", of_kwh, read_price, "a price, such as 0.30")
     return Prices(of_any=of_models.pop("", None), of_models=MappingProxyType(of_models), of_kwh=kwh)

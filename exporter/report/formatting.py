@@ -1,8 +1,6 @@
-"""Numbers and names as people read them, and flags. Names come from whoever may make a pod: none moves a cursor."""
+"""Numbers and names as people read them. Names come from whoever may make a pod: none of them moves a cursor."""
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import TypeVar
 from unicodedata import combining, east_asian_width
 
 MOST_CHARS = 120
@@ -11,17 +9,6 @@ _NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
 _NOBODY |= dict.fromkeys(("model", "node", "cluster"), "(unknown)")
 # from where on a number is shown with fewer decimals
 _HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
-
-
-T = TypeVar("T")
-
-
-def parsed(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
-    """What a flag's text means. Raises ValueError: one line that names the flag."""
-    try:
-        return reader(text)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{flag}: {text!r} is not allowed; it takes {takes}") from error
 
 
 def clean(text: str, most: int = MOST_CHARS) -> str:

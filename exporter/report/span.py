@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Self
 
-from exporter.report.formatting import parsed
+from exporter.errors import ConfigError, read_flag
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
@@ -126,29 +126,29 @@ def make_span(
 ) -> Span:
     """What `--since`, `--from`, `--to` and `--month` say together; the last seven days where they say nothing.
 
-    Raises ValueError: one line that names the flag.
+    Raises ConfigError: one line that names the flag.
     """
     if month and (since or start or end):
-        raise ValueError("--month says where the span begins and ends; give it without --since, --from and --to")
+        raise ConfigError("--month says where the span begins and ends; give it without --since, --from and --to")
     if since and start:
-        raise ValueError("--since and --from both say where the span begins; give one of them")
+        raise ConfigError("--since and --from both say where the span begins; give one of them")
     if month:
-        first_ms = parsed("--month", month, partial(_read_month, zone=zone), "a month, such as 2026-10")
+        first_ms = read_flag("--month", month, partial(_read_month, zone=zone), "a month, such as 2026-10")
         span = Span(first_ms, min(start_of_month(first_ms, 1, zone), now_ms), zone)
         if span.ms <= 0:
-            raise ValueError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
+            raise ConfigError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
         return span
     moment, takes = partial(read_moment, zone=zone), "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
-    to_ms = now_ms if end is None else min(parsed("--to", end, moment, takes), now_ms)
+    to_ms = now_ms if end is None else min(read_flag("--to", end, moment, takes), now_ms)
     if start is not None:
-        begin = parsed("--from", start, moment, takes)
+        begin = read_flag("--from", start, moment, takes)
     else:
-        begin = to_ms - parsed("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w")
+        begin = to_ms - read_flag("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w")
     span = Span(begin, to_ms, zone)
     if span.ms <= 0:
-        raise ValueError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(begin)})")
+        raise ConfigError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(begin)})")
     if span.ms > MOST_DAYS * _UNITS_MS["d"] or begin < 0:
-        raise ValueError(f"--since: the span has {span.ms // _UNITS_MS['d']} days; at most {MOST_DAYS} are counted")
+        raise ConfigError(f"--since: the span has {span.ms // _UNITS_MS['d']} days; at most {MOST_DAYS} are counted")
     return span
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.errors import ConfigError
 from exporter.report.costs import Prices, apportioned, read_prices
 from exporter.report.forms import render_table
 from exporter.report.groups import GroupBy, read_by, workload_of_name
@@ -99,7 +100,7 @@ def test_costs(prices: list[str], of_kwh: str | None, costs: Mapping[str | None,
     ],
 )
 def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ConfigError, match=says):
         read_prices(prices, of_kwh)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.errors import ConfigError
 from exporter.report.span import MOST_DAYS, Span, long_written, make_span, read_duration, read_moment, written
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -86,7 +87,7 @@ def test_the_flags_say_a_span_together(since: str | None, start: str | None, end
 def test_a_span_that_is_none_is_refused_in_one_line(
     since: str | None, start: str | None, end: str | None, says: str
 ) -> None:
-    with pytest.raises(ValueError, match=says) as refused:
+    with pytest.raises(ConfigError, match=says) as refused:
         make_span(since=since, start=start, end=end, now_ms=NOW)
     assert "\n" not in str(refused.value)
 
@@ -142,14 +143,14 @@ def test_a_month_that_is_not_over_ends_now_and_compares_with_as_much_of_the_mont
 
 @pytest.mark.parametrize("text", ["2026-13", "2026-1", "26-10", "october", "9999-01", "1970-01", "2026-10-01"])
 def test_what_is_no_month_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="--month: "):
+    with pytest.raises(ConfigError, match="--month: "):
         make_span(month=text, now_ms=NOW)
 
 
 def test_a_month_stands_alone_and_has_begun() -> None:
-    with pytest.raises(ValueError, match="without --since"):
+    with pytest.raises(ConfigError, match="without --since"):
         make_span(month="2026-10", since="7d", now_ms=NOW)
-    with pytest.raises(ValueError, match="has not begun; it begins at 2026-11-01T00:00:00\\+01:00"):
+    with pytest.raises(ConfigError, match="has not begun; it begins at 2026-11-01T00:00:00\\+01:00"):
         make_span(month="2026-11", now_ms=NOW, zone=BERLIN)
 
 

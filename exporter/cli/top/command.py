@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from exporter.cli.command import command
-from exporter.cli.options import parsed, web_of
+from exporter.cli.options import web_of
 from exporter.cli.top.asking import FLAG, HttpTransport, ShownReader, TopReader
 from exporter.cli.top.columns import ASCII, UNICODE, Painter
 from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder
@@ -21,7 +21,7 @@ from exporter.cli.top.layout import HELP, draw
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, read_flag
 
 _LONGEST_SECONDS = 86_400.0
 # \b keeps click from wrapping what follows
@@ -70,7 +70,7 @@ def show(
     in_ascii: bool,
 ) -> NoReturn:
     """Show what a reader tells, as the flags of `top` ask for it, and end the program."""
-    seconds = parsed("--interval", interval, positive_duration, "a duration such as 2s")
+    seconds = read_flag("--interval", interval, positive_duration, "a duration such as 2s")
     if seconds > _LONGEST_SECONDS:
         raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
     state = State(sort=sort, filter=words, view="processes" if processes else "devices")
@@ -104,7 +104,7 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
         return ShownReader(HttpTransport.here(web_of({}).listen_addresses[0], config))
     urls = [url] if "://" in url else [f"http://{url}", f"https://{url}"]
     takes = "HOST:PORT, http://HOST:PORT or https://HOST:PORT, without a path of its own, and without a user:"
-    bases = parsed("--url", url, lambda _: [*map(base_url, urls)], f"{takes} {FLAG} takes a password")
+    bases = read_flag("--url", url, lambda _: [*map(base_url, urls)], f"{takes} {FLAG} takes a password")
     return ShownReader([HttpTransport(each, config) for each in bases])
 
 
