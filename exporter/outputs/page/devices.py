@@ -24,6 +24,7 @@ UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands.
 BEFORE: Final = ' <span class="badge before">before</span>'
 _ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
+_OF_WHOLE = (("gpu_utilization", " %"), ("framebuffer_used", " GiB"), ("power_usage", " W"))
 _CELL = '<span class="cell {}" aria-hidden="true"></span>'
 _COUNT = '<span class="count" title="{1} {2}">{0} {1}<span class="seen"> {2}</span></span> '
 _SPARK = (
@@ -153,13 +154,14 @@ def _name(line: DeviceLine, view: PageView) -> str:
 
 
 def _state(line: DeviceLine, _: PageView) -> str:
-    state, cell = line.state, _CELL.format(line.state)
     if line.kind == "node" or line.is_cut:
         if not line.below:
             return WORDS[DeviceState.CUT]
         counts = Counter(below.state for below in line.below)
         ranked = (state for state in DeviceState if counts[state])
         return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in ranked)
+    state = line.state
+    cell = _CELL.format(state)
     if state is DeviceState.IDLE:
         words = ", ".join(filter(None, (WORDS[state], rounded(idle_seconds(line.row)))))
         return f'{cell} <span class="idle">{words}</span>'
@@ -189,8 +191,8 @@ def _holder(line: DeviceLine, view: PageView) -> str:
 
 
 def _workload(line: DeviceLine, _: PageView) -> str:
-    name, kind = (text(line.row.get(f"workload_{part}")) for part in ("name", "kind"))
-    return f"{name} <small>{kind}</small>" if name else ""
+    name, kind = line.row.get("workload_name"), line.row.get("workload_kind")
+    return f"{text(name)} <small>{text(kind)}</small>" if name else ""
 
 
 def _memory(line: DeviceLine, _: PageView) -> str:
@@ -274,8 +276,7 @@ def _pod(row: Object) -> str:
 def _whole_device(row: Object) -> str:
     """What a shared device does as a whole, whose rows may have its owners' parts; "" where it is not known."""
     own = mapping(row, "whole_device")
-    names = {"gpu_utilization": " %", "framebuffer_used": " GiB", "power_usage": " W"}
-    amounts = ((finite(own, name), unit) for name, unit in names.items())
+    amounts = ((finite(own, name), unit) for name, unit in _OF_WHOLE if name in own)
     return ", ".join(_amount(value, unit) for value, unit in amounts if value is not None)
 
 

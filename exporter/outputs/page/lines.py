@@ -5,7 +5,6 @@ They are made of the objects of /container/metrics. A line that has others below
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -31,7 +30,7 @@ _SEARCHED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceLine:
     """A line. `row` has its values, `rows` are the objects that it stands for, and `below` the lines under it.
 
@@ -47,7 +46,7 @@ class DeviceLine:
     depth: int = 0
     is_open: bool | None = None
 
-    @cached_property
+    @property
     def state(self) -> DeviceState:
         """That of the device; of a GPU that is cut the one that comes first among its instances'."""
         states = [*map(stated, self.rows)]
@@ -58,7 +57,7 @@ class DeviceLine:
         """Whether it is a GPU that is cut into MIG instances."""
         return any(stated(row) is DeviceState.CUT for row in self.rows)
 
-    @cached_property
+    @property
     def worst(self) -> Object:
         """The object of the device that is in the worst health."""
         return max(self.rows, key=health_rank)

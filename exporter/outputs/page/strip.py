@@ -48,9 +48,9 @@ def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
 
 
 def _cell(line: DeviceLine, address: str) -> str:
-    ill = " ill" if line.is_ill else ""
+    state, ill = line.state, " ill" if line.is_ill else ""
     pods = [f"{row['namespace']}/{row['pod']}" for row in line.rows if row["pod"]]
     holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
-    title = escape(visible(f"GPU {line.row['device_id']}: {WORDS[line.state]}{holder}"))
+    title = escape(visible(f"GPU {line.row['device_id']}: {WORDS[state]}{holder}"))
     href = escape(f"{address}#{visible(f'device-{line.key}')}")
-    return f'<a tabindex="-1" class="cell {line.state}{ill}" href="{href}" title="{title}"></a>'
+    return f'<a tabindex="-1" class="cell {state}{ill}" href="{href}" title="{title}"></a>'
