@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 LOG = logging.getLogger("pod_gpu_exporter")
+RARELY_SECONDS = 60.0
 
 
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
@@ -41,6 +42,26 @@ def start_logging(level: str, log_format: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
+
+
+class RareLog:
+    """Logs the first line of a kind at once, and further ones at most every RARELY_SECONDS."""
+
+    def __init__(self) -> None:
+        # when the last line was written, and how many were left out since
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def warn(self, kind: str, message: str, **fields: object) -> None:
+        """Log a warning, or count it as left out. Use few kinds, since all are remembered."""
+        now = time.monotonic()
+        written, left_out = self._kinds.get(kind, (-RARELY_SECONDS, 0))
+        if now - written < RARELY_SECONDS:
+            self._kinds[kind] = (written, left_out + 1)
+            return
+        self._kinds[kind] = (now, 0)
+        if left_out:
+            fields["left_out_since_the_last"] = left_out
+        warning(message, **fields)
 
 
 class _Event(logging.Formatter):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from exporter import log
 from exporter.cluster.cluster import Cluster, ClusterHandover
@@ -124,7 +124,7 @@ class KedaPort:
         from exporter.cluster.keda.scaler import Scaler  # noqa: PLC0415 - grpc only where it is wanted
         from exporter.cluster.keda.server import KedaServer  # noqa: PLC0415
 
-        scaler = Scaler(lambda: _cluster(current()))
+        scaler = Scaler(lambda: cast("Cluster", current()))
         server = KedaServer(scaler, web)
         real = await server.start(address)
         for of, (most, used) in scaler.bounds.items():
@@ -151,12 +151,6 @@ class KedaPort:
         """Stop listening."""
         if self.server is not None:
             await self.server.close()
-
-
-def _cluster(role: Role) -> Cluster:
-    if not isinstance(role, Cluster):
-        raise TypeError(role)
-    return role
 
 
 def make_role(config: ClusterConfig, before: object = None) -> Cluster:

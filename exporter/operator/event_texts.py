@@ -90,14 +90,12 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     if "troubles" not in new:
         return
     before, now = troubles_in(old), troubles_in(new)
-    if MOST_TROUBLES in (len(before), len(now)):
-        before_keys = {(trouble.source, trouble.reason) for trouble in before}
-        began = [trouble for trouble in now if (trouble.source, trouble.reason) not in before_keys]
-        over: set[str] = set() if now else {trouble.node for trouble in before}
-    else:
-        before_kinds = {trouble[:3] for trouble in before}
-        began = [trouble for trouble in now if trouble[:3] not in before_kinds]
-        over = {trouble.node for trouble in before} - {trouble.node for trouble in now}
+    are_cut = MOST_TROUBLES in (len(before), len(now))
+    # source and reason; the node, too, where all are named
+    compared = slice(1, 3) if are_cut else slice(3)
+    before_kinds = {trouble[compared] for trouble in before}
+    began = [trouble for trouble in now if trouble[compared] not in before_kinds]
+    over = set() if are_cut and now else {trouble.node for trouble in before} - {trouble.node for trouble in now}
     for kind in by_kind(began)[:_MOST_KINDS]:
         nodes = and_more([trouble.node for trouble in kind], _MOST_NAMED)
         first = kind[0]

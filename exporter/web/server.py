@@ -11,7 +11,6 @@ import logging
 import resource
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,7 +38,6 @@ _BAD_REQUEST = (
 )
 # OpenSSL's reason where a client shows no certificate although it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
 _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
-EVERY_SECONDS = 60.0
 # A scrape waits for its sources no longer than their timeouts (5 s), so scrapes in flight can end in this time.
 DRAIN_SECONDS = 10.0
 # Longer than the usual pause between two scrapes; a connection without a whole request in this time is closed.
@@ -127,26 +125,6 @@ def _answer_in_plain(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_WR)
 
 
-class RareLog:
-    """Logs the first line of a kind at once, and further ones at most every EVERY_SECONDS."""
-
-    def __init__(self) -> None:
-        # when the last line was written, and how many were left out since
-        self._kinds: dict[str, tuple[float, int]] = {}
-
-    def warn(self, kind: str, message: str, **fields: object) -> None:
-        """Log a warning, or count it as left out. Use few kinds, since all are remembered."""
-        now = time.monotonic()
-        written, left_out = self._kinds.get(kind, (-EVERY_SECONDS, 0))
-        if now - written < EVERY_SECONDS:
-            self._kinds[kind] = (written, left_out + 1)
-            return
-        self._kinds[kind] = (now, 0)
-        if left_out:
-            fields["left_out_since_the_last"] = left_out
-        log.warning(message, **fields)
-
-
 class _Web(WebServer):
     """aiohttp's server, which also calls `on_lost` with the handler of each connection that has ended."""
 
@@ -177,7 +155,7 @@ class Server:
         # all connections by handler, oldest first, each with the task that begins it and may still do its handshake
         self._open: dict[Any, asyncio.Task[None]] = {}
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self._seldom = RareLog()
+        self._seldom = log.RareLog()
         telemetry.bound("connections", self._most, lambda: len(self._open))
 
     async def start(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> tuple[Address, ...]:

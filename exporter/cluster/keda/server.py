@@ -6,7 +6,6 @@ gRPC cannot limit its connections. So it listens on an abstract unix socket, and
 import asyncio
 import secrets
 import socket
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -29,7 +28,6 @@ from exporter.pulse import end_tasks
 MOST_CONNECTIONS = 128
 _HAND_ON_SECONDS = 1.0
 _PIECE_BYTES = 64 * 1024
-_SAID_EVERY_SECONDS = 60.0
 _PLAIN = ServerTls()
 SERVICE = "externalscaler.ExternalScaler"
 MOST_CALLS = 256
@@ -61,7 +59,7 @@ class Door:
         self._inside = inside
         self._server: asyncio.Server | None = None
         self._peers: dict[asyncio.Task[None], str] = {}  # by the task of a connection, oldest first
-        self._said_at = -_SAID_EVERY_SECONDS
+        self._log = log.RareLog()
 
     async def start(self, address: Address) -> int:
         """Listen, without a host for IPv4 and IPv6, and return the port. OSError: the address cannot be had."""
@@ -97,14 +95,13 @@ class Door:
         oldest = next(task for task, peer in self._peers.items() if counts[peer] == most)
         peer = self._peers.pop(oldest)
         oldest.cancel()
-        if time.monotonic() - self._said_at >= _SAID_EVERY_SECONDS:
-            self._said_at = time.monotonic()
-            log.warning(
-                "too many connections to KEDA's port: the oldest of the peer with most of them is closed",
-                peer=peer,
-                connections=most,
-                remedy="let a NetworkPolicy admit KEDA's operator alone",
-            )
+        self._log.warn(
+            "connections",
+            "too many connections to KEDA's port: the oldest of the peer with most of them is closed",
+            peer=peer,
+            connections=most,
+            remedy="let a NetworkPolicy admit KEDA's operator alone",
+        )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
