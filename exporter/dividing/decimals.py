@@ -145,7 +145,10 @@ def plus(one: Amount, other: Amount) -> Amount:
 
 def minus(one: Amount, other: Amount) -> Amount:
     """The difference, with the places of the one that has more."""
-    return plus(one, Amount(-other.units, other.places))
+    more = one.places - other.places
+    if more > 0:
+        return Amount(one.units - other.units * 10**more, one.places)
+    return Amount(one.units * 10**-more - other.units, other.places)
 
 
 def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
