@@ -4,7 +4,7 @@ The counters are those of accounts/amounts/, written exactly, from whole numbers
 divided. A row has the same labels in every family, so they are written once: 112 MIG instances have 1,000 samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from exporter.accounts.amounts import AMOUNTS
@@ -95,12 +95,8 @@ def _gaps(look: Look) -> Sequence[Written]:
     return [(labels, render_units(ns, NANOSECONDS), began) for labels, ns in gaps]
 
 
-def _capacity(look: Look) -> Samples:
-    return [((model, look.snapshot.node), float(count)) for model, count in sorted(_accounts(look).capacity.items())]
-
-
-def _allocated(look: Look) -> Samples:
-    return [((model, look.snapshot.node), ratio) for model, ratio in sorted(_accounts(look).allocated.items())]
+def _by_model(look: Look, numbers: Mapping[str, float]) -> Samples:
+    return [((model, look.snapshot.node), float(number)) for model, number in sorted(numbers.items())]
 
 
 FAMILIES = (
@@ -108,6 +104,6 @@ FAMILIES = (
     *(_counter(family) for amount in AMOUNTS for family in amount.families),
     own("pod_gpu_idle_since_timestamp_seconds", write=_idle_since),
     own("pod_gpu_accounting_gap_seconds_total", write=_gaps),
-    own("node_gpu_capacity", _capacity),
-    own("node_gpu_allocated_ratio", _allocated),
+    own("node_gpu_capacity", lambda look: _by_model(look, _accounts(look).capacity)),
+    own("node_gpu_allocated_ratio", lambda look: _by_model(look, _accounts(look).allocated)),
 )

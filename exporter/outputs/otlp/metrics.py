@@ -167,16 +167,12 @@ def _of_page(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoint
     yield
     usages, limits = points[_USAGE].items(), points[_LIMIT]
     points["hw.gpu.memory.utilization", "", ""] = {of: usage / limits[of] for of, usage in usages if limits.get(of)}
-    points |= _status({state: points.pop(metric) for metric in tuple(points) if (state := _state_of(metric))})
+    points |= _status({metric[2]: points.pop(metric) for metric in tuple(points) if metric[0] == _STATUS})
     return [
         MetricPoints(INSTRUMENTS[name], ((key, text),) if key else (), values)
         for (name, key, text), values in points.items()
         if values
     ]
-
-
-def _state_of(metric: tuple[str, str, str]) -> str:
-    return metric[2] if metric[0] == _STATUS else ""
 
 
 def _status(signs: Mapping[str, Values]) -> dict[tuple[str, str, str], Values]:

@@ -30,6 +30,7 @@ _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16'"
     " rx='3' fill='%23256b45'/%3E%3Cpath d='M4 12V8m4 4V4m4 8V6' stroke='%23fff' stroke-width='2'/%3E%3C/svg%3E"
 )
+_UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -87,11 +88,7 @@ def visible(value: str) -> str:
     r"""A text from elsewhere, with invisible characters (control, direction) by their number: \u{202e}."""
     if value.isascii() and value.isprintable():
         return value
-    return "".join(rf"\u{{{ord(char):x}}}" if _is_unseen(char) else char for char in value)
-
-
-def _is_unseen(char: str) -> bool:
-    return category(char) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+    return "".join(rf"\u{{{ord(char):x}}}" if category(char) in _UNSEEN else char for char in value)
 
 
 def document(
