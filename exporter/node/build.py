@@ -292,41 +292,29 @@ def _discovery(
         namespaces=dcgm.namespaces,
         node=config.node.name,
         scheme="https" if by_tls else "http",
-        takes_all_families=bool(config.families.allow),
-        vendor=vendor,
         port=dcgm.port,
         path=dcgm.path,
-        timeout_seconds=dcgm.timeout_seconds,
-        max_bytes=dcgm.max_bytes,
-        headers=headers,
-        http=http if by_tls else HttpConfig(),
+        takes_all_families=bool(config.families.allow),
+        pages=(
+            ("vendor", vendor),
+            ("timeout_seconds", dcgm.timeout_seconds),
+            ("max_bytes", dcgm.max_bytes),
+            ("headers", headers),
+            ("http", http if by_tls else HttpConfig()),
+        ),
     )
 
 
 def _make_discovery(
     *,
     takes_all_families: bool,
-    vendor: Vendor | None,
-    timeout_seconds: float,
-    max_bytes: int,
-    headers: Headers,
-    http: HttpConfig,
+    pages: tuple[tuple[str, Any], ...],
     on_health: OnHealth,
     **settings: Any,  # noqa: ANN401 - what Discovery is given
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        return DcgmSource(
-            name=name,
-            url=url,
-            places=places,
-            on_health=on_health,
-            vendor=vendor,
-            admit=None if takes_all_families else gpu_families_from(name),
-            timeout_seconds=timeout_seconds,
-            max_bytes=max_bytes,
-            headers=headers,
-            http=http,
-        )
+        admit = None if takes_all_families else gpu_families_from(name)
+        return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **dict(pages))
 
     return Discovery(make=make, on_health=on_health, **settings)
 

@@ -10,9 +10,10 @@ are one event. Pure, except for what it remembers.
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from exporter.dcgm.xids import OTHER_XID, XIDS, verdict_of
@@ -45,6 +46,9 @@ OF_KIND = {
     ("pcie", "nonfatal"): HealthReason("pcie", "degraded", "error of PCI Express", _SLOT),
 }
 _NO_GPU = InventoryGpu(uuid="")
+
+
+HoldersOf = Callable[[Owners, InventoryGpu, str], Mapping[Owner, DeviceKey]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +135,10 @@ class KernelEvents:
             self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
         for recalled in self._recalled:
             if recalled.uuid in self._gpus:
-                error = replace(recalled, uuid=self._gpus[recalled.uuid].uuid)
-                self.standing = still_standing(self.standing, error)
+                self.standing = still_standing(self.standing, replace(recalled, uuid=self._gpus[recalled.uuid].uuid))
         self._recalled = tuple(each for each in self._recalled if each.uuid not in self._gpus)
         settled: list[DeviceEvent] = []
-        holders_of = _HoldersOf()
+        holders_of = cache(_holders_of)  # in a flood many events are of one GPU
         waiting, self._waiting = self._waiting, deque()
         if waiting:
             # a process may be gone by now, and was there at the look before
@@ -165,7 +168,7 @@ class KernelEvents:
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
 
     def _settled(
-        self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: "_HoldersOf"
+        self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
         event = waiting.event.event
         gpu = self._gpus.get(event.address, _NO_GPU)
@@ -201,19 +204,11 @@ def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Ow
     return {(process.pid, key.uuid): (owner, key) for (key, owner), processes in owned for process in processes}
 
 
-class _HoldersOf:
-    """Who holds a GPU or an instance of it, each with a device that is held. In a flood many events are of one GPU."""
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[int, str, str], Mapping[Owner, DeviceKey]] = {}
-
-    def __call__(self, owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
-        question = (id(owners), gpu.uuid, instance)
-        if question not in self._answers:
-            of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
-            keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
-            self._answers[question] = {holder.owner: key for key in keys for holder in owners.holders[key]}
-        return self._answers[question]
+def _holders_of(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
+    """Who holds a GPU or an instance of it, each with a device that is held."""
+    of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
+    keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
+    return {holder.owner: key for key in keys for holder in owners.holders[key]}
 
 
 def is_well_again(device_event: DeviceEvent) -> bool:

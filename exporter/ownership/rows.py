@@ -1,8 +1,8 @@
 """The rows that go out for a sample: the owner of each, by the kubelet and the page, and the labels that it gains."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum, auto
 from types import MappingProxyType
+from typing import Literal
 
 from exporter.dcgm.fields import ACTIVITY, OF_GPU
 from exporter.dcgm.table import Additive
@@ -83,15 +83,8 @@ def _of_several_owners(
     return frozenset(several)
 
 
-class _How(Enum):
-    MEMORY = auto()
-    FREE = auto()
-    UTILIZATION = auto()
-    WORK = auto()
-
-
 # how a family's values are made, and the unit of memory or of utilisation
-Measurable = tuple[_How, int]
+Measurable = tuple[Literal["memory", "free", "utilization", "work"], int]
 
 
 class MeasuredRows:
@@ -101,11 +94,11 @@ class MeasuredRows:
         self._shares = shares
         self._nobodys = nobodys
         self._nobody = Rows((nobodys,))
-        measurable: dict[bytes, Measurable] = {family: (_How.MEMORY, unit) for family, unit in MEMORY.items()}
-        measurable |= {family: (_How.UTILIZATION, full) for family, full in UTILIZATION.items()}
+        measurable: dict[bytes, Measurable] = {family: ("memory", unit) for family, unit in MEMORY.items()}
+        measurable |= {family: ("utilization", full) for family, full in UTILIZATION.items()}
         if sharing == SPLIT:
-            measurable |= dict.fromkeys(FREE, (_How.FREE, 0))
-            measurable |= dict.fromkeys(WORK, (_How.WORK, 0))
+            measurable |= dict.fromkeys(FREE, ("free", 0))
+            measurable |= dict.fromkeys(WORK, ("work", 0))
         self.measurable: Mapping[bytes, Measurable] = measurable
 
     def of(
@@ -118,16 +111,16 @@ class MeasuredRows:
             return [measured.sm_ratios[share] for share in shares]
 
         match measurable:
-            case _How.MEMORY, unit if measured.memory_bytes.keys() >= {*shares}:
+            case "memory", unit if measured.memory_bytes.keys() >= {*shares}:
                 return Rows(
                     (*rows, self._nobodys),
                     lambda _, value: memory_texts(value, [measured.memory_bytes[share] for share in shares], unit),
                 )
-            case _How.FREE, _ if measured.memory_bytes.keys() >= {*shares}:
+            case "free", _ if measured.memory_bytes.keys() >= {*shares}:
                 return self._nobody
-            case _How.UTILIZATION, full if measured.sm_ratios.keys() >= {*shares}:
+            case "utilization", full if measured.sm_ratios.keys() >= {*shares}:
                 return Rows(tuple(rows), lambda _, value: utilization_texts(value, ratios(), full))
-            case _How.WORK, _ if measured.sm_ratios.keys() >= {*shares} and device in measured.nobodys_sm_ratios:
+            case "work", _ if measured.sm_ratios.keys() >= {*shares} and device in measured.nobodys_sm_ratios:
                 return Rows(
                     (*rows, self._nobodys),
                     lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device]),

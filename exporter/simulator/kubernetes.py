@@ -109,8 +109,7 @@ class SimulatedApi:
 
     def is_meant(self, request: web.Request, key: str, _: Object) -> bool:
         """Whether a request is about an object."""
-        path = "/resourceslices" if request.path.endswith("/resourceslices") else request.path
-        return key.startswith(f"{path} ")
+        return key.startswith("/resourceslices " if request.path.endswith("/resourceslices") else f"{request.path} ")
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """A list or a watch. Of pods those of the node alone are there."""
@@ -143,19 +142,11 @@ class SimulatedApi:
             return web.json_response(above)
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
-    def why_too_old(self, _: int) -> Object | None:
-        """The event that refuses a watch from a version."""
-        return None
-
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         since = int(request.query.get("resourceVersion") or 0)
         broken = self._broken
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        if refusal := self.why_too_old(since):
-            # a real one says so in a stream that has begun well
-            await _send(response, "ERROR", refusal)
-            return response
         bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
         sent = {
             key for key, (item, made) in self.versions.items() if made <= since and self.is_meant(request, key, item)

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from exporter.dcgm.table import EVENTS, FIELD_VALUES, GPM_METRICS, MEMORY_INFO, 
 from exporter.simulator.machine import Machine
 from exporter.simulator.pages import DRIVER_VERSION, NVLINK
 from exporter.simulator.parts import PROFILES, SimulatedGpu, bus_id
-from exporter.simulator.readings import MOST_BYTES, Reading, most_of, of_instance, of_whole
+from exporter.simulator.readings import Reading, most_bytes, of_instance, of_whole
 from exporter.simulator.world import World
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -102,17 +101,13 @@ def _build(library: Path) -> bool:
 
 
 def _compile(gcc: str, library: Path) -> bool:
-    with tempfile.NamedTemporaryFile(dir=library.parent, delete=False) as new:
-        pass
-    try:
-        # the name under which the exporter asks for it
-        flags = ("-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}")
-        subprocess.run(  # noqa: S603 - a compiler, and a file of this program
-            [gcc, *flags, "-o", new.name, str(_SOURCE), "-ldl", "-lpthread"], check=True, capture_output=True
-        )
-        Path(new.name).replace(library)
-    finally:
-        Path(new.name).unlink(missing_ok=True)
+    new = library.with_name(f"{LIBRARY}.{os.getpid()}")  # a failed gcc leaves nothing
+    # the name under which the exporter asks for it
+    flags = ("-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}")
+    subprocess.run(  # noqa: S603 - a compiler, and a file of this program
+        [gcc, *flags, "-o", str(new), str(_SOURCE), "-ldl", "-lpthread"], check=True, capture_output=True
+    )
+    new.replace(library)
     return True
 
 
@@ -214,8 +209,7 @@ def _number(readings: Mapping[str, Reading], name: str) -> float:
 
 def _in_processes(world: World) -> Mapping[str, int]:
     """The bytes that the processes on a device have together."""
-    most = {gpu.uuid: MOST_BYTES for gpu in world.gpus}
-    most |= {mig.device_id: most_of(mig) for gpu in world.gpus for mig in gpu.instances}
+    most = most_bytes(world.gpus)
     bytes_of: defaultdict[str, int] = defaultdict(int)
     for each in world.machine.running():
         bytes_of[each.device_id] += int(each.memory * most.get(each.device_id, 0))

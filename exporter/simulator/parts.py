@@ -228,11 +228,6 @@ class Pod:
     began: float | None = None
 
     @property
-    def owner_version(self) -> str:
-        """The apiVersion of its controller."""
-        return "batch/v1" if self.owner[0] == "Job" else "apps/v1"
-
-    @property
     def has_ended(self) -> bool:
         """Whether the pod's containers have ended for good."""
         return self.phase in ("Succeeded", "Failed")

@@ -1,10 +1,8 @@
 """The kubelet's Pods API on a unix socket: first every pod, then INITIAL_SYNC_COMPLETE, then each change in the world.
 
-It behaves as a recorded kubelet did (1.36.2). Static pods were not recorded: read from files, they are known at once.
+It behaves as a recorded kubelet did (1.36.2):
 
 - pods come in random order;
-- a kubelet that has just started sends INITIAL_SYNC_COMPLETE first and its pods later, each pod that has ended as
-  ADDED and right after as DELETED;
 - a pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED;
 - DELETED carries only name, namespace and uid;
 - a pod made anew under its name is ADDED 69 ms after the old one is DELETED.
@@ -45,7 +43,8 @@ def pod_message(pod: Pod) -> bytes:
 def described(pod: Pod) -> dict[str, Any]:
     """What the kubelet and the API server both say of a pod, by the names of core/v1."""
     kind, name = pod.owner
-    owner = {"apiVersion": pod.owner_version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
     return {
         "metadata": {
             "namespace": pod.namespace,
@@ -103,7 +102,7 @@ class SimulatedPodsApi:
         self._socket = socket
         self._all_pods = pods
         self._version = version
-        self._deleted_after_seconds = deleted_after_seconds
+        self.deleted_after_seconds = deleted_after_seconds
         self._server: grpc.aio.Server | None = None
         self._broken = asyncio.Event()
         self._random = random.Random(1)
@@ -128,17 +127,13 @@ class SimulatedPodsApi:
         self._broken.set()
         self._broken = asyncio.Event()
 
-    def is_starting(self) -> bool:
-        """Whether the kubelet has just started, and knows only static pods."""
-        return False
-
-    def _pods(self) -> Sequence[Pod]:
-        listed = [pod for pod in self._all_pods() if pod.is_static or not self.is_starting()]
-        return self._random.sample(listed, len(listed))
+    def pods(self) -> Sequence[Pod]:
+        """The pods that the kubelet knows now."""
+        return self._all_pods()
 
     def stream(self) -> "Stream":
         """What a new watch will send."""
-        return Stream(self._deleted_after_seconds, ends_are_news=self.is_starting())
+        return Stream(self.deleted_after_seconds)
 
     async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
         """WatchPods."""
@@ -146,7 +141,8 @@ class SimulatedPodsApi:
         stream = self.stream()
         is_first = True
         while not broken.is_set():
-            for pause_seconds, event in stream.events(self._pods()):
+            pods = self.pods()
+            for pause_seconds, event in stream.events(self._random.sample(pods, len(pods))):
                 await asyncio.sleep(pause_seconds)
                 yield event
             if is_first:
@@ -159,10 +155,8 @@ class SimulatedPodsApi:
 class Stream:
     """The pods that one watch has sent, from which follow the events that it sends next."""
 
-    def __init__(self, deleted_after_seconds: float, *, ends_are_news: bool) -> None:
-        """`ends_are_news`: the kubelet has just started, so it learns only now which of its pods have ended."""
+    def __init__(self, deleted_after_seconds: float) -> None:
         self._deleted_after_seconds = deleted_after_seconds
-        self._ends_are_news = ends_are_news
         self._sent: dict[str, Pod] = {}
         self._delete_at: dict[str, float] = {}
         self._deleted = set[str]()
@@ -181,8 +175,8 @@ class Stream:
                 yield REMADE_SECONDS * ((pod.namespace, pod.name) in names), _event(messages.ADDED, pod_message(pod))
             elif before != pod:
                 yield 0.0, _event(messages.MODIFIED, pod_message(pod))
-            if pod.has_ended and (self._ends_are_news if before is None else not before.has_ended):
-                self._delete_at[uid] = now + (0.0 if before is None else self._deleted_after_seconds)
+            if pod.has_ended and before is not None and not before.has_ended:
+                self._delete_at[uid] = now + self._deleted_after_seconds
             if now >= self._delete_at.get(uid, inf):
                 yield from self._delete(pod)
         self._sent = pods

@@ -8,7 +8,7 @@ from pathlib import Path
 from exporter.simulator.machine import RunningPod
 from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import container_id
-from exporter.simulator.readings import MOST_BYTES, most_of
+from exporter.simulator.readings import most_bytes
 from exporter.simulator.world import World
 
 _FIRST_PID = 10_000
@@ -76,17 +76,16 @@ class SimulatedProcesses:
 
     def _lines(self, world: World, running: Iterable[RunningPod], pods: dict[tuple[str, str], Pod]) -> Iterator[str]:
         now_us = time.monotonic_ns() // 1000
-        of_device = {gpu.uuid: (gpu.index, -1, MOST_BYTES) for gpu in world.gpus}
-        for gpu in world.gpus:
-            for mig in gpu.instances:
-                of_device[mig.device_id] = (gpu.index, mig.instance_id, most_of(mig))
+        most = most_bytes(world.gpus)
+        of_device = {gpu.uuid: (gpu.index, -1) for gpu in world.gpus}
+        of_device |= {mig.device_id: (gpu.index, mig.instance_id) for gpu in world.gpus for mig in gpu.instances}
         for each in running:
             if each.device_id not in of_device:
                 continue  # an id of an older plugin's, which NVML does not have
-            gpu_index, instance, most_bytes = of_device[each.device_id]
+            gpu_index, instance = of_device[each.device_id]
             pid = self._pids[pods[each.namespace, each.pod].uid, each.container, each.device_id]
             part = -1 if instance < 0 else 0
-            yield f"process {gpu_index} {instance} {part} {pid} c {int(each.memory * most_bytes)}"
+            yield f"process {gpu_index} {instance} {part} {pid} c {int(each.memory * most[each.device_id])}"
             if instance < 0:
                 yield f"sample {gpu_index} {pid} {now_us} {round(each.activity * 100)}"
 

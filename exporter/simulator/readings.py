@@ -23,7 +23,6 @@ _PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # a second, in one direction, at most
 _QUIET_BYTES = 200_000  # what the driver itself sends
 _MOST_MEMORY = 0.9  # of its device a container takes
 _MIB = 2**20
-MOST_BYTES = int(_MEMORY_MIB * _MOST_MEMORY * _MIB)
 # what happens once in so many seconds, to each GPU on average
 _SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
 
@@ -98,9 +97,11 @@ def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
     }
 
 
-def most_of(instance: Instance) -> int:
-    """The bytes that containers take of an instance at most, as MOST_BYTES are of a GPU."""
-    return int(_of(instance) * _MOST_MEMORY * _MIB)
+def most_bytes(gpus: Sequence[SimulatedGpu]) -> dict[str, int]:
+    """The bytes that containers take of each device at most."""
+    mib = {mig.device_id: _of(mig) for gpu in gpus for mig in gpu.instances}
+    mib |= {gpu.uuid: _MEMORY_MIB for gpu in gpus}
+    return {device: int(memory * _MOST_MEMORY * _MIB) for device, memory in mib.items()}
 
 
 def _of(instance: Instance) -> int:

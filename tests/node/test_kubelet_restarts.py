@@ -256,7 +256,7 @@ async def test_no_series_flickers_when_a_pod_ends_and_is_deleted_here_before_the
 ) -> None:
     """The kubelet's List lags behind its Pods API for a moment; both then restart with the ended pod still there."""
     simulated = await stack.enter_async_context(node_of(World(gpus=4, seed=7)))
-    simulated.pods_api._deleted_after_seconds = 0.1
+    simulated.pods_api.deleted_after_seconds = 0.1
     world = simulated.world
     exporter = await exporter_of(stack, simulated, kubelet_max_age="2s")
     before = shown(await exporter.page())

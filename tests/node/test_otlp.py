@@ -143,7 +143,7 @@ async def test_the_resource_is_the_node_and_what_opentelemetry_says(
     (resource, *_) = [of.resource for of in receiver.requests[0].resource_metrics]
     named = {pair.key: pair.value.string_value for pair in resource.attributes}
     assert named == {"service.name": "pod-gpu-metrics-exporter", "service.instance.id": "n-7", "k8s.node.name": "n-7"}
-    assert exporter.service.telemetry.pushes["accepted"]
+    await until(lambda: exporter.service.telemetry.pushes["accepted"])
 
 
 async def test_a_push_is_packed_protobuf(push: Callable[..., Awaitable[Exporter]], receiver: Receiver) -> None:

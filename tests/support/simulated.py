@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -305,7 +305,8 @@ def _needs_plugin(pod: Pod) -> bool:
 class SimulatedPodsApi(pods_api.SimulatedPodsApi):
     """`streams` counts the watches.
 
-    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile knows only static pods.
+    `api_away`: the API server cannot be reached, so a kubelet that starts meanwhile knows only static pods. These were
+    not recorded: read from files, they are known at once.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -321,15 +322,29 @@ class SimulatedPodsApi(pods_api.SimulatedPodsApi):
         self._empty_until = time.monotonic() + empty_seconds
         await super().start()
 
-    def is_starting(self) -> bool:
+    def _is_starting(self) -> bool:
         if time.monotonic() < self._empty_until or (self.api_away and not self._heard_of_pods):
             return True
         self._heard_of_pods = True
         return False
 
+    def pods(self) -> Sequence[Pod]:
+        return [pod for pod in super().pods() if pod.is_static or not self._is_starting()]
+
     def stream(self) -> pods_api.Stream:
         self.streams += 1
-        return super().stream()
+        return _StreamOfAStart(self.deleted_after_seconds) if self._is_starting() else super().stream()
+
+
+class _StreamOfAStart(pods_api.Stream):
+    """Of a kubelet that has just started: INITIAL_SYNC_COMPLETE comes first, and its pods come later.
+
+    It learns only now which of them have ended: each of these is ADDED and right after DELETED.
+    """
+
+    def events(self, now_known: Sequence[Pod]) -> Iterator[tuple[float, bytes]]:
+        self._delete_at |= {pod.uid: 0.0 for pod in now_known if pod.has_ended and pod.uid not in self._sent}
+        yield from super().events(now_known)
 
 
 class SimulatedNode(node.SimulatedNode):

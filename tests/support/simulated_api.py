@@ -4,6 +4,7 @@ Its unkind answers are those of a real one (tests/data/kubernetes-1.36).
 """
 
 import asyncio
+import json
 
 from aiohttp import web
 
@@ -130,6 +131,12 @@ class SimulatedApi(kubernetes.SimulatedApi):
         namespace = request.match_info.get("namespace", "")
         if not self._may("watch" if is_watch else "list", request.path, namespace):
             return forbidden(request.path, namespace)
+        since = int(request.query.get("resourceVersion") or 0)
+        if is_watch and since < self._oldest:
+            # a real one says so in a stream that has begun well
+            message = f"too old resource version: {since} ({self._oldest})"
+            event = {"type": "ERROR", "object": status_of(410, "Expired", message)}
+            return web.Response(text=f"{json.dumps(event)}\n", content_type="application/json")
         return await super().answer(request)
 
     def answer_list(self, request: web.Request) -> web.Response:
@@ -149,10 +156,6 @@ class SimulatedApi(kubernetes.SimulatedApi):
             self._pages[metadata["continue"]] = version, items[limit:]
             items = items[:limit]
         return web.json_response({"metadata": metadata, "items": items})
-
-    def why_too_old(self, since: int) -> Object | None:
-        message = f"too old resource version: {since} ({self._oldest})"
-        return status_of(410, "Expired", message) if since < self._oldest else None
 
     def _may(self, verb: str, path: str, namespace: str) -> bool:
         """Whether a rule of RBAC allows it, in the namespace or everywhere."""
