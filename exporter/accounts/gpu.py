@@ -184,8 +184,7 @@ class GpuAtLook:
             still_there = counters.held.without(lambda entry: entry.gone_at_ns is not None)
             stretch = Stretch(still_there, ns, is_gap=True)
         else:
-            is_blind = counters.is_away or self.is_away
-            stretch = Stretch(counters.held, ns, kernels=self.kernels, is_blind=is_blind)
+            stretch = Stretch(counters.held, ns, kernels=self.kernels, is_blind=counters.is_away or self.is_away)
         counters.add(stretch)
         counters.held, counters.look, counters.at_ns = self.holders_now, self.look, self.at_ns
         counters.is_away = self.is_away

@@ -382,7 +382,6 @@ def _find_pods(
 
 
 def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> NoPods:
-    """In place of the source of pods, until there is one."""
     why = missing(
         f"neither {kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
         " API is there: labels of pods are left out",

@@ -101,8 +101,7 @@ class Measuring:
     @property
     def parts(self) -> tuple[Source, ...]:
         """The sources that it reads and whose health is shown."""
-        sources = self._sources or ()
-        return tuple(part for part in sources if self._misses(part.health))
+        return tuple(part for part in self._sources or () if self._misses(part.health))
 
     def measured_for(self, owners: Owners, pods: Pods, kubelet: "KubeletSource") -> "Measured | None":
         """What these owners use by the last reading; None where that is not known, or too old."""

@@ -24,10 +24,9 @@ from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, Inventory, 
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
-from exporter.node.context import CurrentContext
 from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
-from exporter.node.pages import AttributionFor, JoinedPages
+from exporter.node.pages import AttributionFor, CurrentContext, JoinedPages
 from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
@@ -407,8 +406,7 @@ class Node:
     def _add_others(self, health: dict[str, Health]) -> None:
         """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
-        others = (*asked.of_machine, asked.pods.now, asked.slices.now, asked.pusher, asked.kernel_log)
-        for source in others:
+        for source in (*asked.of_machine, asked.pods.now, asked.slices.now, asked.pusher, asked.kernel_log):
             # NVML's page may be in it already
             if source is not None and source.name not in health and not is_absent(source.health):
                 health[source.name] = source.health

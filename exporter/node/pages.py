@@ -1,4 +1,4 @@
-"""The joined page of the moment: made anew when a page or the owners changed, else the last one.
+"""The joined page and the context of the moment: made anew when what they are of changed, else the last ones.
 
 Most scrapes have the pages of all sources. One that would not wait, and one while a source is down, has some. Each kind
 has a join of its own, so that an impatient scrape does not empty the caches of the others.
@@ -7,14 +7,18 @@ has a join of its own, so that an impatient scrape does not empty the caches of 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
 from exporter.model.pages import JoinedPage, Page, Subject
+from exporter.model.snapshot import LookContext
 from exporter.ownership.current import CurrentOwners, same
 from exporter.ownership.rows import Attribution
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubernetes.node_objects import Slices
 from exporter.sources.slices import in_slices
+from exporter.sources.source import OptionalSource, is_absent
 
 # longer than the usual pause between two scrapes: a join remembers a page's lines, which costs memory
 KEPT_SECONDS = 120.0
@@ -131,3 +135,32 @@ class JoinedPages:
         """Drop what simultaneous scrapes share, unless the next one may use it: 4 MB on a large node."""
         if not self._is_kept:
             self.joins.let_go_of_pages()
+
+
+@dataclass(eq=False)
+class CurrentContext:
+    """The context of a look now: the same object as long as nothing changed. `settings` has what never changes."""
+
+    settings: LookContext
+    kubelet: KubeletSource
+    slices: OptionalSource[Slices]
+    owners: CurrentOwners
+    _context: LookContext | None = None
+    _made_from: tuple[object, ...] = ()
+
+    def now(self) -> LookContext:
+        """As it is at this moment."""
+        kubelet, slices = self.kubelet, self.slices.now
+        slices_up = None if is_absent(slices.health) else slices.health.up is not False
+        moving = (kubelet.outside, kubelet.version, self.owners.label_problems, slices.devices, slices_up)
+        if self._context is None or not same(moving, self._made_from):
+            self._made_from = moving
+            self._context = replace(
+                self.settings,
+                outside=kubelet.outside,
+                kubelet_version=kubelet.version,
+                label_problems=self.owners.label_problems,
+                slice_devices=slices.devices,
+                slices_up=slices_up,
+            )
+        return self._context

@@ -33,13 +33,12 @@ def make_role(
     `divides_counters` is off where only one page is made, and `keeps_accounts` where nobody makes it beat. Raises
     ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
     """
-    handover = before.handover if isinstance(before, Node) else None
     return make_node(
         config,
         read_node_files(config),
         divides_counters=divides_counters,
         keeps_accounts=keeps_accounts,
-        handover=handover,
+        handover=before.handover if isinstance(before, Node) else None,
     )
 
 

@@ -51,7 +51,12 @@ class Explainer:
             return self._unresolved(match.ref.mig if match.ref else "")
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
             if match.ref is not None and match.ref.minor:
-                return _no_gpu_of_minor(match.ref.minor)
+                return Trouble(
+                    "",
+                    f"the CDI spec of this claim's device names /dev/nvidia{match.ref.minor}, and nothing here says"
+                    " which GPU that is",
+                    "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
+                )
             return _claim_unresolved(match.assignment, self.context)
         if match.reason == Unmatched.CONTRADICTED and match.ref is not None:
             return _contradicted(match.ref)
@@ -143,14 +148,6 @@ def is_unfollowed_claim(assignment: Assignment, context: LookContext) -> bool:
     if assignment.claim is None or context.follows_claims:
         return False
     return is_meant(assignment.resource, context.resources, of_claim=True)
-
-
-def _no_gpu_of_minor(minor: str) -> Trouble:
-    return Trouble(
-        "",
-        f"the CDI spec of this claim's device names /dev/nvidia{minor}, and nothing here says which GPU that is",
-        "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
-    )
 
 
 def _contradicted(ref: DeviceRef) -> Trouble:

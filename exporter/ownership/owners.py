@@ -277,8 +277,7 @@ def _why_missing(subjects: Mapping[Subject, int], node: str, placed: Placed, dev
         return Unmatched.TOO_MANY_DEVICES
     # with this node's Hostname the page is this node's, whatever ids the kubelet handed out
     is_here = any(subject.is_device and subject.host and subject.host == node for subject in subjects)
-    is_elsewhere = not is_here and _is_of_another_node(placed, devices)
-    return Unmatched.OTHER_NODE if is_elsewhere else Unmatched.NO_SAMPLE
+    return Unmatched.OTHER_NODE if not is_here and _is_of_another_node(placed, devices) else Unmatched.NO_SAMPLE
 
 
 def _is_of_another_node(placed: Placed, devices: NodeDevices) -> bool:

@@ -92,5 +92,4 @@ def is_object_name(text: str) -> bool:
 
 
 def _group_kind(owner: OwnerReference) -> tuple[str, str]:
-    group = owner.api_version.rpartition("/")[0]
-    return group, owner.kind
+    return owner.api_version.rpartition("/")[0], owner.kind

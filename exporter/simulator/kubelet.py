@@ -11,7 +11,6 @@ import grpc
 import grpc.aio
 
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.simulator.parts import Container, Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -32,26 +31,25 @@ async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) ->
     return server
 
 
-def list_response(pods: Sequence[Pod], version: str = "v1", order: random.Random | None = None) -> bytes:
+def list_response(pods: Sequence[Pod], order: random.Random | None = None) -> bytes:
     """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology.
 
     As the kubelet does, it leaves out init containers, lists others before they start, and shuffles (by `order`).
     """
-    messages = v1 if version == "v1" else v1alpha1
     shuffled = order.sample if order else lambda items, _: list(items)
-    body: bytes = messages.ListPodResourcesResponse(
+    body: bytes = v1.ListPodResourcesResponse(
         pod_resources=[
-            messages.PodResources(
+            v1.PodResources(
                 namespace=pod.namespace,
                 name=pod.name,
                 containers=[
-                    messages.ContainerResources(
+                    v1.ContainerResources(
                         name=container.name,
                         devices=[
-                            messages.ContainerDevices(resource_name=resource, device_ids=[device_id])
+                            v1.ContainerDevices(resource_name=resource, device_ids=[device_id])
                             for resource, device_id in shuffled(container.devices, len(container.devices))
                         ],
-                        **({"dynamic_resources": _dynamic(container)} if version == "v1" else {}),
+                        dynamic_resources=_dynamic(container),
                     )
                     for container in pod.containers
                 ],
@@ -130,9 +128,9 @@ class SimulatedKubelet:
             await self._server.stop(grace=None)
             self._server = None
 
-    async def answer_list(self, version: str, _: bytes, __: Context) -> bytes:
-        """List."""
-        return list_response(self._pods(), version, self._random)
+    async def answer_list(self, _version: str, _: bytes, __: Context) -> bytes:
+        """List. All that v1alpha1 has is alike in v1."""
+        return list_response(self._pods(), self._random)
 
     async def answer_allocatable(self, _: bytes, __: Context) -> bytes:
         """GetAllocatableResources."""

@@ -128,8 +128,7 @@ class SimulatedApi:
 
     def answer_list(self, request: web.Request) -> web.Response:
         """A list, whole."""
-        metadata = {"resourceVersion": str(self.version)}
-        return web.json_response({"metadata": metadata, "items": self.listed(request)})
+        return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": self.listed(request)})
 
     async def answer_one(self, request: web.Request) -> web.Response:
         """One object."""

@@ -203,10 +203,6 @@ class Machine:
         # the time is asked for once: what is told of a moment may not run ahead into the next step
         return self._advance(whole_steps=True) - self._now
 
-    def energy_mj(self, uuid: str) -> int:
-        """What a GPU has drawn since the driver was loaded, until now, in whole millijoules."""
-        return self.boards[uuid].energy_mj(self.advance())
-
     def use_of(self, device_id: str) -> WorkloadUse:
         """What is done at present with a GPU, by UUID, or with a MIG instance, by the kubelet's id."""
         return self._uses.get(device_id, WorkloadUse())

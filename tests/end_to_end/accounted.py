@@ -172,7 +172,7 @@ class Truth:
         return sums
 
     def _meters(self) -> dict[str, float]:
-        return {gpu.uuid: self.world.machine.energy_mj(gpu.uuid) / 1000 for gpu in self.world.gpus}
+        return {gpu.uuid: self.world.energy_mj(gpu.uuid) / 1000 for gpu in self.world.gpus}
 
 
 @dataclass

@@ -171,7 +171,7 @@ def watch(server: Prometheus, node: SimulatedNode, servers: ModelServers, gpus: 
     """What happened in a while, and what is said of it."""
 
     def meters() -> dict[str, float]:
-        return {name: sum(node.world.machine.energy_mj(uuid) for uuid in gpus[name]) / 1000 for name in SERVED}
+        return {name: sum(node.world.energy_mj(uuid) for uuid in gpus[name]) / 1000 for name in SERVED}
 
     server.at_seconds = None
     recorded = "served_model:pod_gpu_energy_joules_per_1000_tokens:ratio_rate5m"

@@ -125,11 +125,11 @@ async def test_what_a_stranger_uses_is_nobodys_in_the_accounts(node: SimulatedNo
         await of_stranger(exporter, RATIO)
         assert await until(lambda: _grew(lambda: amounts(exporter, ENERGY), "", 100))
         first = await amounts(exporter, ENERGY)
-        before_mj = node.world.machine.energy_mj(uuid)
+        before_mj = node.world.energy_mj(uuid)
         assert await until(lambda: _grew(lambda: amounts(exporter, ENERGY), "", first[""] + 300))
         last = await amounts(exporter, ENERGY)
         grown = {pod: last[pod] - first[pod] for pod in last}
-        drawn = (node.world.machine.energy_mj(uuid) - before_mj) / 1000
+        drawn = (node.world.energy_mj(uuid) - before_mj) / 1000
         ran = {each.pod: each.activity for each in node.world.machine.running() if each.device_id == uuid}
         assert sum(grown.values()) == pytest.approx(drawn, rel=0.3)
         part = ran[name_of(node)] / sum(ran.values())

@@ -173,7 +173,7 @@ async def test_a_scrape_brings_what_is_so_now(node: SimulatedNode, clock: Time) 
         for _ in range(3):
             ((of, energy),) = rows_of(await exporter.page())[ENERGY][uuid].items()
             assert of != ("", "")
-            assert energy == node.world.machine.energy_mj(uuid)
+            assert energy == node.world.energy_mj(uuid)
             seen.append(energy)
             await go_on(node, clock, 60)
         assert seen == sorted(set(seen))
@@ -219,12 +219,12 @@ async def test_energy_is_split_and_counted_without_dcgm(node: SimulatedNode, clo
     async with running(config_of(**without(node, sharing="split", accounting_interval="50ms"))) as exporter:
         first = rows_of(await exporter.page())[ENERGY][uuid]
         assert set(first) == {("a", "main"), ("b", "main"), ("", "")}
-        before = node.world.machine.energy_mj(uuid)
+        before = node.world.energy_mj(uuid)
         for _ in range(5):
             await go_on(node, clock, 7)
             last = rows_of(await exporter.page())[ENERGY][uuid]
         grown = {of: last[of] - first[of] for of in first}
-        assert sum(grown.values()) == node.world.machine.energy_mj(uuid) - before > 1_000_000
+        assert sum(grown.values()) == node.world.energy_mj(uuid) - before > 1_000_000
         assert grown["a", "main"] > 0 < grown["b", "main"]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (joules := energies(await accounts(exporter), uuid)) or not all(joules.values()):

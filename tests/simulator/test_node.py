@@ -155,7 +155,7 @@ def test_five_gpus_draw_no_more_than_they_can(time: Time, speed: float) -> None:
         after = {labels: int(value) for labels, value in families(dcgm.page())[ENERGY].items()}
         drawn = sum(after[labels] - value for labels, value in before.items()) / 3_600_000
         assert 5 * 70 * 300 / 3600 < drawn < 292
-    assert world.machine.energy_mj(world.gpus[0].uuid) == next(iter(after.values()))
+    assert world.energy_mj(world.gpus[0].uuid) == next(iter(after.values()))
 
 
 def test_what_is_seen_does_not_depend_on_who_looks(time: Time) -> None:
@@ -231,7 +231,7 @@ def test_a_gpu_is_cut_anew(time: Time) -> None:
     dcgm = SimulatedDcgm(world)
     old = world.gpus[1]
     hold(world, (GPU_RESOURCE, world.gpus[0].uuid), *old.slots[:3])
-    before = world.machine.energy_mj(old.uuid)
+    before = world.energy_mj(old.uuid)
     new = world.recut(old, ("3g.40gb", "1g.20gb", "1g.10gb+me"))
     assert [pod.name for pod in world.pods] == ["pod-0"]
     assert [resource for resource, _ in new.slots] == [
@@ -242,7 +242,7 @@ def test_a_gpu_is_cut_anew(time: Time) -> None:
     assert {mig.device_id for mig in new.instances}.isdisjoint(mig.device_id for mig in old.instances)
     time.sleep(10)
     assert len(of_instances(dcgm.page(), POWER)) == 3
-    assert world.machine.energy_mj(old.uuid) == before + 70_000 * 10
+    assert world.energy_mj(old.uuid) == before + 70_000 * 10
     whole = world.recut(new, ())
     assert whole.slots == ((GPU_RESOURCE, old.uuid),)
     assert of_instances(dcgm.page(), POWER) == {}

@@ -152,6 +152,10 @@ class World(world.World):
         """Add labels to a pod, or change those that it has."""
         self.change(pod, replace(pod, labels=tuple({**dict(pod.labels), **labels}.items())))
 
+    def energy_mj(self, uuid: str) -> int:
+        """What a GPU has drawn since the driver was loaded, until now, in whole millijoules."""
+        return self.machine.boards[uuid].energy_mj(self.machine.advance())
+
     def holds(self, device_id: str) -> bool:
         """Whether a pod holds this device, or a share of it."""
         of_claims = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
@@ -271,7 +275,10 @@ class SimulatedKubelet(kubelet.SimulatedKubelet):
         await self._refuse(version, context)
         if self.raw_answer is not None:
             return self.raw_answer
-        return kubelet.list_response(self._listed(pods), version, self._random)
+        listed = self._listed(pods)
+        if version != "v1":  # it knows no claims
+            listed = [replace(pod, containers=tuple(map(_without_claims, pod.containers))) for pod in listed]
+        return kubelet.list_response(listed, self._random)
 
     async def answer_allocatable(self, _: bytes, context: kubelet.Context) -> bytes:
         self.calls_of_allocatable += 1
@@ -294,6 +301,10 @@ class SimulatedKubelet(kubelet.SimulatedKubelet):
         self._heard_of_pods = True
         pods = [pod for pod in now_running if not pod.uid or pod.uid not in self._rejected]
         return pods[: len(pods) * 3 // 4] if now < self._partial_until else pods
+
+
+def _without_claims(container: Container) -> Container:
+    return replace(container, claims=())
 
 
 def _needs_plugin(pod: Pod) -> bool:
