@@ -150,7 +150,7 @@ async def _demo(
     try:
         await simulated.start(live=scheduler.live, step_seconds=step_seconds)
         simulated.nvml.load()
-        if "off" in given["dcgm_mode"] and not simulated.nvml.is_loaded:
+        if "off" in given["dcgm_mode"] and not simulated.nvml.loaded:
             raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
         config = _on_a_free_port(_config(simulated, given), given)
         start_logging(config.log.level, config.log.format)
@@ -191,7 +191,7 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
     """The addresses of the simulated node, and settings that use all of it; the command line wins."""
     places = {
         # a real NVML would report the GPUs of this machine
-        "nvml_mode": "auto" if simulated.nvml.is_loaded else "off",
+        "nvml_mode": "auto" if simulated.nvml.loaded else "off",
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
         "kernel_log_mode": "on",

@@ -7,7 +7,7 @@ has a join of its own, so that an impatient scrape does not empty the caches of 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
@@ -87,26 +87,23 @@ AttributionFor = Callable[[Mapping[Subject, int]], Attribution]
 _NO_SUBJECTS: Mapping[Subject, int] = {}
 
 
+@dataclass(kw_only=True, eq=False)
 class JoinedPages:
-    """What scrapes share: the joined page, and what is remembered of its lines."""
+    """What scrapes share: the joined page, and what is remembered of its lines.
 
-    def __init__(
-        self,
-        *,
-        make_joiner: Callable[[], Joiner],
-        owners: CurrentOwners,
-        count_rejected: Callable[[Mapping[str, int]], None],
-        adds_gpu_health: bool,
-        is_kept: bool,
-    ) -> None:
-        """`is_kept`: the pages that are read next may be the same."""
-        # held while a page is joined: a large one is joined in slices, and a joiner does one page at a time
-        self.turn = asyncio.Lock()
-        self.joins = Joins(make_joiner)
-        self._owners = owners
-        self._count_rejected = count_rejected
-        self._adds_gpu_health = adds_gpu_health
-        self._is_kept = is_kept
+    `is_kept`: the pages that are read next may be the same. `turn` is held while a page is joined: a large one is
+    joined in slices, and a joiner does one page at a time.
+    """
+
+    make_joiner: Callable[[], Joiner]
+    owners: CurrentOwners
+    count_rejected: Callable[[Mapping[str, int]], None]
+    adds_gpu_health: bool
+    is_kept: bool
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self.joins = Joins(self.make_joiner)
 
     async def join(
         self, pages: tuple[Page, ...], names: tuple[str, ...], every_name: tuple[str, ...], attribute: AttributionFor
@@ -117,23 +114,23 @@ class JoinedPages:
         the subjects of the pages. Only the holder of `turn` may call this.
         """
         join = self.joins.of(names, every_name, time.monotonic())
-        self._owners.keep(self.joins.kept)
+        self.owners.keep(self.joins.kept)
         if not pages:
             attribute(_NO_SUBJECTS)
             return None
         same_pages = same(join.made_from[1:], pages)
         if join.joined and same_pages and attribute(join.joined.subjects) is join.made_from[0]:
             return join.joined
-        bodies = [await in_slices(with_gpu_health(page.body)) if self._adds_gpu_health else page.body for page in pages]
+        bodies = [await in_slices(with_gpu_health(page.body)) if self.adds_gpu_health else page.body for page in pages]
         join.joined = await in_slices(join.joiner.work_for(bodies, attribute))
-        join.made_from = (self._owners.attribution, *pages)
+        join.made_from = (self.owners.attribution, *pages)
         if not same_pages:
-            self._count_rejected(join.joined.rejected)
+            self.count_rejected(join.joined.rejected)
         return join.joined
 
     def nobody_looks(self) -> None:
         """Drop what simultaneous scrapes share, unless the next one may use it: 4 MB on a large node."""
-        if not self._is_kept:
+        if not self.is_kept:
             self.joins.let_go_of_pages()
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aiohttp import web
 
 from exporter.dcgm.xids import OTHER_XID, XIDS
-from exporter.simulator.pages import NVLINK, SimulatedFamily, SimulatedRow, families_of, page
+from exporter.simulator.pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving
@@ -19,7 +19,7 @@ XID_WINDOW_MS = 300_000
 
 
 class SimulatedDcgm:
-    """Serves the page of a world at /metrics, or calls `failure` for the answer where that is set; counts `fetches`.
+    """Serves the page of a world at /metrics.
 
     It reads its GPUs every `collect_seconds`, whoever asks, as `--collect-interval` does; with 0 for every request.
     """
@@ -31,24 +31,18 @@ class SimulatedDcgm:
         host_name: str = "gpu-node-1",
         generation: str = "3",
         counters: str = "default",
-        families: Sequence[SimulatedFamily] = (),
         with_parents: bool = False,
         collect_seconds: float = 0.0,
     ) -> None:
-        """`families`, where they are given, are in place of those of the generation and the `counters` file.
-
-        `with_parents` writes a row of a cut GPU too (`-d g,i`); the shell version knows no instances, only GPUs.
-        """
-        self.fetches = 0
+        """`with_parents` writes a row of a cut GPU too (`-d g,i`); the shell version knows no instances, only GPUs."""
         self.collect_seconds = collect_seconds
-        self.failure: Callable[[web.Request], web.StreamResponse] | None = None
         self._world = world
         self._host_name = host_name
         self._generation = generation
-        self._families = tuple(families) or families_of(generation, counters)
+        self.families = families_of(generation, counters)
         self._with_parents = with_parents or generation == _SHELL
         # What is typed a counter may not fall, and this is a rate. So its GPUs send nothing where it is typed so.
-        self._no_links = any(family.name == NVLINK and family.kind == "counter" for family in self._families)
+        self._no_links = any(family.name == NVLINK and family.kind == "counter" for family in self.families)
         self._began_ns = 0
         self._events: dict[str, dict[str, int]] = {}
         self.begin_anew()
@@ -62,7 +56,7 @@ class SimulatedDcgm:
             self._collected = self.page().encode()
             self._collecting = asyncio.create_task(self._collect())
         app = web.Application()
-        app.router.add_get("/metrics", self._answer)
+        app.router.add_get("/metrics", self.answer)
         self._serving = Serving(app, drain_seconds=0.5)
         await self._serving.start(host, port)
         host, port = self._serving.address
@@ -88,7 +82,7 @@ class SimulatedDcgm:
         later_ns = machine.advance()
         return page(
             [row for gpu in self._world.gpus for row in self._rows(gpu, later_ns)],
-            self._families,
+            self.families,
             generation=self._generation,
             host_name=self._host_name,
         )
@@ -146,10 +140,8 @@ class SimulatedDcgm:
             **({NVLINK: 0} if self._no_links else {}),
         }
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self.fetches += 1
-        if self.failure:
-            return self.failure(request)
+    async def answer(self, _: web.Request) -> web.StreamResponse:
+        """The page of this moment, or of the last read."""
         return web.Response(body=self._collected if self.collect_seconds else self.page().encode())
 
     async def _collect(self) -> None:

@@ -26,24 +26,19 @@ _MIB = 1024**2
 
 
 class SimulatedNvml:
-    """The library and its file in a folder of its own."""
+    """The library and its file in a folder of its own; `loaded` is the library, once `load` could load it."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.library = folder / LIBRARY
         self._answers = folder / "nvml.txt"
         self._changes = 0
-        self._loaded: ctypes.CDLL | None = None
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether `load` could load it."""
-        return self._loaded is not None
+        self.loaded: ctypes.CDLL | None = None
 
     def load(self) -> None:
         """Load the library, if it can be built, so that whoever asks for it by its name in this process gets it."""
         if self.build():
-            self._loaded = ctypes.CDLL(str(self.library))
+            self.loaded = ctypes.CDLL(str(self.library))
 
     def build(self) -> bool:
         """Put the library into the folder. Returns False where this machine cannot build it."""

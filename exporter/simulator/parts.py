@@ -1,6 +1,5 @@
 """What a simulated node consists of: GPUs of two models with their MIG instances, and pods with their containers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.model.devices import CORES, Claim
@@ -55,24 +54,6 @@ PROFILES = {
 def resource_of(profile: str) -> str:
     """The resource under which NVIDIA's device plugin hands out such an instance: `+me` becomes `.me`."""
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
-
-
-def instance_ids(cut: Sequence[str]) -> list[int]:
-    """The GPU_I_ID of each instance of a cut. Raises ValueError: no GPU can be cut like this."""
-    profiles = [PROFILES[name] for name in cut if name in PROFILES]
-    card = profiles[0].card if profiles else H100
-    if (
-        len(profiles) < len(cut)
-        or any(profile.card != card for profile in profiles)
-        or sum(profile.slices for profile in profiles) > card.slices
-        or sum(profile.memory_slices for profile in profiles) > card.memory_slices
-        or any(cut.count(name) > PROFILES[name].most for name in cut)
-    ):
-        raise ValueError(f"no GPU can be cut into {', '.join(cut)}")
-    taken: list[int] = []
-    for profile in profiles:
-        taken.append(next(number for number in range(profile.first_id, 99) if number not in taken))
-    return taken
 
 
 # Where the driver cuts a GPU for a claim: the profile, and the first of its memory slices.

@@ -49,9 +49,9 @@ def _training(seed: object, age: float, clock: float) -> WorkloadUse:
     if age % between > between - 30 - 30 * chance(seed, "disk"):
         return WorkloadUse(activity=0.06, memory=0.85, dram=0.05, pcie=0.45)
     if age % 7200 > 7000:  # noqa: PLR2004
-        return _at(0.55, seed, clock, memory=0.85, tensor=0.5, dram=0.5, nvlink=0.1)
+        return _at(0.55, seed, clock, WorkloadUse(memory=0.85, tensor=0.5, dram=0.5, nvlink=0.1))
     most = 0.82 + 0.16 * chance(seed, "size")
-    return _at(most, seed, clock, memory=0.85, tensor=0.6, dram=0.55, pcie=0.12, nvlink=0.45)
+    return _at(most, seed, clock, WorkloadUse(memory=0.85, tensor=0.6, dram=0.55, pcie=0.12, nvlink=0.45))
 
 
 def daytime(clock: float) -> float:
@@ -65,7 +65,7 @@ def _serving(seed: object, age: float, clock: float) -> WorkloadUse:
     if age < 45:  # noqa: PLR2004 - the weights are read
         return WorkloadUse(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
     busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * daytime(clock)
-    return _at(busy, seed, clock, memory=0.8, tensor=0.3, dram=0.75, pcie=0.05, wavers=0.25)
+    return _at(busy, seed, clock, WorkloadUse(memory=0.8, tensor=0.3, dram=0.75, pcie=0.05), wavers=0.25)
 
 
 def _notebook(seed: object, age: float, clock: float) -> WorkloadUse:
@@ -74,7 +74,7 @@ def _notebook(seed: object, age: float, clock: float) -> WorkloadUse:
     part = int(age // 900)
     begins = 900 * chance(seed, part, "begins") * 0.7
     if chance(seed, part) < 0.12 and begins <= age % 900 < begins + 40 + 200 * chance(seed, part, "long"):  # noqa: PLR2004
-        return _at(0.5, seed, clock, memory=memory + 0.2, tensor=0.15, dram=0.4, pcie=0.2, wavers=0.4)
+        return _at(0.5, seed, clock, WorkloadUse(memory=memory + 0.2, tensor=0.15, dram=0.4, pcie=0.2), wavers=0.4)
     return WorkloadUse(memory=memory)
 
 
@@ -83,29 +83,18 @@ def _batch(seed: object, age: float, clock: float) -> WorkloadUse:
     length = 120 + 240 * chance(seed, "length")
     if age % length < 0.15 * length:
         return WorkloadUse(activity=0.03, memory=0.3, pcie=0.5)
-    return _at(0.65, seed, clock, memory=0.5, tensor=0.2, dram=0.45, pcie=0.1)
+    return _at(0.65, seed, clock, WorkloadUse(memory=0.5, tensor=0.2, dram=0.45, pcie=0.1))
 
 
-def _at(
-    busy: float,
-    seed: object,
-    clock: float,
-    *,
-    memory: float,
-    tensor: float,
-    dram: float,
-    pcie: float = 0.0,
-    nvlink: float = 0.0,
-    wavers: float = 0.06,
-) -> WorkloadUse:
-    """About `busy`, give or take the part `wavers` of it; what goes through the pipes follows."""
+def _at(busy: float, seed: object, clock: float, at_full: WorkloadUse, wavers: float = 0.06) -> WorkloadUse:
+    """About `busy`, give or take the part `wavers` of it; what goes through the pipes is a part of that `at_full`."""
     activity = min(1.0, busy * (1 + wavers * (2 * chance(seed, int(clock // _SLOT)) - 1)))
-    return WorkloadUse(activity, memory, *(ratio * activity for ratio in (tensor, dram, pcie, nvlink)))
+    return WorkloadUse(activity, at_full.memory, *(ratio * activity for ratio in at_full[2:]))
 
 
 def _burn_in(seed: object, _: float, clock: float) -> WorkloadUse:
     """A test that keeps the whole GPU busy, as after a repair."""
-    return _at(0.97, seed, clock, memory=0.9, tensor=0.8, dram=0.7, wavers=0.03)
+    return _at(0.97, seed, clock, WorkloadUse(memory=0.9, tensor=0.8, dram=0.7), wavers=0.03)
 
 
 TRAINING, SERVING, NOTEBOOK, BATCH, BURN_IN = "training", "serving", "notebook", "batch", "burn-in"

@@ -17,16 +17,13 @@ from exporter.simulator.parts import (
     GPU_RESOURCE,
     PROFILES,
     REPLICAS,
-    SMALLEST,
     Container,
     Instance,
     Pod,
     SimulatedGpu,
-    instance_ids,
 )
 from exporter.simulator.workloads import serves
 
-SMALL_CUT = (SMALLEST,) * 7
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
 XIDS = (13, 31, 31, 43, 94)
 # how many of a resource pods often have, at most
@@ -100,13 +97,6 @@ class Maker:
         """The UUID of a new device, without its prefix."""
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
 
-    def instances(self, cut: Sequence[str]) -> tuple[Instance, ...]:
-        """New MIG instances. Raises ValueError: no GPU can be cut like this."""
-        return tuple(
-            Instance(device_id=f"MIG-{self.uuid()}", instance_id=number, profile=profile)
-            for number, profile in zip(instance_ids(cut), cut, strict=True)
-        )
-
     def _claim(self, namespace: str, device: str) -> Claim:
         claim_uid = uuid.uuid5(_NAMES, f"claim {self._pods_made}")
         return Claim(
@@ -137,12 +127,11 @@ class World:
         dynamic: int = 0,
         units: int = 0,
         strangers: int = 0,
-        cut: Sequence[str] = SMALL_CUT,
         seed: int = 1,
         speed: float = 1.0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are `cut` into instances; the rest is whole.
+        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are cut into instances; the rest is whole.
 
         Of the rest the first `claims` go out by DRA, of which the last `dynamic` are cut for each claim, and the next
         `units` by gpu-manager. For `strangers` see `add_strangers`.
@@ -161,7 +150,7 @@ class World:
                 shared=gpus - mig - shared <= index < gpus - mig,
                 claimed=index < claims,
                 dynamic=claims - dynamic <= index < claims,
-                instances=self.make.instances(cut) if index >= gpus - mig else (),
+                instances=self._instances() if index >= gpus - mig else (),
             )
             for index in range(gpus)
         )
@@ -286,6 +275,10 @@ class World:
             ]
             if slots and not gpu.is_lost:
                 yield gpu.uuid, slots
+
+    def _instances(self) -> tuple[Instance, ...]:
+        """Those of a GPU that is cut from the start: of the smallest profile."""
+        return tuple(Instance(device_id=f"MIG-{self.make.uuid()}", instance_id=number) for number in range(7, 14))
 
     def _cut(self, gpu: SimulatedGpu) -> SimulatedGpu:
         """The GPU as the driver cuts it for the claims of its pods. An id (GPU_I_ID) that is free is taken again."""

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from exporter.simulator.dcgm import SimulatedDcgm
 from tests.support.background import Background
 from tests.support.components import LINT, check, newer, real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.prometheus import prometheus
-from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated import SimulatedDcgm, SimulatedNode, World
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.real

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.pages import COUNTERS, GENERATIONS, NVLINK, SimulatedFamily, families_of
 from exporter.simulator.parts import GPU_RESOURCE, PROFILES, SHARED_RESOURCE, Container, Pod
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedDcgm, World
 
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 POWER = "DCGM_FI_DEV_POWER_USAGE"

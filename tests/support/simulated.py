@@ -11,13 +11,18 @@ from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
+from aiohttp import web
 
-from exporter.simulator import driver_files, failure, kubelet, node, pods_api, world
+from exporter.simulator import dcgm, driver_files, failure, kubelet, node, pods_api, world
+from exporter.simulator.pages import SimulatedFamily
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
     GPU_RESOURCE,
+    H100,
+    PROFILES,
     SHARED_RESOURCE,
+    SMALLEST,
     Container,
     Instance,
     Pod,
@@ -33,6 +38,7 @@ __all__ = [
     "Container",
     "Instance",
     "Pod",
+    "SimulatedDcgm",
     "SimulatedGpu",
     "SimulatedKubelet",
     "SimulatedNode",
@@ -70,15 +76,43 @@ TEAMS = Teams(
 )
 
 
+def instance_ids(cut: Sequence[str]) -> list[int]:
+    """The GPU_I_ID of each instance of a cut. Raises ValueError: no GPU can be cut like this."""
+    profiles = [PROFILES[name] for name in cut if name in PROFILES]
+    card = profiles[0].card if profiles else H100
+    if (
+        len(profiles) < len(cut)
+        or any(profile.card != card for profile in profiles)
+        or sum(profile.slices for profile in profiles) > card.slices
+        or sum(profile.memory_slices for profile in profiles) > card.memory_slices
+        or any(cut.count(name) > PROFILES[name].most for name in cut)
+    ):
+        raise ValueError(f"no GPU can be cut into {', '.join(cut)}")
+    taken: list[int] = []
+    for profile in profiles:
+        taken.append(next(number for number in range(profile.first_id, 99) if number not in taken))
+    return taken
+
+
 class World(world.World):
     """A world whose GPUs and pods are changed by hand, or come and go, one in each `step` or `live`."""
 
     crashes = 0.03  # how often a step of life is a crash
 
-    def __init__(self, *, teams: Teams = TEAMS, **more: Any) -> None:
-        """`teams` say whose pods come; the rest as before."""
-        self._teams = teams
+    def __init__(self, *, teams: Teams = TEAMS, cut: Sequence[str] = (SMALLEST,) * 7, **more: Any) -> None:
+        """`teams` say whose pods come, `cut` is that of the GPUs that are cut from the start; the rest as before."""
+        self._teams, self._cut_first = teams, cut
         super().__init__(**more)
+
+    def _instances(self) -> tuple[Instance, ...]:
+        return self._instances_of(self._cut_first)
+
+    def _instances_of(self, cut: Sequence[str]) -> tuple[Instance, ...]:
+        """New MIG instances. Raises ValueError: no GPU can be cut like this."""
+        return tuple(
+            Instance(device_id=f"MIG-{self.make.uuid()}", instance_id=number, profile=profile)
+            for number, profile in zip(instance_ids(cut), cut, strict=True)
+        )
 
     def _fill(self) -> None:
         while self.used_share < LEAST_HELD and (pod := self._new_pod()):
@@ -124,7 +158,7 @@ class World(world.World):
         Raises:
             ValueError: no GPU can be cut like this.
         """
-        new = replace(gpu, instances=self.make.instances(cut), shared=False, claimed=False, units=())
+        new = replace(gpu, instances=self._instances_of(cut), shared=False, claimed=False, units=())
         self.pods = tuple(pod for pod in self.pods if set(pod.devices).isdisjoint(world.ids_of(gpu)))
         self.gpus = tuple(new if one is gpu else one for one in self.gpus)
         return new
@@ -358,21 +392,48 @@ class _StreamOfAStart(pods_api.Stream):
         yield from super().events(now_known)
 
 
+class SimulatedDcgm(dcgm.SimulatedDcgm):
+    """Calls `failure` for the answer where that is set; counts `fetches`.
+
+    `families`, where they are given, are in place of those of the generation and the counters file.
+    """
+
+    def __init__(self, world: World, *, families: Sequence[SimulatedFamily] = (), **more: Any) -> None:
+        super().__init__(world, **more)
+        self.families = tuple(families) or self.families
+        self.fetches = 0
+        self.failure: Callable[[web.Request], web.StreamResponse] | None = None
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.fetches += 1
+        return self.failure(request) if self.failure else await super().answer(request)
+
+
 class SimulatedNode(node.SimulatedNode):
     """A node whose kubelet and API do as they are told."""
 
     world: World
+    dcgm: SimulatedDcgm
     kubelet: SimulatedKubelet
     pods_api: SimulatedPodsApi
     api: SimulatedApi
     failure: GpuFailure
 
-    def __init__(self, world: World, host_name: str = "gpu-node-1", generation: str = "3", **more: Any) -> None:
-        super().__init__(world, host_name, generation, **more)
+    def __init__(
+        self,
+        world: World,
+        host_name: str = "gpu-node-1",
+        generation: str = "3",
+        *,
+        fails_after_seconds: float = inf,
+        **of_dcgm: Any,
+    ) -> None:
+        super().__init__(world, host_name, generation)
+        self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
         self.kubelet = SimulatedKubelet(self.socket, self.listed, offers=self.kubelet.offers)
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
-        self.failure = GpuFailure(world, self.kernel_log, after_seconds=more.get("fails_after_seconds", inf))
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
 
     async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = 0.0) -> None:
         """Start all servers. With `step_seconds` pods come and go: by `live`, or as this node has it."""

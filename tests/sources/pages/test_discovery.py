@@ -18,12 +18,11 @@ from exporter.config.parsers import GPU_OPERATOR_NAMESPACES
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError
 from exporter.model.pods import PodInfo
-from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.sources.pages.discovery import AT_ONCE, MOST_FOUND, Discovery
 from exporter.sources.pages.url import DcgmSource
 from tests.support.certificates import Authority
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.simulated import Pod, SimulatedNode
+from tests.support.simulated import Pod, SimulatedDcgm, SimulatedNode
 
 OURS = {"app": "nvidia-dcgm-exporter"}
 
