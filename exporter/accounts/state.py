@@ -50,10 +50,7 @@ UNKNOWN_BOOT = Boot()
 
 
 def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
-    """The ledger as it stands at this moment of the wall clock (nanoseconds since 1970).
-
-    Nothing may be counted until it is done.
-    """
+    """The ledger at this moment of the wall clock (ns since 1970). Nothing may be counted until it is done."""
     gaps, holders = ledger.gaps, ledger.holders
     rows = RowWriter(gaps.noted_at_ns or 0, ledger.entries)
     rows.columns.update(Subject=_SUBJECT, DeviceKey=_DEVICE)

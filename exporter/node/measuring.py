@@ -129,10 +129,7 @@ class Measuring:
 
     @property
     def unmeasured(self) -> Trouble | None:
-        """Why it is not known what owners of GPUs use.
-
-        None where it is known, or where nobody has a share and NVML lists all processes.
-        """
+        """Why it is not known what owners use. None: it is, or nobody has a share and NVML lists all processes."""
         if self._has_shares and (not self._nvml.health.up or self._sources is None):
             return self._nvml.health.trouble
         measured = self._measured[1] if self._measured else None

@@ -18,10 +18,7 @@ from exporter.ownership.labels import OWNER_LABELS, LabelPolicy, PodLabelPolicy
 
 
 def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object) -> DeviceRules:
-    """The built-in rules, and those of --device-rules, of which `content` is the parsed file.
-
-    Raises ConfigError: the file cannot be used.
-    """
+    """The built-in rules, and those of --device-rules (parsed: `content`). Raises ConfigError: it cannot be used."""
     if devices.rules_file is None:
         return DeviceRules()
     flag = "--device-rules"

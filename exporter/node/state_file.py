@@ -23,10 +23,7 @@ SET_ASIDE = ".unusable"
 
 
 def check_place(path: str) -> None:
-    """Refuse what no file can be written to.
-
-    Raises ConfigError: its folder does not exist, or something else than a file is there.
-    """
+    """Raises ConfigError: the folder of the file does not exist, or something else than a file is there."""
     place = Path(path)
     try:
         has_folder, is_other = place.parent.is_dir(), place.exists() and not place.is_file()

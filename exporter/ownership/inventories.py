@@ -20,7 +20,7 @@ out: no owner is better than a wrong one.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -108,47 +108,43 @@ def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlac
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
     """The inventory of these specs, by file, and these places of capabilities. Parents have a device name only."""
-    gpus: dict[str, dict[str, list[str]]] = {}  # UUID → device name → the files that say so
-    instances: dict[str, dict[CutPlace, list[str]]] = {}
-    by_name: dict[str, dict[CdiPlace | None, list[str]]] = {}
+    gpus: defaultdict[str, _Answers[str]] = defaultdict(_Answers)  # device names by UUID
+    instances: defaultdict[str, _Answers[CutPlace]] = defaultdict(_Answers)
+    by_name: defaultdict[str, _Answers[CdiPlace | None]] = defaultdict(_Answers)
     doubts = []
     for file, devices in specs.items():
         for device in devices:
-            if device.name:
-                by_name.setdefault(device.name, {}).setdefault(_place(device, places), []).append(file)
-                continue
-            if device.uuid.startswith("GPU-"):
-                for minor in device.minors:
-                    gpus.setdefault(device.uuid, {}).setdefault(f"nvidia{minor}", []).append(file)
-                continue
             of = {places[cap] for cap in device.caps if cap in places}
-            if len(of) > 1 or (of and device.minors - {place.minor for place in of}):
+            if device.name:
+                by_name[device.name].add(_place(device, places), file)
+            elif device.uuid.startswith("GPU-"):
+                for minor in device.minors:
+                    gpus[device.uuid].add(f"nvidia{minor}", file)
+            elif len(of) > 1 or (of and device.minors - {place.minor for place in of}):
                 doubts.append(_mixed(device.uuid, file))
-            for place in of:
-                instances.setdefault(device.uuid, {}).setdefault(place, []).append(file)
+            else:
+                for place in of:
+                    instances[device.uuid].add(place, file)
     mixed = {uuid for doubt in doubts for uuid in doubt.leaves_out}
+    unmixed = {uuid: answers for uuid, answers in instances.items() if uuid not in mixed}
+    answers_to: Iterable[tuple[str, _Answers[Any]]] = (*unmixed.items(), *gpus.items(), *by_name.items())
     doubts += (
-        _contradiction(uuid, answers) for uuid, answers in instances.items() if len(answers) > 1 and uuid not in mixed
-    )
-    doubts += (_contradiction(uuid, answers) for uuid, answers in gpus.items() if len(answers) > 1)
-    doubts += (
-        _contradiction(name, answers) for name, answers in by_name.items() if len(answers) > 1 and None not in answers
+        _contradiction(name, of_name.answers)
+        for name, of_name in answers_to
+        if len(of_name.answers) > 1 and None not in of_name.answers
     )
     cut: dict[int, list[MigInstance]] = {}
-    for uuid, answers in sorted(instances.items()):
-        if len(answers) == 1 and uuid not in mixed:
-            (place,) = answers
-            cut.setdefault(place.minor, []).append(MigInstance(uuid=uuid, instance_id=str(place.instance)))
+    for uuid, answers in sorted(unmixed.items()):
+        if answers.agreed is not None:
+            instance = MigInstance(uuid=uuid, instance_id=str(answers.agreed.instance))
+            cut.setdefault(answers.agreed.minor, []).append(instance)
     return Inventory(
         gpus=(
-            *(
-                InventoryGpu(uuid=uuid, device=next(iter(answers)) if len(answers) == 1 else "")
-                for uuid, answers in sorted(gpus.items())
-            ),
+            *(InventoryGpu(uuid=uuid, device=of_gpu.agreed or "") for uuid, of_gpu in sorted(gpus.items())),
             *(InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(mig)) for minor, mig in sorted(cut.items())),
         ),
         doubts=tuple(doubts),
-        places={name: next(iter(answers)) if len(answers) == 1 else None for name, answers in by_name.items()},
+        places={name: of_name.agreed for name, of_name in by_name.items()},
     )
 
 
@@ -172,7 +168,7 @@ def _mixed(uuid: str, file: str) -> InventoryDoubt:
     return InventoryDoubt(trouble=Trouble("", says, _WRITE_ANEW), leaves_out=frozenset({uuid}))
 
 
-def _contradiction(uuid: str, answers: Mapping[Any, list[str]]) -> InventoryDoubt:
+def _contradiction(uuid: str, answers: Mapping[Any, Iterable[str]]) -> InventoryDoubt:
     by_whom = ", ".join(f"{' and '.join(files)} says it is {where}" for where, files in answers.items())
     leaves_out = frozenset({uuid} if uuid.startswith("MIG-") else ())
     return InventoryDoubt(trouble=Trouble("", f"{uuid}: {by_whom}", _WRITE_ANEW), leaves_out=leaves_out)
@@ -211,9 +207,9 @@ class _Answers(Generic[T]):
         self.answers: dict[T, dict[str, None]] = {}  # the names of the parts, in order
         self.winner: T | None = None
 
-    def add(self, answer: T, part: Part) -> None:
-        self.answers.setdefault(answer, {})[part.name] = None
-        if part.wins and self.winner is None:
+    def add(self, answer: T, by: str, *, wins: bool = False) -> None:
+        self.answers.setdefault(answer, {})[by] = None
+        if wins and self.winner is None:
             self.winner = answer
 
     @property
@@ -265,8 +261,8 @@ class _AllAnswers:
                 continue
             self.gpus.setdefault(gpu.uuid, {})[part.name] = None
             if gpu.device:
-                self.uuids.setdefault(gpu.device, _Answers()).add(gpu.uuid, part)
-                self.devices.setdefault(gpu.uuid, _Answers()).add(gpu.device, part)
+                self.uuids.setdefault(gpu.device, _Answers()).add(gpu.uuid, part.name, wins=part.wins)
+                self.devices.setdefault(gpu.uuid, _Answers()).add(gpu.device, part.name, wins=part.wins)
 
     def _add_instances(self, part: Part) -> None:
         for gpu in part.inventory.gpus:
@@ -274,7 +270,8 @@ class _AllAnswers:
             for mig in gpu.mig:
                 if parent:
                     self.gpus.setdefault(parent, {})
-                    self.instances.setdefault(mig.uuid, _Answers()).add(_Place(parent, mig.instance_id), part)
+                    answers = self.instances.setdefault(mig.uuid, _Answers())
+                    answers.add(_Place(parent, mig.instance_id), part.name, wins=part.wins)
                 else:
                     self.homeless.setdefault(gpu.device, set()).add(mig.uuid)
 
@@ -361,10 +358,7 @@ _FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
 
 
 def read_inventory(content: object) -> Inventory:
-    """The `Inventory` that a parsed YAML or JSON file describes.
-
-    Raises Invalid: the file has another form, or names a UUID twice.
-    """
+    """The inventory of a parsed YAML or JSON file. Raises Invalid: it has another form, or names a UUID twice."""
     inventory: Inventory = _FILE(content, "")
     uuids = Counter(uuid for gpu in inventory.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig)))
     for uuid, times in uuids.items():

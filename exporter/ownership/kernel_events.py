@@ -60,10 +60,7 @@ class _Waiting:
 
 
 class KernelEvents:
-    """The last events, the newest first, and those that wait until it is clear who held the GPU.
-
-    `standing` are those that still say how a GPU is.
-    """
+    """The `newest` events, those that wait until it is clear who held a GPU, and `standing` ones, which still hold."""
 
     def __init__(self) -> None:
         self.newest: tuple[DeviceEvent, ...] = ()

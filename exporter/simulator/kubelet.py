@@ -14,13 +14,11 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.simulator.parts import Container, Pod
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+Offers = Callable[[], Sequence[tuple[str, str]]]
 
 
 async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
-    """A server on a unix socket.
-
-    That is renamed into place: grpc.aio's `stop` removes the file that it bound, a real kubelet leaves it there.
-    """
+    """A server on a socket that is renamed into place: `stop` removes what it bound, and a kubelet leaves it there."""
     # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     server.add_generic_rpc_handlers(handlers)
@@ -96,13 +94,7 @@ class SimulatedKubelet:
 
     versions: Sequence[str] = ("v1", "v1alpha1")
 
-    def __init__(
-        self,
-        socket: Path,
-        pods: Callable[[], Sequence[Pod]],
-        *,
-        offers: Callable[[], Sequence[tuple[str, str]]] = tuple,
-    ) -> None:
+    def __init__(self, socket: Path, pods: Callable[[], Sequence[Pod]], *, offers: Offers = tuple) -> None:
         """`offers` are the devices of its plugins, as (resource, id), handed out or not."""
         self._socket = socket
         self._pods = pods

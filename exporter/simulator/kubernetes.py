@@ -25,10 +25,11 @@ class SimulatedApi:
     A Job whose name ends with a CronJob's minute (since 1970, 8 digits) is that CronJob's, any other Job is nobody's.
     """
 
-    def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
+    slice_version = "v1"
+
+    def __init__(self, world: World, *, node_name: str = "gpu-node-1") -> None:
         self._world = world
         self.node_name = node_name
-        self._slice_version = slice_version
         self.publication = 1  # of the ResourceSlices
         self.version = 1
         self.versions: dict[str, tuple[Object, int]] = {}
@@ -55,7 +56,7 @@ class SimulatedApi:
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """The collections."""
         router.add_get("/api/v1/pods", self.answer)
-        router.add_get(f"/apis/resource.k8s.io/{self._slice_version}/resourceslices", self.answer)
+        router.add_get(f"/apis/resource.k8s.io/{self.slice_version}/resourceslices", self.answer)
 
     def break_watches(self) -> None:
         """End every watch."""
@@ -91,9 +92,7 @@ class SimulatedApi:
                         # what is only cut for its claim has no UUID
                         of_part = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
                         attributes = {attribute: {"string": value} for attribute, value in of_part.items()}
-                    inner = {"attributes": attributes}
-                    is_old = self._slice_version == "v1beta1"
-                    devices.append({"name": name, **({"basic": inner} if is_old else inner)})
+                    devices.append({"name": name, "attributes": attributes})
         pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": DRA_DRIVER, "nodeName": self.node_name, "pool": pool}
         return [

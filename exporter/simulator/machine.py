@@ -155,10 +155,7 @@ class _Holder(NamedTuple):
 
 
 class Machine:
-    """The boards of `gpus` under the load of `pods`, which `change` exchanges. `clock` (nanoseconds) never goes back.
-
-    `xids` are all errors by the GPU's UUID.
-    """
+    """The boards of `gpus` under the load of pods, and all `xids` by UUID. `clock` (nanoseconds) never goes back."""
 
     def __init__(self, *, seed: int, speed: float, clock: Callable[[], int]) -> None:
         self.gpus: Sequence[SimulatedGpu] = ()

@@ -30,6 +30,7 @@ class SimulatedNvml:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
+        self.tells_changes = True
         self.library = folder / LIBRARY
         self._answers = folder / "nvml.txt"
         self._changes = 0
@@ -44,20 +45,13 @@ class SimulatedNvml:
         """Put the library into the folder. Returns False where this machine cannot build it."""
         return _build(self.library)
 
-    def write(
-        self,
-        gpus: Sequence[SimulatedGpu],
-        more: Iterable[str] = (),
-        *,
-        tells_changes: bool = True,
-        is_recut: bool = True,
-    ) -> None:
+    def write(self, gpus: Sequence[SimulatedGpu], more: Iterable[str] = (), *, is_recut: bool = True) -> None:
         """From now on the library knows these GPUs. `more` are further lines, as nvml.c describes them.
 
-        `tells_changes`: the driver reports changes of MIG instances; this is one unless `is_recut` is off.
+        MIG instances change with each call, unless `is_recut` is off, and the driver reports it if it `tells_changes`.
         """
         self._changes += is_recut
-        lines = [*_lines(gpus), f"events {int(tells_changes)} {self._changes}", *more]
+        lines = [*_lines(gpus), f"events {int(self.tells_changes)} {self._changes}", *more]
         new = self._answers.with_suffix(".new")
         new.write_text("\n".join(lines) + "\n")
         new.replace(self._answers)

@@ -26,7 +26,6 @@ from exporter.simulator.parts import Container, Pod
 
 LOOK_SECONDS = 0.02
 REMADE_SECONDS = 0.069
-DELETED_AFTER_SECONDS = 1.5
 
 
 def pod_message(pod: Pod) -> bytes:
@@ -91,18 +90,12 @@ def container_id(pod: Pod, container: str) -> str:
 class SimulatedPodsApi:
     """Serves WatchPods."""
 
-    def __init__(
-        self,
-        socket: Path,
-        pods: Callable[[], Sequence[Pod]],
-        *,
-        version: str = "v1alpha1",
-        deleted_after_seconds: float = DELETED_AFTER_SECONDS,
-    ) -> None:
+    version = "v1alpha1"
+    deleted_after_seconds = 1.5
+
+    def __init__(self, socket: Path, pods: Callable[[], Sequence[Pod]]) -> None:
         self._socket = socket
         self._all_pods = pods
-        self._version = version
-        self.deleted_after_seconds = deleted_after_seconds
         self._server: grpc.aio.Server | None = None
         self._broken = asyncio.Event()
         self._random = random.Random(1)
@@ -112,7 +105,7 @@ class SimulatedPodsApi:
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "WatchPods": grpc.unary_stream_rpc_method_handler(self.watch)
         }
-        service = grpc.method_handlers_generic_handler(f"{self._version}.Pods", handlers)
+        service = grpc.method_handlers_generic_handler(f"{self.version}.Pods", handlers)
         self._server = await server_at(self._socket, (service,))
 
     async def stop(self) -> None:

@@ -354,8 +354,16 @@ class SimulatedPodsApi(pods_api.SimulatedPodsApi):
     not recorded: read from files, they are known at once.
     """
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(
+        self,
+        socket: Path,
+        pods: Callable[[], Sequence[Pod]],
+        *,
+        version: str = "v1alpha1",
+        deleted_after_seconds: float = 1.5,
+    ) -> None:
+        super().__init__(socket, pods)
+        self.version, self.deleted_after_seconds = version, deleted_after_seconds
         self.streams = 0
         self.api_away = False
         self._heard_of_pods = False

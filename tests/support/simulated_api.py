@@ -60,7 +60,8 @@ class SimulatedApi(kubernetes.SimulatedApi):
     """
 
     def __init__(self, world: World, *, node_name: str = "gpu-node-1", slice_version: str = "v1") -> None:
-        super().__init__(world, node_name=node_name, slice_version=slice_version)
+        super().__init__(world, node_name=node_name)
+        self.slice_version = slice_version
         self.lists = self.watches = 0
         self.gets: list[str] = []
         self.objects: dict[str, Object] = {}
@@ -111,7 +112,14 @@ class SimulatedApi(kubernetes.SimulatedApi):
     def slices_now(self) -> list[Object]:
         if asyncio.get_running_loop().time() < self._slices_back_at:
             return []
-        return super().slices_now() if self.slices is None else self.slices
+        slices = super().slices_now() if self.slices is None else self.slices
+        if self.slice_version == "v1beta1" and self.slices is None:
+            for each in slices:
+                devices = each["spec"]["devices"]
+                each["spec"]["devices"] = [
+                    {"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in devices
+                ]
+        return slices
 
     def is_meant(self, request: web.Request, key: str, item: Object) -> bool:
         wanted = filter(None, request.query.get("labelSelector", "").split(","))

@@ -76,9 +76,10 @@ def test_a_flood_of_errors_is_taken_piece_by_piece(nvml: SimulatedNvml, reader: 
 
 
 def test_where_changes_are_not_told_errors_are(nvml: SimulatedNvml, reader: NvmlReader) -> None:
-    nvml.write(whole_and_cut(), tells_changes=False)
+    nvml.tells_changes = False
+    nvml.write(whole_and_cut())
     reader.read(0)
-    nvml.write(whole_and_cut(), ["xid 1 48 1"], tells_changes=False)
+    nvml.write(whole_and_cut(), ["xid 1 48 1"])
     reader.read(1)
     assert reader.events.last_xids == {GPU(0): 0, GPU(1): 48}
 

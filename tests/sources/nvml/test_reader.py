@@ -267,11 +267,12 @@ def test_a_gpu_that_is_cut_anew_is_followed(
     nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], tells: bool, seconds: float
 ) -> None:
     first, second = whole_and_cut()
-    nvml.write((first, second), tells_changes=tells)
+    nvml.tells_changes = tells
+    nvml.write((first, second))
     reader = new_reader()
     before = reader.read(0).inventory
     assert reader.read(UNTOLD_SECONDS).inventory is before, "the same object as long as nothing changed"
-    nvml.write((first, SimulatedGpu(index=1, uuid=GPU(1), instances=second.instances[:1])), tells_changes=tells)
+    nvml.write((first, SimulatedGpu(index=1, uuid=GPU(1), instances=second.instances[:1])))
     reading = reader.read(UNTOLD_SECONDS + 0.1 + seconds)
     assert [mig.uuid for mig in reading.inventory.gpus[1].mig] == [MIG(0)]
 
