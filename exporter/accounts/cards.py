@@ -95,7 +95,7 @@ def cards_by_owner(
     _add_units(owners, gpus.values(), page, measured, used, asked)
     cards: dict[Owner, Cards] = {}
     for number, owner in enumerate(sorted(asked), start=1):
-        cards[owner] = _cards(used[owner], *asked[owner], index_of)
+        cards[owner] = _cards(used[owner], asked[owner], index_of)
         if not number % ITEMS_A_SLICE:
             yield
     return cards
@@ -217,9 +217,7 @@ def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") ->
     return [*uses, _Used("", None, None)] if may_be_more else uses or [_Used("", 0.0, 0.0)]
 
 
-def _cards(
-    used: Sequence[_Used], asked_cards: float | None, asked_memory: float | None, index_of: Mapping[str, str]
-) -> Cards:
+def _cards(used: Sequence[_Used], asked: _Asked, index_of: Mapping[str, str]) -> Cards:
     by_index: defaultdict[str, list[_Used]] = defaultdict(list)
     for each in used:
         if index := index_of.get(each.gpu):
@@ -231,8 +229,8 @@ def _cards(
         ),
         utilization=_sum([each.utilization for each in used]),
         memory_mib=_sum([each.memory_mib for each in used]),
-        asked_cards=asked_cards,
-        asked_memory_mib=asked_memory,
+        asked_cards=asked[0],
+        asked_memory_mib=asked[1],
     )
 
 

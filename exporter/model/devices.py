@@ -221,6 +221,7 @@ class SliceDevice:
 
 # driver, pool and name of a device of a ResourceSlice
 SliceDeviceName = tuple[str, str, str]
+SliceDevices = Mapping[SliceDeviceName, SliceDevice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

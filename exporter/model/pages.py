@@ -54,6 +54,7 @@ class Subject:
         return DeviceKey(uuid=self.gpu, instance=self.instance)
 
 
+Subjects = Mapping[Subject, int]  # how many samples are of each
 UNREAD = Subject(is_unread=True)
 
 

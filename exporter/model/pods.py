@@ -83,4 +83,6 @@ class PodOfName:
     is_first: bool
 
 
-PodsOfNames = Mapping[tuple[str, str], tuple[PodOfName, ...]]
+PodName = tuple[str, str]  # namespace and name
+PodsByName = Mapping[PodName, PodInfo]
+PodsOfNames = Mapping[PodName, tuple[PodOfName, ...]]

@@ -16,8 +16,7 @@ from exporter.model.devices import (
     DeviceRef,
     Inventory,
     Owners,
-    SliceDevice,
-    SliceDeviceName,
+    SliceDevices,
 )
 from exporter.model.health import NO_VERDICTS, DeviceVerdicts
 from exporter.model.pages import Attribute, JoinedPage, Subject, gpus_among, in_order, merged, nobodys
@@ -82,7 +81,7 @@ class LookContext:
     label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     node_is_named: bool = True
     follows_claims: bool = True
-    slice_devices: Mapping[SliceDeviceName, SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    slice_devices: SliceDevices = field(default_factory=lambda: MappingProxyType({}))
     slices_up: bool | None = None
     exposes_processes: bool = False
     idle_below: float = IDLE_BELOW

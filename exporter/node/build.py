@@ -269,13 +269,11 @@ def _pages(
         from exporter.sources.nvml.source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
 
         return (cache.get(NvmlPage, nvml=nvml),)
-    limits: dict[str, Any] = {"timeout_seconds": dcgm.timeout_seconds, "max_bytes": dcgm.max_bytes, "vendor": vendor}
+    limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
+    age, of_urls = dcgm.file_max_age_seconds, {**limits, "timeout_seconds": dcgm.timeout_seconds, "headers": headers}
     named = zip(source_names(dcgm.urls), dcgm.urls, strict=True)
-    urls = (cache.get(DcgmSource, name=name, url=url, headers=headers, http=http, **limits) for name, url in named)
-    age, most = dcgm.file_max_age_seconds, dcgm.max_bytes
-    files = (
-        cache.get(PromFileSource, path=path, max_age_seconds=age, max_bytes=most, vendor=vendor) for path in dcgm.files
-    )
+    urls = (cache.get(DcgmSource, name=name, url=url, http=http, **of_urls) for name, url in named)
+    files = (cache.get(PromFileSource, path=path, max_age_seconds=age, **limits) for path in dcgm.files)
     return (*urls, *files)
 
 

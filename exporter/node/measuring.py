@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Owners
-from exporter.model.pods import PodInfo
+from exporter.model.pods import PodsByName
 from exporter.model.snapshot import Health
 from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from exporter.usage.measured import SmTimes
 
 
-Pods = Mapping[tuple[str, str], PodInfo]
 # how old NVML's last reading may be when it fails now; it is read every second while somebody looks
 KEPT_SECONDS = 5.0
 
@@ -82,9 +81,9 @@ class Measuring:
         self._clock = clock
         self._owners: Owners | None = None
         self._has_shares = self._is_wanted = False
-        self._pods: Pods = {}
+        self._pods: PodsByName = {}
         self._kubelet: KubeletSource | None = None
-        self._of_pods: tuple[Pods, Containers] | None = None
+        self._of_pods: tuple[PodsByName, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
         # the last one whose processes were looked up, with the answers: the sources may have looked for others since
@@ -103,7 +102,7 @@ class Measuring:
         """The sources that it reads and whose health is shown."""
         return tuple(part for part in self._sources or () if self._misses(part.health))
 
-    def measured_for(self, owners: Owners, pods: Pods, kubelet: "KubeletSource") -> "Measured | None":
+    def measured_for(self, owners: Owners, pods: PodsByName, kubelet: "KubeletSource") -> "Measured | None":
         """What these owners use by the last reading; None where that is not known, or too old."""
         self._pods, self._kubelet = pods, kubelet
         last = self._nvml.reading

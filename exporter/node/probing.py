@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter.model.cuda import CudaUses
 from exporter.model.devices import Inventory, Owners
-from exporter.model.pods import Owner, PodInfo
+from exporter.model.pods import Owner, PodsByName
 from exporter.model.snapshot import Health
 from exporter.sources.container_logs import ContainerLogs
 from exporter.sources.source import MOST_LINKS, Attempt, Bound, OnHealth, Source, absent
@@ -24,8 +24,6 @@ from exporter.usage.cuda_owners import MOST_CGROUPS, OwnerFacts
 if TYPE_CHECKING:
     from exporter.sources.cuda_probe.probe import ProbeAnswer
     from exporter.sources.cuda_probe.source import CudaProbe
-
-Pods = Mapping[tuple[str, str], PodInfo]
 
 
 class Probing:
@@ -52,7 +50,7 @@ class Probing:
         self._on_health = on_health
         self._clock = clock
         self._logs = ContainerLogs(root=root, on_health=self._tell)
-        self._pods: Pods = {}
+        self._pods: PodsByName = {}
         self._of_pods = Containers()
         self._owners, self._inventory = Owners(), Inventory()
         self._there: frozenset[Owner] = frozenset()
@@ -70,7 +68,7 @@ class Probing:
         """The sources that it reads, as far as somebody is to be told of them."""
         return (self.probe, self._logs) if self._is_told(self._logs.health) else (self.probe,)
 
-    def cuda_for(self, owners: Owners, pods: Pods, inventory: Inventory) -> CudaUses | None:
+    def cuda_for(self, owners: Owners, pods: PodsByName, inventory: Inventory) -> CudaUses | None:
         """What containers asked of CUDA until the last turn, by these owners; None without a turn."""
         self._looks += 1
         if pods is not self._pods:

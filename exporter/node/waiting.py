@@ -8,9 +8,8 @@ from dataclasses import replace
 from exporter import log
 from exporter.errors import SourceError, Trouble
 from exporter.model.pages import Page
-from exporter.model.pods import PodInfo
+from exporter.model.pods import PodName, PodsByName
 from exporter.model.snapshot import Health, Snapshot
-from exporter.ownership.pods_of_names import PodName
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.url import PageSource
@@ -85,8 +84,8 @@ def health_of(
 async def workloads_of(
     snapshot: Snapshot,
     workloads: Workloads,
-    pods: Mapping[PodName, PodInfo],
-    of_owners: Mapping[PodName, PodInfo],
+    pods: PodsByName,
+    of_owners: PodsByName,
     wait_seconds: float | None,
     began: float,
 ) -> Mapping[PodName, tuple[str, str]]:

@@ -28,15 +28,14 @@ from exporter.model.devices import (
     Holder,
     Inventory,
     Owners,
-    SliceDevice,
-    SliceDeviceName,
+    SliceDevices,
 )
-from exporter.model.pages import Page, Subject
-from exporter.model.pods import Owner, PodInfo, PodsOfNames
+from exporter.model.pages import Page, Subjects
+from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
 from exporter.ownership.owners import Knowledge, OwnersBuilder, of_their_containers
-from exporter.ownership.pods_of_names import Listing, PodName, PodsOfOwners
+from exporter.ownership.pods_of_names import Listing, PodsOfOwners
 from exporter.ownership.rows import Attribution, OfPods
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def _holding(holders: Mapping[DeviceKey, Sequence[Holder]], key: DeviceKey) -> f
 
 
 MeasuredFor = Callable[[Owners], "Measured | None"]
-NO_SLICES: Mapping[SliceDeviceName, SliceDevice] = MappingProxyType({})
+NO_SLICES: SliceDevices = MappingProxyType({})
 NO_PODS: PodsOfNames = MappingProxyType({})
 _NOT_ASKED = Listing()
 
@@ -142,7 +141,7 @@ class CurrentOwners:
         self._made_from: tuple[Any, ...] = ()
         self._builder = OwnersBuilder()
         self._of_pods: OfPods = {}
-        self._labelled: Mapping[PodName, PodInfo] | None = None
+        self._labelled: PodsByName | None = None
         self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
         self.measured: Measured | None = None  # what rows show
@@ -154,10 +153,10 @@ class CurrentOwners:
     def update(
         self,
         assignments: frozenset[Assignment],
-        subjects: Mapping[Subject, int],
+        subjects: Subjects,
         *,
         inventory: Inventory,
-        slices: Mapping[SliceDeviceName, SliceDevice] = NO_SLICES,
+        slices: SliceDevices = NO_SLICES,
         pods_of_names: PodsOfNames = NO_PODS,
         listing: Listing = _NOT_ASKED,
         allocatable: Allocatable = NONE_ALLOCATABLE,
@@ -215,7 +214,7 @@ class CurrentOwners:
         """Specs were read since the last update: `places` are all that are known now."""
         self.knowledge = replace(self.knowledge, places={**self.knowledge.places, **places})
 
-    def owners_of(self, subjects: Mapping[Subject, int]) -> Owners:
+    def owners_of(self, subjects: Subjects) -> Owners:
         """The owners by the assignments of the last update, for the subjects of a page that is away."""
         assignments, _, knowledge, allocatable = self._made_from
         return OwnersBuilder().build(assignments, subjects, knowledge, allocatable)
@@ -247,7 +246,7 @@ class CurrentOwners:
             self._shares = self._shares.followed_by(measured)
         self._shown_in = shown_in
 
-    def _labels_of(self, pods: Mapping[PodName, PodInfo], policy: PodLabelPolicy) -> OfPods:
+    def _labels_of(self, pods: PodsByName, policy: PodLabelPolicy) -> OfPods:
         labels: dict[PodName, PodAdditions] = {}
         problems: Counter[str] = Counter()
         for name, pod in pods.items():

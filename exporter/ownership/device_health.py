@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from exporter.model.devices import NO_HEALTHS, Allocatable, Assignment, DeviceHealth, DeviceHealths, DeviceKey, Owners
-from exporter.model.pods import AllocatedDevice, Owner, PodInfo
+from exporter.model.pods import AllocatedDevice, Owner, PodsByName
 from exporter.ownership.current import same
 
 GRACE_SECONDS = 30.0
@@ -38,9 +38,7 @@ class HealthWatch:
         self._missing_since: Mapping[Assignment, float] = {}
         self._due_at = 0.0
 
-    def look(
-        self, owners: Owners, pods: Mapping[tuple[str, str], PodInfo], offered: Allocatable | None, at_seconds: float
-    ) -> DeviceHealths:
+    def look(self, owners: Owners, pods: PodsByName, offered: Allocatable | None, at_seconds: float) -> DeviceHealths:
         """By device and holder; the same object as long as nothing changed. What nobody speaks of is left out.
 
         `pods` are those of the holders, none where pods are not read. `offered` is the kubelet's last answer, None

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
 from exporter.dcgm.vendors import VendorFamily, read_families
-from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, DeviceRef, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, DeviceRef, ResourceSlice, SliceDevices
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 
@@ -172,9 +172,7 @@ CDI_SPEC = "CDI spec"
 DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
-def read_claim(
-    claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice], places: CdiPlaces = NO_PLACES
-) -> DeviceRef | None:
+def read_claim(claim: Claim, slices: SliceDevices, places: CdiPlaces = NO_PLACES) -> DeviceRef | None:
     """A claim's GPU or MIG instance; None where nothing says it, or CDI names hold several UUIDs.
 
     Where a CDI spec says it, the ResourceSlice's word is in the answer, too: they may contradict each other.
@@ -193,7 +191,7 @@ def read_claim(
     return replace(ref, form=CDI_SPEC, minor=place.minor, instance=place.instance)
 
 
-def _read_claim(claim: Claim, slices: Mapping[SliceDeviceName, SliceDevice]) -> DeviceRef | None:
+def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
     form = "DRA driver/pool/device"
     shared = bool(claim.share)
     device = slices.get((claim.driver, claim.pool, claim.device))
@@ -239,7 +237,7 @@ def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], 
     return pools
 
 
-def devices_of(pools: Mapping[tuple[str, str], Sequence[ResourceSlice]]) -> Mapping[SliceDeviceName, SliceDevice]:
+def devices_of(pools: Mapping[tuple[str, str], Sequence[ResourceSlice]]) -> SliceDevices:
     """The devices of complete pools, by driver, pool and device."""
     return {
         (driver, pool, name): device

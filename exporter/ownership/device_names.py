@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
-from exporter.model.pages import Subject
+from exporter.model.pages import Subjects
 
 T = TypeVar("T")
 _UNNAMED = "-"  # the parent of an instance whose parent is not known; no UUID looks like this
@@ -16,7 +16,7 @@ Rivals = Mapping[tuple[str, str], frozenset[object]]
 class NodeDevices:
     """The devices of the node as samples and the inventory name them: by UUID, name, number and MIG profile."""
 
-    def __init__(self, subjects: Mapping[Subject, int], inventory: Inventory) -> None:
+    def __init__(self, subjects: Subjects, inventory: Inventory) -> None:
         self._made_from = (subjects, inventory.gpus, inventory.doubts)
         self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
         # volumes and virtual machines have a label uuid as well
@@ -31,9 +31,8 @@ class NodeDevices:
         self._names_by_index = _index((subject.index, subject.key.uuid) for subject in subjects if not subject.uuid)
         self._by_inventory_name = _index((gpu.device, gpu.uuid) for gpu in inventory.gpus)
         self._by_inventory = _index((gpu.index, gpu.uuid) for gpu in inventory.gpus)
-        self._mig = {
-            mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig
-        }
+        migs = [(gpu, mig) for gpu in inventory.gpus for mig in gpu.mig]
+        self._mig = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu, mig in migs}
         self._mapped = frozenset(self._mig.values())
         self._contested = frozenset(
             uuid for doubt in inventory.doubts if doubt.is_contradiction for uuid in doubt.leaves_out
@@ -41,11 +40,7 @@ class NodeDevices:
         self._instances = _by_profile(
             (
                 *((subject.profile, subject.key.uuid, subject.key) for subject in subjects if subject.instance),
-                *(
-                    (mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id))
-                    for gpu in inventory.gpus
-                    for mig in gpu.mig
-                ),
+                *((mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)) for gpu, mig in migs),
             )
         )
         self._counts: Counter[DeviceKey] = Counter()
@@ -53,7 +48,7 @@ class NodeDevices:
             self._counts[subject.key] += count
         self._instances_counted = [(key, DeviceKey(uuid=key.uuid)) for key in self._counts if key.instance]
 
-    def are_of(self, subjects: Mapping[Subject, int], inventory: Inventory) -> bool:
+    def are_of(self, subjects: Subjects, inventory: Inventory) -> bool:
         """Whether these are the devices of a page with the same subjects, as an object, and of an equal inventory.
 
         A claim that comes changes neither: the places of CDI names are not looked at here.

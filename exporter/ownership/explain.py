@@ -66,11 +66,9 @@ class Explainer:
 
     def _unresolved(self, mig: str) -> Trouble:
         """Why the inventory does not say which instance a MIG UUID is."""
-        for doubt in self.inventory.doubts:
-            if mig in doubt.leaves_out:
-                return Trouble(
-                    "", f"the inventory leaves this MIG instance out: {doubt.trouble.message}", doubt.trouble.remedy
-                )
+        trouble = next((doubt.trouble for doubt in self.inventory.doubts if mig in doubt.leaves_out), None)
+        if trouble is not None:
+            return Trouble("", f"the inventory leaves this MIG instance out: {trouble.message}", trouble.remedy)
         if any("nvml" in gpu.sources for gpu in self.inventory.gpus):
             return _SAYS["nvml_lacks_it"]
         if self.context.has_inventory_file:

@@ -108,9 +108,7 @@ class LabelPolicy:
         def first(names: Sequence[str]) -> str:
             return next((labels[name] for name in names if labels.get(name)), "")
 
-        pod, namespace, container = (
-            first(roles) for roles in zip(self.names, STANDARD_NAMES, LEGACY_NAMES, strict=True)
-        )
+        pod, namespace, container = map(first, zip(self.names, STANDARD_NAMES, LEGACY_NAMES, strict=True))
         uid = labels.get(UID_LABEL, "")
         has_owner = pod or namespace or container or uid
         exported = {name: labels.get(f"exported_{name}", "") for name in STANDARD_NAMES}

@@ -26,12 +26,12 @@ from exporter.model.devices import (
     Owners,
     SliceDevice,
 )
-from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
+from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, rivals_among
 
 if TYPE_CHECKING:
-    from exporter.model.pods import Owner, PodInfo
+    from exporter.model.pods import Owner, PodsByName
 
 # of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
@@ -107,9 +107,7 @@ def _read_id(resource: str, device_id: str, knowledge: Knowledge) -> DeviceRef |
     return replace(ref, profile=profile, shared=ref.shared or _PART_OF_INSTANCE.match(profile) is not None)
 
 
-def of_their_containers(
-    assignments: frozenset[Assignment], pods: "Mapping[tuple[str, str], PodInfo]"
-) -> frozenset[Assignment]:
+def of_their_containers(assignments: frozenset[Assignment], pods: "PodsByName") -> frozenset[Assignment]:
     """The assignments, without the devices of a claim that another container of the pod asked for.
 
     The kubelet names all devices of a claim for each container of the pod, though each may have asked for one request
@@ -120,7 +118,7 @@ def of_their_containers(
     return frozenset(each for each in assignments if each.claim is None or _is_of_container(each, pods))
 
 
-def _is_of_container(assignment: Assignment, pods: "Mapping[tuple[str, str], PodInfo]") -> bool:
+def _is_of_container(assignment: Assignment, pods: "PodsByName") -> bool:
     owner, claim = assignment.owner, assignment.claim
     pod = pods.get((owner.namespace, owner.pod))
     if pod is None or claim is None:
@@ -161,7 +159,7 @@ class OwnersBuilder:
     def build(
         self,
         assignments: Iterable[Assignment],
-        subjects: Mapping[Subject, int],
+        subjects: Subjects,
         knowledge: Knowledge,
         allocatable: Allocatable,
     ) -> Owners:
@@ -203,7 +201,7 @@ class OwnersBuilder:
 
 def _build(
     refs: Sequence[ReadId],
-    subjects: Mapping[Subject, int],
+    subjects: Subjects,
     knowledge: Knowledge,
     allocatable: Allocatable,
     devices: NodeDevices,
@@ -259,11 +257,7 @@ def _offered(
 
     A free id may mean the instance of its profile just as well as one in use: all are rivals.
     """
-    refs = [
-        (resource, _read_id(resource, device_id, knowledge))
-        for resource, ids in allocatable.items()
-        for device_id in ids
-    ]
+    refs = [(resource, _read_id(resource, one, knowledge)) for resource, ids in allocatable.items() for one in ids]
     rivals = rivals_among((*held, *(ref for _, ref in refs)))
     keys = ((resource, devices.key_of(ref, rivals)) for resource, ref in refs if ref)
     return MappingProxyType(Counter((resource, key) for resource, key in keys if key is not None))
@@ -272,7 +266,7 @@ def _offered(
 Placed = Iterable[tuple[Assignment, DeviceRef | None, DeviceKey | None]]
 
 
-def _why_missing(subjects: Mapping[Subject, int], node: str, placed: Placed, devices: NodeDevices) -> Unmatched:
+def _why_missing(subjects: Subjects, node: str, placed: Placed, devices: NodeDevices) -> Unmatched:
     if UNREAD in subjects or UNREAD_OWNED in subjects:
         return Unmatched.TOO_MANY_DEVICES
     # with this node's Hostname the page is this node's, whatever ids the kubelet handed out

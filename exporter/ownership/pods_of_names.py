@@ -9,15 +9,14 @@ Pure, except for what `PodsOfOwners` remembers.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
 
 from exporter.model.devices import Assignment
-from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
+from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
 
-PodName = tuple[str, str]
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 # what an API server appends to a generateName: letters and digits that form no words
 _GENERATED = re.compile(r".*-[bcdfghjklmnpqrstvwxz2456789]{5}")
@@ -34,9 +33,7 @@ class Listing:
     unlisted: frozenset[PodName] = frozenset()
 
 
-def pods_of(
-    names: Iterable[PodName], before: Mapping[PodName, PodInfo], pods_of_names: PodsOfNames, listing: Listing
-) -> Mapping[PodName, PodInfo]:
+def pods_of(names: Iterable[PodName], before: PodsByName, pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
     """The pod that each name of a pod with devices means; names without a known pod are left out.
 
     `before` are the pods until now, and the answer if nothing changed. A name in force that is not listed keeps its
@@ -68,13 +65,11 @@ class PodsOfOwners:
     """The pods that hold devices, worked out anew only when their inputs may have changed."""
 
     def __init__(self) -> None:
-        self.pods: Mapping[PodName, PodInfo] = MappingProxyType({})
+        self.pods: PodsByName = MappingProxyType({})
         self._names: frozenset[PodName] = frozenset()
         self._made_from: tuple[frozenset[Assignment], PodsOfNames, frozenset[PodName]] | None = None
 
-    def update(
-        self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing
-    ) -> Mapping[PodName, PodInfo]:
+    def update(self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
         """The pods by namespace and name; the same object while inputs are the same, which identity decides."""
         before = self._made_from
         if before is None or before[0] is not assignments:

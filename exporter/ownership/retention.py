@@ -42,6 +42,7 @@ from exporter.model.devices import (
     ResourceSlice,
     SliceDevice,
     SliceDeviceName,
+    SliceDevices,
 )
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import complete_pools, devices_of
@@ -237,8 +238,6 @@ def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assig
     return before if now == before else MappingProxyType(now)
 
 
-Devices = Mapping[SliceDeviceName, SliceDevice]
-
 # A node of 16 GPUs publishes some 320 devices, MIG profiles counted.
 MOST_KEPT = 10_000
 UNNAMED_SECONDS = 120.0
@@ -248,7 +247,7 @@ UNNAMED_SECONDS = 120.0
 class KnownDevices:
     """The known devices of slices. `kept` are those that no slice describes now, and since when."""
 
-    devices: Devices = field(default_factory=lambda: MappingProxyType({}))
+    devices: SliceDevices = field(default_factory=lambda: MappingProxyType({}))
     kept: Mapping[SliceDeviceName, float] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -101,16 +101,14 @@ class MeasuredRows:
             measurable |= dict.fromkeys(WORK, ("work", 0))
         self.measurable: Mapping[bytes, Measurable] = measurable
 
-    def of(
-        self, measurable: Measurable, device: DeviceKey, owners: Sequence[Owner], rows: Sequence[Row]
-    ) -> Rows | None:
+    def of(self, how: Measurable, device: DeviceKey, owners: Sequence[Owner], rows: Sequence[Row]) -> Rows | None:
         """The rows of `owners` with their values, and nobody's last where values add up; None where one is unknown."""
         measured, shares = self._shares, [(device, owner) for owner in owners]
 
         def ratios() -> Sequence[float]:
             return [measured.sm_ratios[share] for share in shares]
 
-        match measurable:
+        match how:
             case "memory", unit if measured.memory_bytes.keys() >= {*shares}:
                 return Rows(
                     (*rows, self._nobodys),
@@ -161,9 +159,8 @@ class Attribution:
         self._idle = policy.idle
         self._idle_row = Row(labels=self._idle)
         self._nobody = Rows((self._idle_row,))  # one object for all that nobody holds
-        self._additive = (
-            {name.encode(): kind for name, kind in policy.additive.items()} if policy.sharing == SPLIT else {}
-        )
+        additive = policy.additive if policy.sharing == SPLIT else {}
+        self._additive = {name.encode(): kind for name, kind in additive.items()}
         self._measured = (
             MeasuredRows(measured, policy.sharing, self._idle_row) if measured and policy.sharing != DEVICE else None
         )
@@ -211,7 +208,7 @@ class Attribution:
             memo = (id(subject), is_per_owner, kind, is_part, measurable)
             its_rows = worked_out.get(memo)
             if its_rows is None:
-                its_rows = self._rows(subject, kind, per_owner=is_per_owner, measurable=measurable)
+                its_rows = self._rows(subject, kind, per_owner=is_per_owner, how=measurable)
                 if is_part and its_rows.values is None:
                     its_rows = Rows(its_rows.each, lambda _, value: (value,))  # the instance's part of its GPU
                 worked_out[memo] = its_rows
@@ -231,10 +228,8 @@ class Attribution:
                 worked_out[id(subject)] = last[3]
         return [worked_out[id(subject)] for _, subject in samples]
 
-    def _rows(
-        self, subject: Subject, kind: Additive | None, *, per_owner: bool, measurable: Measurable | None = None
-    ) -> Rows:
-        """`measurable` is how the family's values are made where the use of each owner is measured."""
+    def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool, how: Measurable | None = None) -> Rows:
+        """`how`: how the family's values are made where the use of each owner is measured."""
         if subject.is_unread:
             return _AS_IT_CAME if subject.came_with else self._nobody
         key = subject.key
@@ -256,8 +251,8 @@ class Attribution:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
-        if measurable and self._measured and any(holder.shared for holder in holders):
-            measured = self._measured.of(measurable, key, [holder.owner for holder in holders], rows)
+        if how and self._measured and any(holder.shared for holder in holders):
+            measured = self._measured.of(how, key, [holder.owner for holder in holders], rows)
             if measured:
                 return measured
         if kind is Additive.GAUGE and len(holders) > 1:

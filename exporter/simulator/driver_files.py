@@ -39,9 +39,8 @@ def write(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
     """Write all of it anew: each file is renamed into place, as the toolkit does, and nobody sees half of it."""
     for gpu in gpus:
         location = bus_id(gpu.index)[4:].lower()
-        _put(
-            root / _GPUS / location / "information", _INFORMATION.format(gpu=gpu, irq=80 + gpu.index, location=location)
-        )
+        text = _INFORMATION.format(gpu=gpu, irq=80 + gpu.index, location=location)
+        _put(root / _GPUS / location / "information", text)
     _put(root / _VERSION, _DRIVER)
     _put(root / _MINORS, mig_minors())
     write_spec(root, gpus)

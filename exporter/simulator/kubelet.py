@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter.simulator.parts import Container, Pod
+from exporter.simulator.parts import Container, Pod, Slot
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
-Offers = Callable[[], Sequence[tuple[str, str]]]
+Offers = Callable[[], Sequence[Slot]]
 
 
 async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:

@@ -161,9 +161,8 @@ def _labels(row: SimulatedRow, generation: str, host_name: str) -> str:
     if row.instance_id is not None:
         labels += [("GPU_I_PROFILE", row.profile), ("GPU_I_ID", str(row.instance_id))]
     labels.append(("Hostname" if generation == "3" else "hostname", host_name))
-    labels.append(
-        ("DCGM_FI_SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DCGM_FI_DRIVER_VERSION", DRIVER_VERSION)
-    )
+    version = "SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DRIVER_VERSION"
+    labels.append((f"DCGM_FI_{version}", DRIVER_VERSION))
     return _text((*labels, *row.labels))
 
 

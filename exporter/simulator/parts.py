@@ -64,6 +64,7 @@ PLACEMENTS = tuple(
     for start in range(profile.most)
 )
 REPLICAS = 4
+Slot = tuple[str, str]  # a resource and a device id of it; of claims the driver and the device
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 DRA_DRIVER = "gpu.nvidia.com"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from exporter.simulator.failure import GpuFailure
-from exporter.simulator.parts import GPU_RESOURCE, Container, Pod
+from exporter.simulator.parts import GPU_RESOURCE, Container, Pod, Slot
 from exporter.simulator.workloads import BATCH, BURN_IN, NOTEBOOK, SERVING, TRAINING, daytime
 from exporter.simulator.world import XIDS, World
 
@@ -204,9 +204,7 @@ class Scheduler:
             self._running[work.namespace, work.owner[1]] = work, self._now - passed + work.seconds
         return self._now - passed
 
-    def _place(
-        self, work: Work, world: World, devices: Sequence[tuple[str, str]], began: float, number: str = ""
-    ) -> None:
+    def _place(self, work: Work, world: World, devices: Sequence[Slot], began: float, number: str = "") -> None:
         kind, name = work.owner
         containers = world.make.containers(work.namespace, _CONTAINERS[work.does], devices)
         pod = world.make.pod(work.namespace, f"{name}{number}", containers, kind)
