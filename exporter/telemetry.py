@@ -139,16 +139,10 @@ class Telemetry:
     @cached_property
     def _process(self) -> Callable[[bool], bytes]:
         # It brings a web server with it, 1 MiB, and many nodes are only ever asked for /gpu/metrics.
-        from prometheus_client import (  # noqa: PLC0415
-            CollectorRegistry,
-            GCCollector,
-            PlatformCollector,
-            ProcessCollector,
-            generate_latest,
-        )
+        import prometheus_client as client  # noqa: PLC0415
 
-        registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        registry = client.CollectorRegistry()
+        for collector in (client.ProcessCollector, client.PlatformCollector, client.GCCollector):
             collector(registry=registry)
 
         def as_openmetrics() -> bytes:
@@ -169,4 +163,4 @@ class Telemetry:
             )
             return render(families, is_open=True) + b"# EOF\n"
 
-        return lambda is_open: as_openmetrics() if is_open else generate_latest(registry)
+        return lambda is_open: as_openmetrics() if is_open else client.generate_latest(registry)

@@ -27,7 +27,6 @@ from exporter.node.role import NODE
 from exporter.service import Service
 
 if TYPE_CHECKING:
-    from exporter.config.cluster import ClusterConfig
     from exporter.simulator.node import SimulatedNode
     from exporter.simulator.scheduler import Scheduler
 
@@ -38,9 +37,9 @@ DRA_CLAIMS = 3
 MOST_NODES = 50
 # Every eighth of several nodes has shared and cut GPUs, the fifth first.
 _FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
-ANY_PORT = Address(host="127.0.0.1", port=0)
+_ANY_PORT = Address(host="127.0.0.1", port=0)
 # A user of the demo should not wait 10 s to see a change.
-INTERVAL, MAX_AGE = "2s", "10s"
+_QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
 
 
 def _takes(
@@ -222,7 +221,6 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
 
 def _say_what_to_open(addresses: Iterable[Address]) -> None:
     port = next(iter(addresses)).port
-    top = f"{this_program()} top --url http://localhost:{port}"
     print(
         f"""
 A simulated GPU node is running; pods come and go. Open
@@ -231,7 +229,7 @@ A simulated GPU node is running; pods come and go. Open
 
 or, in another terminal,
 
-  {top}
+  {this_program()} top --url http://localhost:{port}
   curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    # GPU metrics with their pods, as Prometheus gets them
   curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
   curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
@@ -246,13 +244,16 @@ async def _demo_of_nodes(
     nodes: Sequence["SimulatedNode"], scheduler: "Scheduler", step_seconds: float, given: dict[str, Any]
 ) -> None:
     from exporter.cluster.role import CLUSTER  # noqa: PLC0415 - as the simulator
+    from exporter.config.cluster import load_cluster  # noqa: PLC0415
 
     def config_of(node: "SimulatedNode") -> Config:
         # each has its own name, whatever the command line says
         return _config(node, {**given, "node_name": (node.api.node_name,)})
 
     async with running(nodes, config_of, scheduler.live, step_seconds) as (of_node, urls):
-        config = replace(cluster_config(urls, of_node), web=_on_a_free_port(of_node, given).web)
+        flags = {"cluster.node": [f"{name}={url}" for name, url in urls.items()], **_QUICK}
+        config = load_cluster(flags, {}, None)
+        config = replace(config, log=of_node.log, web=_on_a_free_port(of_node, given).web)
         await service.serve(config, CLUSTER, on_listening=partial(_say_what_to_open_of_nodes, urls))
 
 
@@ -268,31 +269,16 @@ async def running(
     async with AsyncExitStack() as stack:
         for number, node in enumerate(nodes):
             stack.push_async_callback(node.stop)
-            await node.start(live=live and (_nothing if number else live), step_seconds=step_seconds)
+            # the first one lets the pods of all live
+            await node.start(live=live and (live if not number else lambda: None), step_seconds=step_seconds)
             config = config_of(node)
             # the cluster role alone checks the users' passwords
-            own = replace(config, web=WebSettings(listen_addresses=(ANY_PORT,), config_file=None))
+            own = replace(config, web=WebSettings(listen_addresses=(_ANY_PORT,), config_file=None))
             exporter = Service(own, NODE)
             stack.push_async_callback(exporter.close)
             (address,) = await exporter.listen()
             urls[config.node.name] = f"http://{address}"
         yield config, urls
-
-
-def _nothing() -> None:
-    """Another node has let this one's pods live."""
-
-
-def cluster_config(urls: dict[str, str], of_node: Config) -> "ClusterConfig":
-    """The cluster role in front of these exporters; it logs as they do."""
-    from exporter.config.cluster import load_cluster  # noqa: PLC0415 - as the simulator
-
-    flags = {
-        "cluster.node": [f"{name}={url}" for name, url in urls.items()],
-        "cluster.interval": [INTERVAL],
-        "cluster.max-age": [MAX_AGE],
-    }
-    return replace(load_cluster(flags, {}, None), log=of_node.log)
 
 
 def _say_what_to_open_of_nodes(urls: dict[str, str], addresses: Iterable[Address]) -> None:

@@ -22,7 +22,13 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     settings = web_of(given)
     address = settings.listen_addresses[0]
     tls = read_web_file(settings).tls
-    connection = _connection(address.host or "localhost", address.port, tls=tls is not None)
+    host, port = address.host or "localhost", address.port
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+    if tls:
+        # to this machine: the name in its certificate does not matter, and neither does who signed it
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
     try:
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status
@@ -37,12 +43,3 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.close()
     if status != http.HTTPStatus.OK:
         raise ExporterError(f"{address} answers with HTTP status {status}")
-
-
-def _connection(host: str, port: int, *, tls: bool) -> http.client.HTTPConnection:
-    """To this machine: the name in its certificate does not matter, and neither does who signed it."""
-    if not tls:
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)

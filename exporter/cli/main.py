@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 import click
 from click.shell_completion import CompletionItem
@@ -76,7 +75,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int:
     """Run a command of a group, under the program's name; the exit code."""
-    fail = partial(_fail, program)
+
+    def fail(message: str, code: int) -> int:
+        print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+        return code
+
     is_command = arguments and arguments[0] in group.list_commands(click.Context(group))
     see = f"(see {program} {arguments[0]} --help)" if is_command else f"(see {program} --help)"
     try:
@@ -95,8 +98,3 @@ def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int
     except click.Abort:
         return EXIT_FAILED
     return 0
-
-
-def _fail(program: str, message: str, code: int) -> int:
-    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
-    return code

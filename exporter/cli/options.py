@@ -106,7 +106,13 @@ def flags_of(
 def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
     """The path of --config.file, and what it says. Raises ConfigError unless that is keys and values."""
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
-    return path, _read_file(path) if path else None
+    if not path:
+        return path, None
+    content = read_structured(path, "--config.file")
+    content = {} if content is None else content
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"--config.file: {path!r} must hold keys and values, such as `kubelet.socket: /path`")
+    return path, content
 
 
 def own_namespace() -> str:
@@ -115,12 +121,3 @@ def own_namespace() -> str:
         return _NAMESPACE_FILE.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _read_file(path: str) -> Mapping[str, Any]:
-    content = read_structured(path, "--config.file")
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError(f"--config.file: {path!r} must hold keys and values, such as `kubelet.socket: /path`")
-    return content

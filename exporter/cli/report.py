@@ -16,7 +16,7 @@ import click
 
 from exporter.cli.command import command
 from exporter.config.named_files import read_http_file
-from exporter.config.parsers import base_url, positive_duration
+from exporter.config.parsers import base_url, of_form, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError, read_flag
 from exporter.report.advice import advise
 from exporter.report.advice_forms import ADVICE_FORMS, render_advice
@@ -34,6 +34,7 @@ from exporter.sources.prometheus.history.collect import CLUSTER_LABEL, OnProgres
 from exporter.sources.prometheus.history.peaks import PeaksReader
 
 _BAR = 24
+_read_label_name = of_form(r"[a-zA-Z_][a-zA-Z0-9_]*", str)
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _BY = f"{', '.join(KINDS)} or label:NAME"
 _FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
@@ -137,7 +138,7 @@ def make(
     """Write the report of a server. `connect` is given the seconds that a query may take."""
     grouped = read_flag("--by", by, read_by, _BY)
     matchers = [read_flag("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
-    label = read_flag("--cluster-label", cluster_label, _label_name, "the name of a label, such as cluster")
+    label = read_flag("--cluster-label", cluster_label, _read_label_name, "the name of a label, such as cluster")
     seconds = read_flag("--timeout", timeout, positive_duration, "a duration such as 60s")
     zone = read_flag("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
     span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
@@ -193,12 +194,6 @@ def _zone(name: str) -> tzinfo:
         raise ValueError(name) from error
 
 
-def _label_name(text: str) -> str:
-    if not (text.isascii() and text.isidentifier()):
-        raise ValueError(text)
-    return text
-
-
 def _write(made: Report, form: str, currency: str, advice: str) -> None:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
@@ -206,7 +201,6 @@ def _write(made: Report, form: str, currency: str, advice: str) -> None:
     forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
     for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for them
         print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
-    text = advice or forms[form](made)
     # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
-    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.write((advice or forms[form](made)).encode())
     sys.stdout.flush()

@@ -90,8 +90,7 @@ class Guard:
             await self._write(request, response)
         except Exception as error:  # noqa: BLE001 - one request's fault is not to end its connection without a word
             log.error("a request failed by a fault of the exporter", error, path=request.path)
-            text = "a fault of the exporter: its log has the trace\n"
-            return Response(text=text, status=500, headers=self._headers)
+            return Response(text="a fault of the exporter: its log has the trace\n", status=500, headers=self._headers)
         else:
             return response
         finally:
@@ -176,8 +175,7 @@ class Guard:
 
     def _refuse(self, reason: str, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
         self._telemetry.refused[reason] += 1
-        plain = {"Content-Type": "text/plain; charset=utf-8"}
-        return Response(text=text + "\n", status=status, headers={**plain, **(headers or {})})
+        return Response(text=text + "\n", status=status, headers=headers)
 
 
 def _is_allowed(request: BaseRequest, allowed: tuple[str, ...]) -> bool:

@@ -51,7 +51,7 @@ class Passwords:
         self._key = secrets.token_bytes(32)
         self._right: dict[str, bytes] = {}
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        self._turns = _Turns(MOST_UNCHECKED_PASSWORDS)
+        self._turns = _Turns()
         self._bcrypt: ModuleType | None = None
 
     @property
@@ -115,9 +115,8 @@ class Passwords:
 class _Turns:
     """A turn that one task has at a time; it passes from group to group, where several groups have tasks waiting."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self) -> None:
         self.count = 0  # the task that has the turn, and those that wait
-        self._most = most
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, group: str) -> None:
@@ -125,7 +124,7 @@ class _Turns:
         if not self.count:
             self.count = 1
             return
-        if self.count >= self._most:
+        if self.count >= MOST_UNCHECKED_PASSWORDS:
             self._send_one_away(group)
         self.count += 1
         turn = asyncio.get_running_loop().create_future()

@@ -70,26 +70,23 @@ class Refusal(Exception):
         self.reason = reason
 
 
-async def shake_hands(
-    connection: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol], seconds: float
-) -> None:
-    """Do the handshake within `seconds`, and connect the protocol that `make` creates to the peer.
+async def shake_hands(connection: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol]) -> None:
+    """Do the handshake within HANDSHAKE_SECONDS, and connect the protocol that `make` creates to the peer.
 
     A client that connects and leaves without a byte (it checks whether the port is open) is no refusal; `make` is not
     called for it. The caller closes the connection where no protocol was connected. Raises Refusal: the handshake
     failed.
     """
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
             first = await _first_byte(connection)
             if b"A" <= first <= b"Z":  # every HTTP request begins with a letter, and no TLS record does
                 _answer_in_plain(connection)
                 raise Refusal("tls", "a request in plain HTTP came")
             if first:
-                loop = asyncio.get_running_loop()
-                await loop.connect_accepted_socket(make, connection, ssl=tls)
+                await asyncio.get_running_loop().connect_accepted_socket(make, connection, ssl=tls)
     except TimeoutError:
-        raise Refusal("tls", f"no handshake within {seconds:g} s") from None
+        raise Refusal("tls", f"no handshake within {HANDSHAKE_SECONDS:g} s") from None
     except ssl.SSLError as error:
         # OpenSSL's reasons are upper-case names: TLSV1_ALERT_UNKNOWN_CA, UNSUPPORTED_PROTOCOL
         why = (error.reason or str(error)).replace("_", " ").lower()
@@ -261,7 +258,7 @@ class Server:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: handler, connection)
             return
         try:
-            await shake_hands(connection, self._tls, lambda: handler, HANDSHAKE_SECONDS)
+            await shake_hands(connection, self._tls, lambda: handler)
         except Refusal as refusal:
             self._telemetry.refused[refusal.reason] += 1
             self._seldom.warn(f"tls {refusal.reason}", "no TLS with a peer", peer=peer, error=str(refusal))

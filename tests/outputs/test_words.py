@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.top.answers import shown_of
 from exporter.cli.top.columns import UNICODE
 from exporter.cli.top.command import document
-from exporter.cli.top.devices import ShownDevice
+from exporter.cli.top.devices import ShownDevice, shown_of
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
 from exporter.model.states import WORDS, DeviceState, state_of

@@ -87,14 +87,13 @@ async def examine(config: Config) -> Checkup:
         page = gpu_metrics.render(snapshot)
     finally:
         await node.close()
-    about = as_json(config, snapshot)
     return Checkup(
         report=diagnose(config, snapshot),
         files={
             "mapping.json": _json(mapping.debug(snapshot)),
             "gpu-metrics.prom": b"".join(page[0]) if page else why_not(snapshot).encode(),
             "metrics.prom": b"".join(own),
-            "settings.json": _json(about["settings"]),
+            "settings.json": _json(as_json(config, snapshot)["settings"]),
         },
     )
 

@@ -50,7 +50,11 @@ def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binar
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
     if cuda_binary is not None:
-        _list_kernels(cuda_binary, alone=not (bundle or conformance or strict))
+        from exporter.cli.doctor.cuda_binary import listing  # noqa: PLC0415 - see _look
+
+        if bundle or conformance or strict:
+            raise ConfigError("--cuda-binary is about a file alone; leave out --bundle, --conformance and --strict")
+        print(listing(cuda_binary, shutil.get_terminal_size().columns if sys.stdout.isatty() else None), end="")
         return
     config = read_config(given)
     start_logging("error", config.log.format)
@@ -65,15 +69,6 @@ def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binar
             raise ExporterError(f"--bundle: {bundle} cannot be written: {error.strerror}") from error
     if not seen.report.works(strict=strict):
         sys.exit(1)
-
-
-def _list_kernels(path: str, *, alone: bool) -> None:
-    from exporter.cli.doctor import cuda_binary  # noqa: PLC0415 - see _look
-
-    if not alone:
-        raise ConfigError("--cuda-binary is about a file alone; leave out --bundle, --conformance and --strict")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print(cuda_binary.listing(path, width), end="")
 
 
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":

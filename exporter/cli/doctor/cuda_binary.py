@@ -71,8 +71,7 @@ def _table(kernels: Sequence[Compiled], width: int | None) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     names = ["kernel", *(compiled.kernel.name for compiled in kernels)]
     for (architecture, *numbers), name in zip(rows, names, strict=True):
-        cells = [architecture.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]
-        begin = "  ".join(cells)
+        begin = "  ".join([architecture.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
         yield f"{begin}  {name if width is None else _cut(name, width - len(begin) - 2)}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from exporter.cli.top.asking import Gone
-from exporter.lenient import AnyObject, mapping, mappings
+from exporter.lenient import AnyObject, mapping, mappings, text
 
 LONGEST_SECONDS = 90.0  # of one answer; kubectl itself gives a connection 30 s
 _MOST_CHARS = 300
@@ -80,17 +80,23 @@ class Kubectl:
         raise _failure(" ".join(ended.stderr.decode("utf-8", "replace").split()))
 
 
-def _failure(text: str) -> Gone:
+def place_of(item: AnyObject) -> tuple[str, str]:
+    """An object's namespace and name."""
+    metadata = mapping(item, "metadata")
+    return text(metadata, "namespace"), text(metadata, "name")
+
+
+def _failure(words: str) -> Gone:
     """What kubectl's words on its standard error mean."""
-    if refused := _REFUSED.search(text):
+    if refused := _REFUSED.search(words):
         return KubectlRefusal(refused[1] or "", refused[2][:_MOST_CHARS])
-    if no_login := _NO_LOGIN.search(text):
+    if no_login := _NO_LOGIN.search(words):
         return KubectlRefusal("Unauthorized", no_login[1])
-    if no_server := _NO_SERVER.search(text):
+    if no_server := _NO_SERVER.search(words):
         if no_server[1] == _DEFAULT_SERVER:
             return Gone("the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG")
         return Gone(f"no API server answers at {no_server[1]} -> {_CONTEXTS}")
-    return Gone(f"kubectl: {text[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {_CONTEXTS}")
+    return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {_CONTEXTS}")
 
 
 def _worded(reason: str, message: str) -> str:

@@ -119,8 +119,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
     A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
     """
     asked = _Asked(given)
-    rows = _rows(asked)
-    chosen = holders.who(rows, name, asked.own_namespace())
+    chosen = holders.who(_rows(asked), name, asked.own_namespace())
     if not chosen:
         where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
         raise ExporterError(
@@ -136,8 +135,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
 def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
     """List the devices that a container holds and does not use, longest first."""
     asked = _Asked(given)
-    rows = _rows(asked)
-    chosen = holders.idle(rows, asked.namespace)
+    chosen = holders.idle(_rows(asked), asked.namespace)
     words = holders.table(chosen, is_idle=True) if chosen else "No device that a container holds is idle."
     _write(chosen, output, words)
 

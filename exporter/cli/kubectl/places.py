@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import chain
 
-from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal
-from exporter.cli.top.answers import shown_of
+from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal, place_of
 from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader, TopReader
+from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import View
 from exporter.errors import HttpRefusal, Unavailable
 from exporter.lenient import AnyObject, mapping, mappings, text
@@ -171,7 +171,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
     if len(services) > 1:
         raise Gone(f"there are several cluster roles, {_names(services)} -> {_NAME_IT}")
     if services:
-        return proxied(kubectl, "services", *_place_of(services[0]), _port_of(services[0], PORT))
+        return proxied(kubectl, "services", *place_of(services[0]), _port_of(services[0], PORT))
     pods = node_exporters(kubectl, namespace)
     if not pods:
         where = f"in the namespace {namespace}" if namespace else "in this cluster"
@@ -200,7 +200,7 @@ def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
     containers = mappings(mapping(pod, "spec"), "containers")
     ports = chain.from_iterable(mappings(each, "ports") for each in containers)
     port = next((str(each.get("containerPort")) for each in ports if each.get("name") == PORT), _DEFAULT_PORT)
-    return proxied(kubectl, "pods", *_place_of(pod), port)
+    return proxied(kubectl, "pods", *place_of(pod), port)
 
 
 def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> ProxiedPrometheus:
@@ -217,7 +217,7 @@ def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> 
         if len(services) != 1:
             there = f"several Prometheus servers, {_names(services)}" if services else f"no Prometheus {name}".rstrip()
             raise Gone(f"there is {there} -> {_NAME_PROMETHEUS}")
-        (namespace, name), port = _place_of(services[0]), _port_of(services[0], "web", "http-web", "http")
+        (namespace, name), port = place_of(services[0]), _port_of(services[0], "web", "http-web", "http")
     return ProxiedPrometheus(_way(kubectl, "services", namespace, name, port), query_seconds)
 
 
@@ -236,10 +236,5 @@ def _labelled(kubectl: Kubectl, plural: str, namespace: str, name: str, **fields
     return kubectl.items(plural, namespace or NAMESPACE, **selectors)
 
 
-def _place_of(item: AnyObject) -> tuple[str, str]:
-    metadata = mapping(item, "metadata")
-    return text(metadata, "namespace"), text(metadata, "name")
-
-
 def _names(items: Iterable[AnyObject]) -> str:
-    return ", ".join("/".join(_place_of(item)) for item in items)
+    return ", ".join("/".join(place_of(item)) for item in items)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from exporter.cli.kubectl.binary import place_of
 from exporter.errors import ExporterError
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report
@@ -16,7 +17,7 @@ _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
 
 def before_the_node(pod: AnyObject) -> Diagnosis | None:
     """What the pod's own object says already; None where its node has to be asked."""
-    name, status = _name(pod), mapping(pod, "status")
+    name, status = "/".join(place_of(pod)), mapping(pod, "status")
     phase = text(status, "phase")
     if phase in _ENDED:
         return _diagnosis(fine(name, f"it has ended ({phase}): the kubelet took its devices back"))
@@ -45,7 +46,7 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
 
     Raises ExporterError: the exporter there is of another version.
     """
-    name = _name(pod)
+    name = "/".join(place_of(pod))
     assigned = mappings(about, "assigned", _MOST_DEVICES)
     of_pod = [each for each in assigned if f"{each.get('namespace')}/{each.get('pod')}" == name]
     try:
@@ -78,11 +79,6 @@ def _about(name: str, uuids: set[str], report: Diagnosis) -> Iterator[Finding]:
             finding.level is Level.PROBLEM and finding.about.partition(":")[0] in _SOURCES
         ):
             yield finding
-
-
-def _name(pod: AnyObject) -> str:
-    metadata = mapping(pod, "metadata")
-    return f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
 
 
 def _diagnosis(finding: Finding) -> Diagnosis:

@@ -12,8 +12,7 @@ from http import HTTPStatus
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
-from exporter.cli.top.answers import MOST_DEVICES, processes_of, shown_of
-from exporter.cli.top.devices import Role, Shown
+from exporter.cli.top.devices import MOST_DEVICES, Role, Shown, processes_of, shown_of
 from exporter.cli.top.state import View
 from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import Address, without_secrets

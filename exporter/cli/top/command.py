@@ -75,26 +75,20 @@ def show(
         raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
     state = State(sort=sort, filter=words, view="processes" if processes else "devices")
     asking = make_reader()
-    if as_json:
-        shown = asking.ask(state.view).shown
-        _print(json.dumps(document(shown, state), indent=2) + "\n")
-        _end(shown)
     glyphs = ASCII if in_ascii or not _is_utf8() else UNICODE
     painter = Painter(sys.stdout, no_color=no_color)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    if once or not is_terminal:
+    if as_json or once or not is_terminal:
         shown = asking.ask(state.view).shown
-        picture = draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs)
-        _print(painter.lines(picture.lines))
-        _end(shown)
+        if as_json:
+            _print(json.dumps(document(shown, state), indent=2) + "\n")
+        else:
+            _print(painter.lines(draw(shown, state, max(1, shutil.get_terminal_size().columns), glyphs).lines))
+        sys.exit(1 if shown.trouble else 0)
     # Python's reading of input and its handling of threads are not needed for one table
     from exporter.cli.top.live import run  # noqa: PLC0415
 
     sys.exit(run(asking, state, seconds, painter, glyphs))
-
-
-def _end(shown: Shown) -> NoReturn:
-    sys.exit(1 if shown.trouble else 0)
 
 
 def _asking(url: str | None, path: str | None) -> ShownReader:

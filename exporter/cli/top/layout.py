@@ -55,8 +55,7 @@ def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
     above += strip(shown, width, height // 3, glyphs)
     if state.view == "devices":
-        rows = [*entries(chosen_devices(shown.devices, state))]
-        return _devices(above, shown, rows, state, width, glyphs)
+        return _devices(above, shown, [*entries(chosen_devices(shown.devices, state))], state, width, glyphs)
     return _processes(above, shown, chosen_processes(shown.processes or (), state), state, width, glyphs)
 
 
@@ -73,8 +72,7 @@ def _processes(
     above: Lines, shown: Shown, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
 ) -> Picture:
     if shown.processes is None:
-        asked = shown.processes_trouble or "the exporter is being asked for processes"
-        return _alone(above, asked, width, glyphs)
+        return _alone(above, shown.processes_trouble or "the exporter is being asked for processes", width, glyphs)
     return _table(above, process_columns(shown, glyphs, width), rows, _nothing(shown, state), width, glyphs)
 
 

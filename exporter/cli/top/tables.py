@@ -57,12 +57,14 @@ def device_columns(
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     ails = any(device.health not in ("", "ok") for device in shown.devices)
     health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
-    node = [TopColumn(title="NODE", worth=3, cell=cells.node, least=12, most=_LONGEST_NODE)]
+    node = [TopColumn(title="NODE", worth=3, cell=cells.words(lambda of: of.node), least=12, most=_LONGEST_NODE)]
+    workload = cells.of_holder(lambda of: of.workload and "/".join(filter(None, (of.workload_kind, of.workload))))
+    model = cells.words(lambda of: of.mig_profile or of.model.removeprefix("NVIDIA "))
     return [
         *(node if several_nodes else ()),
         TopColumn(title="GPU", worth=0, cell=cells.label, most=9),
         *(health if ails else ()),
-        TopColumn(title="MODEL", worth=10, cell=cells.model, least=12, most=24),
+        TopColumn(title="MODEL", worth=10, cell=model, least=12, most=24),
         TopColumn(title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
         TopColumn(title="UTIL", worth=2, cell=cells.utilization, right=True),
         TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
@@ -74,9 +76,9 @@ def device_columns(
         TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
         TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
         TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
-        TopColumn(title="CONTAINER", worth=12, cell=cells.container, least=12, most=40),
-        TopColumn(title="WORKLOAD", worth=11, cell=cells.workload, least=16, most=60),
-        TopColumn(title="UUID", worth=16, cell=cells.uuid, is_extra=True),
+        TopColumn(title="CONTAINER", worth=12, cell=cells.of_holder(lambda of: of.container), least=12, most=40),
+        TopColumn(title="WORKLOAD", worth=11, cell=workload, least=16, most=60),
+        TopColumn(title="UUID", worth=16, cell=cells.words(lambda of: of.uuid), is_extra=True),
     ]
 
 
@@ -90,19 +92,17 @@ class _Cells:
     def _harmless(self, text: str) -> str:
         return harmless(text, self.glyphs)
 
-    def node(self, entry: TableEntry) -> TextCell:
-        return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.node), "dim")
+    def words(self, of: Callable[[ShownDevice], str]) -> Callable[[TableEntry], TextCell]:
+        """A text of the device as a whole; the lines of its parts leave it out."""
+        return lambda entry: EMPTY if entry.is_part else TextCell(self._harmless(of(entry.device)), "dim")
+
+    def of_holder(self, of: Callable[[ShownHolder], str]) -> Callable[[TableEntry], TextCell]:
+        return lambda entry: TextCell(self._harmless(of(entry.holder)), "dim") if entry.holder else EMPTY
 
     def label(self, entry: TableEntry) -> TextCell:
         if entry.is_part:
             return TextCell(f" {self.glyphs.last if entry.is_last else self.glyphs.branch}", "dim")
         return TextCell(self._harmless(entry.device.label), "bad" if entry.device.health in BROKEN else "label")
-
-    def model(self, entry: TableEntry) -> TextCell:
-        device = entry.device
-        if entry.is_part:
-            return EMPTY
-        return TextCell(self._harmless(device.mig_profile or device.model.removeprefix("NVIDIA ")), "dim")
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
         if entry.device.before or entry.user.idle:
@@ -136,9 +136,7 @@ class _Cells:
 
     def temperature(self, entry: TableEntry) -> TextCell:
         celsius = None if entry.is_part else entry.device.temperature_celsius
-        if celsius is None:
-            return EMPTY
-        return TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
+        return EMPTY if celsius is None else TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
 
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid
@@ -163,19 +161,6 @@ class _Cells:
         style = {DeviceState.FREE: "dim", DeviceState.FAILING: "bad"}.get(device.state, "warn")
         return TextCell(f"{'held' if device.state in IN_HAND else WORDS[device.state]}{why}", style)
 
-    def container(self, entry: TableEntry) -> TextCell:
-        return TextCell(self._harmless(entry.holder.container), "dim") if entry.holder else EMPTY
-
-    def workload(self, entry: TableEntry) -> TextCell:
-        holder = entry.holder
-        if not holder or not holder.workload:
-            return EMPTY
-        kind = f"{holder.workload_kind}/" if holder.workload_kind else ""
-        return TextCell(self._harmless(kind + holder.workload), "dim")
-
-    def uuid(self, entry: TableEntry) -> TextCell:
-        return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.uuid), "dim")
-
 
 def _words_of(stranger: ShownHolder) -> str:
     return f"used by {stranger.name}, which does not hold it"
@@ -183,8 +168,7 @@ def _words_of(stranger: ShownHolder) -> str:
 
 def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
     """The columns of processes, in their order on the screen."""
-    processes = shown.processes or ()
-    several_nodes = len({process.node for process in processes}) > 1
+    several_nodes = len({process.node for process in shown.processes or ()}) > 1
 
     def words(of: Callable[[ShownProcess], str], style: str = "") -> Callable[[ShownProcess], TextCell]:
         return lambda process: TextCell(harmless(of(process), glyphs), style)

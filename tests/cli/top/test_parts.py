@@ -11,10 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from exporter.cli.top.answers import processes_of, shown_of
 from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmless, width_of
 from exporter.cli.top.command import document
-from exporter.cli.top.devices import Shown, ShownDevice
+from exporter.cli.top.devices import Shown, ShownDevice, processes_of, shown_of
 from exporter.cli.top.history import SECONDS, DeviceHistory, charts
 from exporter.cli.top.layout import draw, frame, strip
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
