@@ -88,7 +88,13 @@ async def test_filters(start: Start, simulated: SimulatedNode, query: str, found
     serve(simulated, THREE)
     hold(simulated, a=GPU.format(0), b=GPU.format(1))
     exporter = await start(node_name="gpu-node-1")
-    assert [row["pod"] for row in await rows_of(exporter, query)] == found
+    pods: list[str] = []
+
+    async def are_found() -> bool:
+        pods[:] = [row["pod"] for row in await rows_of(exporter, query)]
+        return pods == found
+
+    await until(are_found, why=lambda: pods)
 
 
 @pytest.mark.parametrize("query", ["?poD=a", "?x=", "?pod=a&pod=b"])
