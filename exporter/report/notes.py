@@ -1,16 +1,19 @@
 """What a report could not know, each with what to do about it. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 from exporter.errors import Trouble, counted, listed
+from exporter.report.costs import SECONDS_OF_HOUR, Prices
 from exporter.report.formatting import number
-from exporter.report.groups import GroupBy
-from exporter.report.rows import SpanFacts
+from exporter.report.groups import GroupBy, workload_of_name
+from exporter.report.rows import ReportRow, SpanFacts
 from exporter.report.span import Span, long_written, written
 
 _note = partial(Trouble, "")
 _list = partial(listed, most=5)
+MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
@@ -38,33 +41,20 @@ def nothing_there(facts: SpanFacts, matched: bool) -> Trouble:
 
 
 def notes_of(
-    facts: SpanFacts,
-    *,
-    span: Span,
-    by: GroupBy,
-    overheld: Sequence[str],
-    unpriced: Sequence[str],
-    ungrouped: bool,
-    unrecorded: tuple[float, float],
-    unmeasured: bool,
-    before: tuple[SpanFacts, Span] | None,
+    rows: Sequence[ReportRow], by: GroupBy, prices: Prices, spans: Sequence[tuple[SpanFacts, Span]], *, ungrouped: bool
 ) -> Sequence[Trouble]:
-    """What could not be known.
-
-    `overheld` are nodes of which more GPUs were held than they have. `unpriced` are models that were there and have no
-    price; "" is an unknown model. `unrecorded` are the GPU-hours of pods whose workload only their names tell, and of
-    those whose names do not tell it either. `before` is of the span that this one is compared with.
-    """
-    earlier = (*_of_time(*before), *_of_nodes(*before, ())) if before else ()
+    """What could not be known of the first of the `spans`, and of one that it is compared with."""
+    (facts, span), *before = spans
+    earlier = [note for each in before for note in (*_of_time(*each), *_of_nodes(*each, ()))]
     return (
         *_of_time(facts, span),
         *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
-        *_of_nodes(facts, span, overheld),
+        *_of_nodes(facts, span, _overheld(rows, facts)),
         *_of_gaps(facts),
         *_of_verdicts(facts),
-        *_of_groups(by, ungrouped=ungrouped, unrecorded=unrecorded),
-        *_of_prices(unpriced),
-        *_of_measuring(facts, unmeasured=unmeasured),
+        *_of_groups(by, ungrouped=bool(rows) and ungrouped, unrecorded=_unrecorded(rows)),
+        *_of_prices(_unpriced(rows, prices)),
+        *_of_measuring(facts, rows),
     )
 
 
@@ -171,11 +161,11 @@ def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
         )
 
 
-def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
+def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Trouble]:
     if several := ["/".join(pod[1:]) for pod, models in sorted((facts.tokens or {}).items()) if len(models) > 1]:
         message = "what a pod's GPUs did cannot be divided by its models, whose tokens are added up"
         yield _note(f"{message}: {_list(several)}", "let each model have a pod of its own")
-    if unmeasured:
+    if sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows):
         yield _note(
             "no energy was counted",
             "let dcgm-exporter measure DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION or DCGM_FI_DEV_POWER_USAGE",
@@ -194,3 +184,32 @@ def _of_measuring(facts: SpanFacts, *, unmeasured: bool) -> Iterable[Trouble]:
         yield _note(f"the server warns: {warning}", "some of its data may be missing from this report")
     for error in facts.unanswered.values():
         yield _note(f"the server left a question unanswered: {error}", "what it was about is missing here")
+
+
+def _overheld(rows: Iterable[ReportRow], facts: SpanFacts) -> Sequence[str]:
+    """Nodes of which more was held than there was, by those that tell how many GPUs there were."""
+    if not facts.capacity:
+        return ()
+    held = defaultdict[str, float](float)
+    for row in rows:
+        held[row.key.place] += row.amounts.held
+    there = defaultdict[str, float](float)
+    for (place, _), seconds in facts.capacity.items():
+        there[place] += seconds
+    return [place for place, seconds in sorted(held.items()) if seconds > there[place] * MOST_OF_ALL]
+
+
+def _unpriced(rows: Iterable[ReportRow], prices: Prices) -> Sequence[str]:
+    if not prices.are_of_gpus:
+        return ()
+    there = {row.model for row in rows if row.amounts.held or row.amounts.free}
+    return sorted(model for model in there if prices.of_model(model) is None)
+
+
+def _unrecorded(rows: Iterable[ReportRow]) -> tuple[float, float]:
+    """GPU-hours of pods whose workload their names tell, and of those whose names do not."""
+    seconds = [0.0, 0.0]
+    for row in rows:
+        if row.key.pod and "workload_name" not in row.labels:
+            seconds[workload_of_name(row.key.pod)[0] == row.key.pod] += row.amounts.held
+    return seconds[0] / SECONDS_OF_HOUR, seconds[1] / SECONDS_OF_HOUR

@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 from exporter.errors import Trouble
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Costs, Prices
-from exporter.report.groups import GroupBy, GroupNames, workload_of_name
-from exporter.report.notes import notes_of
-from exporter.report.rows import Amounts, RowKey, SpanFacts
+from exporter.report.groups import GroupBy, GroupNames
+from exporter.report.notes import MOST_OF_ALL, notes_of
+from exporter.report.rows import Amounts, ReportRow, RowKey, SpanFacts
 from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
 _NO_COSTS = Costs()
 _Pod = tuple[str, str, str]
 _pod = attrgetter("key.cluster", "key.namespace", "key.pod")
-_MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 
 
 class Moment(NamedTuple):
@@ -99,16 +98,9 @@ class Report:
     @property
     def held_of_capacity(self) -> float | None:
         """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
-        if not self.capacity_hours or self.total.hours.held > self.capacity_hours * _MOST_OF_ALL:
+        if not self.capacity_hours or self.total.hours.held > self.capacity_hours * MOST_OF_ALL:
             return None
         return min(1.0, self.total.hours.held / self.capacity_hours)
-
-
-class _Row(NamedTuple):
-    key: RowKey
-    labels: Mapping[str, str]
-    model: str
-    amounts: Amounts
 
 
 def make_report(
@@ -122,13 +114,14 @@ def make_report(
         rows = _of_servers(rows, facts.tokens, names)
         rows_before = _of_servers(rows_before, (before.facts.tokens if before else None) or {}, names)
 
-    def group_of(row: _Row) -> str | None:
+    def group_of(row: ReportRow) -> str | None:
         return by.name_of(row.key, row.labels, row.model, names)
 
     charges = _charges(rows, group_of)
     groups = _compared(_lines(charges, prices), _lines(_charges(rows_before, group_of), prices) if before else None)
     of_workloads = _lines(_charges(rows, lambda row: names.name_of(row.key, row.labels)), prices)
     wasteful = sorted((one for one in of_workloads if one.name and one.unused_hours), key=lambda one: -one.unused_hours)
+    spans = [(each.facts, each.span) for each in (collected, before) if each]
     capacity = 0.0 if facts.tokens is not None else sum(facts.capacity.values())
     return Report(
         span=collected.span,
@@ -139,23 +132,15 @@ def make_report(
         wasteful=wasteful[:MOST_WASTEFUL],
         moments=collected.moments,
         capacity_hours=capacity / SECONDS_OF_HOUR if capacity else None,
-        notes=notes_of(
-            facts,
-            span=collected.span,
-            by=by,
-            overheld=_overheld(rows, facts),
-            unpriced=_unpriced(charges, prices),
-            ungrouped=bool(rows) and not any(line.name for line in groups),
-            unrecorded=_unrecorded(rows),
-            unmeasured=sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows),
-            before=(before.facts, before.span) if before else None,
-        ),
+        notes=notes_of(rows, by, prices, spans, ungrouped=not any(line.name for line in groups)),
         charges=charges,
         span_before=before.span if before else None,
     )
 
 
-def _of_servers(rows: Sequence[_Row], tokens: Mapping[_Pod, Mapping[str, float]], names: GroupNames) -> list[_Row]:
+def _of_servers(
+    rows: Sequence[ReportRow], tokens: Mapping[_Pod, Mapping[str, float]], names: GroupNames
+) -> list[ReportRow]:
     """Rows of workloads of which a pod counted tokens; a pod's are divided by what each of its rows held."""
     held = defaultdict[_Pod, float](float)
     for row in rows:
@@ -169,36 +154,7 @@ def _of_servers(rows: Sequence[_Row], tokens: Mapping[_Pod, Mapping[str, float]]
     ]
 
 
-def _overheld(rows: Iterable[_Row], facts: SpanFacts) -> Sequence[str]:
-    """Nodes of which more was held than there was, by those that tell how many GPUs there were."""
-    if not facts.capacity:
-        return ()
-    held = defaultdict[str, float](float)
-    for row in rows:
-        held[row.key.place] += row.amounts.held
-    there = defaultdict[str, float](float)
-    for (place, _), seconds in facts.capacity.items():
-        there[place] += seconds
-    return [place for place, seconds in sorted(held.items()) if seconds > there[place] * _MOST_OF_ALL]
-
-
-def _unpriced(charges: Iterable[Charge], prices: Prices) -> Sequence[str]:
-    if not prices.are_of_gpus:
-        return ()
-    there = {charge.model for charge in charges if charge.amounts.held or charge.amounts.free}
-    return sorted(model for model in there if prices.of_model(model) is None)
-
-
-def _unrecorded(rows: Iterable[_Row]) -> tuple[float, float]:
-    """GPU-hours of pods whose workload their names tell, and of those whose names do not."""
-    seconds = [0.0, 0.0]
-    for row in rows:
-        if row.key.pod and "workload_name" not in row.labels:
-            seconds[workload_of_name(row.key.pod)[0] == row.key.pod] += row.amounts.held
-    return seconds[0] / SECONDS_OF_HOUR, seconds[1] / SECONDS_OF_HOUR
-
-
-def _rows(collected: ReportInput) -> Iterable[_Row]:
+def _rows(collected: ReportInput) -> Iterable[ReportRow]:
     """A row for each that has grown, and nobody's for the hours that each model of each node was free."""
     of_places = defaultdict[str, dict[str, float]](dict)
     for (place, model), seconds in collected.facts.capacity.items():
@@ -212,12 +168,12 @@ def _rows(collected: ReportInput) -> Iterable[_Row]:
             # older exporters did not count what is observed: they took all for observed
             amounts = amounts._replace(observed=amounts.held)  # noqa: PLW2901
         held[key.place][model] += amounts.held
-        yield _Row(key, collected.labels.get(key, {}), model, amounts)
+        yield ReportRow(key, collected.labels.get(key, {}), model, amounts)
     for place, models in of_places.items():
         cluster, _, node = place.rpartition("/")
         key = RowKey("", "", "", "", "", node, cluster)
         for model, seconds in _free(models, held[place]).items():
-            yield _Row(key, {}, model, Amounts(free=seconds))
+            yield ReportRow(key, {}, model, Amounts(free=seconds))
 
 
 def _free(there: Mapping[str, float], held: Mapping[str, float]) -> Mapping[str, float]:
@@ -228,7 +184,7 @@ def _free(there: Mapping[str, float], held: Mapping[str, float]) -> Mapping[str,
     return {model: seconds * min(1.0, of_all / parts) for model, seconds in free.items() if seconds}
 
 
-def _charges(rows: Iterable[_Row], name_of: Callable[[_Row], str | None]) -> Sequence[Charge]:
+def _charges(rows: Iterable[ReportRow], name_of: Callable[[ReportRow], str | None]) -> Sequence[Charge]:
     sums: dict[tuple[str | None, str, str], Amounts] = {}
     for row in rows:
         of = name_of(row), row.key.cluster, row.model

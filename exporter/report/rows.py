@@ -58,6 +58,15 @@ class Amounts(NamedTuple):
         return Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+class ReportRow(NamedTuple):
+    """What a row had of a model's GPUs, and the labels by which it may be grouped."""
+
+    key: RowKey
+    labels: Mapping[str, str]
+    model: str
+    amounts: Amounts
+
+
 Points = tuple[tuple[float, float], ...]
 
 
