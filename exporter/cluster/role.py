@@ -9,7 +9,7 @@ from exporter.cluster.cluster import Cluster, ClusterHandover
 from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings, read_cluster_http
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
-from exporter.config.parsers import LABEL_SETS, Address
+from exporter.config.parsers import Address
 from exporter.config.tls import ClientTls, ServerTls
 from exporter.config.web_file import WebConfig
 from exporter.errors import ConfigError
@@ -30,24 +30,11 @@ def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) ->
     # the source does not decide how often it is asked
     cluster = replace(config.cluster, interval_seconds=0.0)
     if cluster.prometheus_url is not None:
-        return cache.get(_make_prometheus, cluster=cluster, http=http), ()
+        from exporter.sources.prometheus.source import Prometheus  # noqa: PLC0415 - only where it is asked
+
+        return cache.get(Prometheus, cluster=cluster, http=http), ()
     exporters = cache.get(_make_exporters, cluster=cluster, kubernetes=config.kubernetes, http=http)
     return exporters, (exporters.places,)
-
-
-def _make_prometheus(*, cluster: ClusterSettings, http: HttpConfig, on_health: OnHealth) -> ClusterSource:
-    from exporter.sources.prometheus.source import Prometheus  # noqa: PLC0415 - only where it is asked
-
-    return Prometheus(
-        url=cluster.prometheus_url or "",
-        matchers=cluster.prometheus_matchers or "",
-        owner_labels=cluster.prometheus_labels or LABEL_SETS["pod"],
-        timeout_seconds=cluster.timeout_seconds,
-        max_age_seconds=cluster.max_age_seconds,
-        max_bytes=cluster.max_bytes,
-        http=http,
-        on_health=on_health,
-    )
 
 
 def _make_exporters(
@@ -55,9 +42,7 @@ def _make_exporters(
 ) -> Exporters:
     return Exporters(
         places=_places(cluster, kubernetes, "http" if http.tls == ClientTls() else "https", on_health),
-        timeout_seconds=cluster.timeout_seconds,
-        max_age_seconds=cluster.max_age_seconds,
-        max_bytes=cluster.max_bytes,
+        cluster=cluster,
         http=http,
         on_health=on_health,
     )

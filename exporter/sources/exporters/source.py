@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from exporter import log
+from exporter.config.cluster import ClusterSettings
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.model.cluster import EVENTS_HEADER, ClusterView, NodeEvent
@@ -36,23 +37,21 @@ class Exporters(AskedSource):
         self,
         *,
         places: Places,
-        timeout_seconds: float,
-        max_age_seconds: float,
-        max_bytes: int,
+        cluster: ClusterSettings,
         http: HttpConfig,
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`timeout_seconds` is an exporter's time for an answer, `max_bytes` its length after decompression.
-
-        `places` is begun and closed with this source. `clock` counts ages, in seconds; `wall_clock` those since 1970.
-        """
+        """`places` is begun and closed with this source. `wall_clock` counts seconds since 1970."""
         super().__init__(NAME, on_health)
         self.places = places
-        self._exporters = KnownExporters(max_age_seconds=max_age_seconds, looked_for=places.looked_for)
+        self._exporters = KnownExporters(max_age_seconds=cluster.max_age_seconds, looked_for=places.looked_for)
         self._client = ExporterClient(
-            timeout_seconds=timeout_seconds, max_bytes=max_bytes, http=http, most_in_flight_bytes=MOST_IN_FLIGHT_BYTES
+            timeout_seconds=cluster.timeout_seconds,
+            max_bytes=cluster.max_bytes,
+            http=http,
+            most_in_flight_bytes=MOST_IN_FLIGHT_BYTES,
         )
         self._clock, self._wall_clock = clock, wall_clock
         self._at_once = asyncio.Semaphore(AT_ONCE)

@@ -11,7 +11,9 @@ from http import HTTPStatus
 from math import inf
 from types import MappingProxyType
 
+from exporter.config.cluster import ClusterSettings
 from exporter.config.http_file import HttpConfig
+from exporter.config.parsers import LABEL_SETS
 from exporter.errors import SourceError, Trouble, listed
 from exporter.model.cluster import ClusterView, NodeView
 from exporter.sources.http import Client, peer
@@ -47,35 +49,27 @@ class Prometheus(AskedSource):
     def __init__(
         self,
         *,
-        url: str,
-        matchers: str,
-        owner_labels: tuple[str, str, str],
-        timeout_seconds: float,
-        max_age_seconds: float,
-        max_bytes: int,
+        cluster: ClusterSettings,
         http: HttpConfig,
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`matchers` narrow every selector; `owner_labels` of samples name pod, namespace and container.
-
-        `timeout_seconds` and `max_bytes` (unpacked) are of one answer, `max_age_seconds` of the last scrape of a node.
-        """
         super().__init__(NAME, on_health)
         client = Client(
             _PEER,
             http=http,
             headers=HEADERS,
-            timeout_seconds=timeout_seconds,
-            connect_seconds=timeout_seconds * _OF_CONNECTING,
-            max_bytes=max_bytes,
+            timeout_seconds=cluster.timeout_seconds,
+            connect_seconds=cluster.timeout_seconds * _OF_CONNECTING,
+            max_bytes=cluster.max_bytes,
             keepalive_seconds=KEEP_ALIVE_SECONDS,
         )
-        self._client = PrometheusClient(client, url, timeout_seconds, self._note_size)
+        self._client = PrometheusClient(client, cluster.prometheus_url or "", cluster.timeout_seconds, self._note_size)
         self._in_flight_bytes = 0
-        self._matchers, self._owner_labels = matchers, owner_labels
-        self._max_age_seconds = max_age_seconds
+        self._matchers = cluster.prometheus_matchers or ""
+        self._owner_labels = cluster.prometheus_labels or LABEL_SETS["pod"]
+        self._max_age_seconds = cluster.max_age_seconds
         self._clock, self._wall_clock = clock, wall_clock
         self._flight = SingleFlight(self._read)
         self._failure: Trouble | None = _NOT_ASKED
@@ -88,7 +82,7 @@ class Prometheus(AskedSource):
         self._until = -inf
         self.bounds: Mapping[str, Bound] = {
             "nodes": Bound(MOST_NODES, lambda: len(self._views)),
-            "answer_bytes_in_flight": Bound(max_bytes, lambda: self._in_flight_bytes),
+            "answer_bytes_in_flight": Bound(cluster.max_bytes, lambda: self._in_flight_bytes),
         }
 
     @property

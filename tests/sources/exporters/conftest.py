@@ -12,6 +12,7 @@ from exporter.config.http_file import HttpConfig
 from exporter.sources.exporters.asking import GivenPlaces
 from exporter.sources.exporters.source import Exporters
 from tests.sources.exporters.test_answer import row
+from tests.support.cluster_settings import cluster_settings
 from tests.support.waiting import until
 
 Make = Callable[..., Exporters]
@@ -84,15 +85,10 @@ async def make() -> AsyncIterator[Make]:
     made: list[Exporters] = []
 
     def build(*nodes: tuple[str, str], **settings: Any) -> Exporters:
-        defaults: dict[str, Any] = {
-            "places": GivenPlaces(nodes),
-            "timeout_seconds": 2.0,
-            "max_age_seconds": 30.0,
-            "max_bytes": 1_000_000,
-            "http": HttpConfig(),
-            "on_health": lambda _name, _health: None,
-        }
-        made.append(Exporters(**{**defaults, **settings}))
+        given: dict[str, Any] = {"http": HttpConfig(), "on_health": lambda _name, _health: None}
+        given |= {name: settings.pop(name) for name in ("places", "http", "on_health", "clock") if name in settings}
+        cluster = cluster_settings(**{"timeout_seconds": 2.0, "max_bytes": 1_000_000, **settings})
+        made.append(Exporters(**{"places": GivenPlaces(nodes), **given}, cluster=cluster))
         return made[-1]
 
     yield build

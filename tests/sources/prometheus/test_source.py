@@ -19,8 +19,10 @@ from exporter.config.tls import ClientTls
 from exporter.errors import Trouble
 from exporter.sources.prometheus.queries import PARTS
 from exporter.sources.prometheus.source import MOST_RETRY_SECONDS, Prometheus
+from exporter.sources.source import OnHealth
 from tests.support.canned import NOW, Row, body, of_device, target
 from tests.support.certificates import Authority
+from tests.support.cluster_settings import cluster_settings
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,21 +76,16 @@ async def serving(server: Server, context: ssl.SSLContext | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def asking(server: Server, clock: Clock, **given: Any) -> AsyncIterator[Prometheus]:
+async def asking(
+    server: Server, clock: Clock, http: HttpConfig | None = None, on_health: OnHealth = lambda *_: None, **given: Any
+) -> AsyncIterator[Prometheus]:
+    settings = {"timeout_seconds": 1.0, "max_age_seconds": MAX_AGE, "max_bytes": 100_000, **given}
     source = Prometheus(
-        **{
-            "url": server.url,
-            "matchers": "",
-            "owner_labels": ("pod", "namespace", "container"),
-            "timeout_seconds": 1.0,
-            "max_age_seconds": MAX_AGE,
-            "max_bytes": 100_000,
-            "http": HttpConfig(),
-            "on_health": lambda *_: None,
-            "clock": clock,
-            "wall_clock": lambda: 5.0,
-            **given,
-        }
+        cluster=cluster_settings(prometheus_url=server.url, **settings),
+        http=http or HttpConfig(),
+        on_health=on_health,
+        clock=clock,
+        wall_clock=lambda: 5.0,
     )
     try:
         yield source
@@ -112,7 +109,7 @@ def missing_in(source: Prometheus) -> tuple[str, ...]:
 
 
 async def test_all_queries_are_of_the_moment_of_the_first() -> None:
-    async with serving(Server()) as server, asking(server, Clock(), matchers='cluster="a"') as source:
+    async with serving(Server()) as server, asking(server, Clock(), prometheus_matchers='cluster="a"') as source:
         assert source.view.trouble
         assert "has not answered yet" in source.view.trouble.message
         await ask(source)
