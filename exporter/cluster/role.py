@@ -1,7 +1,7 @@
 """The cluster role as the service runs it: made of a configuration and of the role until now."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from exporter import log
@@ -40,12 +40,8 @@ def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) ->
 def _make_exporters(
     *, cluster: ClusterSettings, kubernetes: KubernetesSettings, http: HttpConfig, on_health: OnHealth
 ) -> Exporters:
-    return Exporters(
-        places=_places(cluster, kubernetes, "http" if http.tls == ClientTls() else "https", on_health),
-        cluster=cluster,
-        http=http,
-        on_health=on_health,
-    )
+    places = _places(cluster, kubernetes, "http" if http.tls == ClientTls() else "https", on_health)
+    return Exporters(places=places, cluster=cluster, http=http, on_health=on_health)
 
 
 def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth) -> "ScaledObjects":
@@ -58,13 +54,7 @@ def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth)
 def _api(kubernetes: KubernetesSettings, manifest: str, meanwhile: str) -> "KubernetesApi":
     from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - not where Kubernetes is not asked
 
-    return KubernetesApi(
-        url=kubernetes.url or "",
-        token_file=kubernetes.token_file,
-        ca_file=kubernetes.ca_file,
-        manifest=manifest,
-        meanwhile=meanwhile,
-    )
+    return KubernetesApi(**asdict(kubernetes), manifest=manifest, meanwhile=meanwhile)
 
 
 def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:

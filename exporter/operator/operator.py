@@ -5,7 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from exporter import log
@@ -183,13 +183,8 @@ class Operator:
 def make_role(config: OperatorConfig, before: object = None) -> Operator:
     """An operator that goes on with what `before` hands over, where that was one."""
     handover = before.handover if isinstance(before, Operator) else OperatorHandover()
-    kubernetes, operator = config.kubernetes, config.operator
-    writer = Writer(
-        url=kubernetes.url or "",
-        token_file=kubernetes.token_file,
-        ca_file=kubernetes.ca_file,
-        on_answer=handover.metrics.answered,
-    )
+    operator = config.operator
+    writer = Writer(**asdict(config.kubernetes), on_answer=handover.metrics.answered)
     reader = Reader(writer)
     work = WorkQueue()
     events = Events(writer, handover.identity)
