@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from exporter import log
 from exporter.cluster.cluster import Cluster, ClusterHandover
-from exporter.config.cluster import DEFAULT_PORT, ClusterConfig, ClusterSettings, read_cluster_http
+from exporter.config.cluster import ClusterConfig, ClusterSettings, read_cluster_http
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.parsers import Address
@@ -63,19 +63,7 @@ def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: st
     from exporter.sources.kubernetes import exporters  # noqa: PLC0415 - not where they are given
 
     api = _api(kubernetes, exporters.MANIFEST, exporters.MEANWHILE)
-    if cluster.service:
-        namespace, service = cluster.service
-        return exporters.endpoint_slices(
-            api=api, namespace=namespace, service=service, port=cluster.port or "", scheme=scheme, on_health=on_health
-        )
-    return exporters.labelled_pods(
-        api=api,
-        namespace=cluster.namespace or "",
-        selector=cluster.selector or (),
-        port=int(cluster.port or DEFAULT_PORT),
-        scheme=scheme,
-        on_health=on_health,
-    )
+    return exporters.exporter_places(api=api, cluster=cluster, scheme=scheme, on_health=on_health)
 
 
 @dataclass(eq=False)

@@ -24,12 +24,12 @@ from exporter.sources.exporters.answer import read_answer
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet import pods as pods_api
 from exporter.sources.kubernetes import api as kubernetes_api
-from exporter.sources.kubernetes.exporters import endpoint_slices
 from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 from exporter.sources.prometheus.answer import VectorSeries, read_vector
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import read_targets
 from tests.support.canned import NOW, target
+from tests.support.cluster_settings import endpoint_slices
 
 
 def read_list(version: str) -> Callable[[bytes], object]:

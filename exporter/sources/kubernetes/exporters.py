@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
-from exporter.config.parsers import Address, Selector
+from exporter.config.cluster import DEFAULT_PORT, ClusterSettings
+from exporter.config.parsers import Address
 from exporter.errors import Malformed
 from exporter.sources.cluster import Place
 from exporter.sources.kubernetes.api import KubernetesApi, Object
@@ -104,41 +105,40 @@ class ExporterPlaces(ListWatch):
             self._on_change()
 
 
-def endpoint_slices(
-    *, api: KubernetesApi, namespace: str, service: str, port: str = "", scheme: str = "http", on_health: OnHealth
+def exporter_places(
+    *, api: KubernetesApi, cluster: ClusterSettings, scheme: str, on_health: OnHealth
 ) -> ExporterPlaces:
-    """The endpoints of a Service. `port` is a name or a number; "" is the only one, or the one with a usual name."""
-    return ExporterPlaces(
-        ENDPOINT_SLICES,
-        api=api,
-        path=f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
-        labels=f"{SERVICE_LABEL}={service}",
-        looked_for=f"the Service {namespace}/{service} (--cluster.service)",
-        scheme=scheme,
-        read=lambda item: read_slice(item, port),
-        on_health=on_health,
-    )
-
-
-def labelled_pods(
-    *, api: KubernetesApi, namespace: str, selector: Selector, port: int, scheme: str = "http", on_health: OnHealth
-) -> ExporterPlaces:
-    """The pods of a namespace that have all labels of `selector`."""
-    labels = ",".join(f"{name}={value}" for name, value in selector)
+    """The endpoints of --cluster.service, or the pods of --cluster.selector."""
+    if cluster.service:
+        namespace, service = cluster.service
+        return ExporterPlaces(
+            ENDPOINT_SLICES,
+            api=api,
+            path=f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+            labels=f"{SERVICE_LABEL}={service}",
+            looked_for=f"the Service {namespace}/{service} (--cluster.service)",
+            scheme=scheme,
+            read=lambda item: read_slice(item, cluster.port or ""),
+            on_health=on_health,
+        )
+    labels = ",".join(f"{name}={value}" for name, value in cluster.selector or ())
     return ExporterPlaces(
         EXPORTER_PODS,
         api=api,
-        path=f"/api/v1/namespaces/{namespace}/pods",
+        path=f"/api/v1/namespaces/{cluster.namespace}/pods",
         labels=labels,
-        looked_for=f"the pods with {labels} in the namespace {namespace} (--cluster.selector)",
+        looked_for=f"the pods with {labels} in the namespace {cluster.namespace} (--cluster.selector)",
         scheme=scheme,
-        read=lambda item: read_pod(item, port),
+        read=lambda item: read_pod(item, int(cluster.port or DEFAULT_PORT)),
         on_health=on_health,
     )
 
 
 def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
-    """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the others are the same)."""
+    """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the others are the same).
+
+    `wanted` is the name or the number of the port; "" is the only one, or the one with a usual name.
+    """
     port = _port(item.get("ports") or (), wanted)
     kind = str(item.get("addressType", ""))
     places = []

@@ -15,9 +15,9 @@ from exporter.sources.exporters import known
 from exporter.sources.exporters import source as source_module
 from exporter.sources.exporters.answer import NodeAnswer, read_answer
 from exporter.sources.exporters.asking import GivenPlaces
-from exporter.sources.kubernetes.exporters import endpoint_slices
 from tests.sources.exporters.conftest import Make, Respond, Serve, good, round_of
 from tests.sources.exporters.test_hostile import never
+from tests.support.cluster_settings import endpoint_slices
 from tests.support.exporter import Start
 from tests.support.kubernetes import NAMESPACE, Simulated, endpoint_slice
 from tests.support.real_api import Object

@@ -15,11 +15,10 @@ from exporter.sources.cluster import Place
 from exporter.sources.kubernetes.exporters import (
     MOST_FOUND,
     ExporterPlaces,
-    endpoint_slices,
-    labelled_pods,
     read_pod,
     read_slice,
 )
+from tests.support.cluster_settings import endpoint_slices, labelled_pods
 from tests.support.kubernetes import (
     NAMESPACE,
     ApiServer,
