@@ -116,7 +116,10 @@ class InventoryFile(AskedSource):
                 try:
                     self.inventory = self._read()
                 except ConfigError as error:
-                    raise _refused(error, is_gone=identity is None) from error
+                    kept = "until then the last good content stays in force"
+                    if identity is None:
+                        raise Unavailable("missing", str(error), remedy=f"mount the file again; {kept}") from error
+                    raise Malformed("garbage", str(error), remedy=f"mend the file; {kept}") from error
         return None
 
     def _read(self) -> Inventory:
@@ -125,10 +128,3 @@ class InventoryFile(AskedSource):
             return read_inventory(content)
         except Invalid as error:
             raise ConfigError(f"{FLAG}: {self._path!r}: {error}") from error
-
-
-def _refused(error: ConfigError, *, is_gone: bool) -> SourceError:
-    kept = "until then the last good content stays in force"
-    if is_gone:
-        return Unavailable("missing", str(error), remedy=f"mount the file again; {kept}")
-    return Malformed("garbage", str(error), remedy=f"mend the file; {kept}")

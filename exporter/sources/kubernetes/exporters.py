@@ -67,7 +67,7 @@ class ExporterPlaces(ListWatch):
             api,
             paths=(path,),
             labels=labels,
-            read=lambda item: (_name(item), read(item)),
+            read=lambda item: (_text(item["metadata"]["name"]), read(item)),
             replace=self._replace,
             put=self._put,
             remove=self._remove,
@@ -217,7 +217,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
-
-
-def _name(item: Object) -> str:
-    return _text(item["metadata"]["name"])

@@ -186,7 +186,7 @@ class ApiSlices(ListWatch):
             api,
             paths=tuple(f"/apis/resource.k8s.io/{version}/resourceslices" for version in SLICE_VERSIONS),
             selector=f"spec.nodeName={node_name}",
-            read=lambda item: (_name(item), read_slice(item)),
+            read=lambda item: (str(item["metadata"]["name"]), read_slice(item)),
             replace=self._replace,
             put=self._put,
             remove=self._remove,
@@ -226,7 +226,3 @@ class ApiSlices(ListWatch):
 def _bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
     """`kept` counts the devices that no slice names now."""
     return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}
-
-
-def _name(item: Object) -> str:
-    return str(item.get("metadata", {}).get("name", ""))

@@ -62,9 +62,9 @@ class Discovery:
 
     def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
         """The sources for these pods, the oldest pod's first. One whose pod has gone is closed."""
-        meant = sorted(
-            (pod for pod in pods.values() if pod.namespace in self.namespaces and self._is_labelled(pod)), key=_age
-        )
+        meant = [pod for pod in pods.values() if pod.namespace in self.namespaces and self._is_labelled(pod)]
+        # one of unknown age last
+        meant.sort(key=lambda pod: (pod.created_at_seconds or math.inf, pod.namespace, pod.name))
         addresses = tuple(dict.fromkeys(pod.ip for pod in meant))[:MOST_FOUND]
         sources = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
         self._let_go(source for ip, source in self._sources.items() if ip not in sources)
@@ -110,8 +110,3 @@ class Discovery:
             task = asyncio.create_task(source.close())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
-
-
-def _age(pod: PodInfo) -> tuple[float, str, str]:
-    """What pods are sorted by: the oldest first, one of unknown age last."""
-    return math.inf if pod.created_at_seconds is None else pod.created_at_seconds, pod.namespace, pod.name

@@ -111,7 +111,9 @@ def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) 
             of_path = [pair for pair in of_path if pair[1].instance == own]
         good = [pair for pair in of_path if pair[1].is_up and pair[1].scraped_at_seconds > fresh_since]
         if len(good) > 1:
-            chosen.trouble = chosen.trouble or _several(good)
+            places = sorted(f"{one.instance}{cluster and f' of cluster {cluster}'}" for cluster, one in good)
+            message = f"several exporters are scraped as this node's: {', '.join(places)[:300]}"
+            chosen.trouble = chosen.trouble or Trouble("garbage", message, _LABEL_THEM)
         best = max((pair[1] for pair in good or of_path), key=lambda pair: pair.scraped_at_seconds, default=None)
         if best is None:
             unscraped = Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS)
@@ -124,16 +126,10 @@ def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) 
     return chosen
 
 
-def _several(good: Iterable[tuple[str, Target]]) -> Trouble:
-    places = ", ".join(sorted(f"{target.instance}{cluster and f' of cluster {cluster}'}" for cluster, target in good))
-    return Trouble(
-        "garbage",
-        f"several exporters are scraped as this node's: {places[:300]}",
-        "give each target its own node's name as the label node; of several clusters in one Prometheus choose one with"
-        " --cluster.prometheus-matchers 'cluster=\"…\"'",
-    )
-
-
+_LABEL_THEM = (
+    "give each target its own node's name as the label node; of several clusters in one Prometheus choose one with"
+    " --cluster.prometheus-matchers 'cluster=\"…\"'"
+)
 _LOOK_AT_TARGETS = "Prometheus' page of targets says why; look at that node and its exporter"
 _NAMELESS = Trouble("garbage", "this target has no label node, or one that cannot be printed", _SCRAPE_CONFIGS)
 _LEFT = Trouble(

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from exporter.errors import HttpRefusal, Malformed, SlowAnswer, SourceError
+from exporter.reading import on_one_line
 from exporter.sources.pause import Pause
 
 FLAG = "--prometheus.http-config"
@@ -65,7 +66,9 @@ def read_answer(body: bytes) -> RangeAnswer:
         odd += bad
         if row_series.points:
             series.append(row_series)
-    return RangeAnswer(series=series, odd=odd, warnings=_warnings(content.get("warnings")))
+    texts = content.get("warnings")
+    warnings = texts[:MOST_WARNINGS] if isinstance(texts, list) else ()
+    return RangeAnswer(series=series, odd=odd, warnings=tuple(on_one_line(text, MOST_TOLD_CHARS) for text in warnings))
 
 
 def read_retention(body: bytes) -> str:
@@ -123,11 +126,6 @@ def _point(pair: object) -> tuple[float, float] | None:
     except (ValueError, OverflowError) as error:
         raise _garbage("a value is no number") from error
     return (seconds, value) if math.isfinite(seconds) and 0 <= value <= MOST_AMOUNT else None
-
-
-def _warnings(listed: object) -> Sequence[str]:
-    texts = listed if isinstance(listed, list) else []
-    return tuple(" ".join(str(text).split())[:MOST_TOLD_CHARS] for text in texts[:MOST_WARNINGS])
 
 
 class TooMuch(Exception):
