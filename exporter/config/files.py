@@ -1,4 +1,7 @@
-"""Files that flags name: opened only if regular (a FIFO would hang the program), read as YAML or JSON, and watched."""
+"""The files that flags name: opening regular ones, reading YAML, of which JSON is a part, and seeing a change.
+
+To open a FIFO, or to read from it, waits for a writer who may never come, and the whole program waits with it.
+"""
 
 import errno
 import json

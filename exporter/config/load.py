@@ -1,4 +1,7 @@
-"""A node's configuration of flags, environment and file, which come in as values: pure. What can be set: node.py."""
+"""A node's configuration: flags, environment and file become one frozen `Config`, or a `ConfigError` of one line.
+
+What can be set is in node.py. Pure: the environment and the file's content come in as values.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,11 +28,18 @@ def load(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> Config:
-    """Put the sources together. Raises ConfigError: one line that names the key, the value and what is allowed.
+    """Put the sources together.
 
-    `flags` has the texts of the command line by setting name. Unknown names of `environ` are ignored, with a doubt.
-    `file` is the parsed `--config.file`, flat or nested, which was read from `config_file`. `host_name` is the default
-    of `--node-name`; POD_NAMESPACE wins over `own_namespace`, that of the service account.
+    Args:
+        flags: by setting name, the texts given on the command line; a flag that was not given is absent.
+        environ: the process environment. Unknown names are ignored, with a doubt: Kubernetes' service links are none.
+        file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
+        host_name: the default of `--node-name`.
+        config_file: the path that `file` was read from.
+        own_namespace: the namespace of the service account; POD_NAMESPACE wins over it.
+
+    Raises:
+        ConfigError: with one line that names the key, the value and what is allowed.
     """
     given = gather(_SETTINGS, {}, environ, file)
     if host := dcgm_host(environ):

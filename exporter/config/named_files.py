@@ -1,4 +1,7 @@
-"""The files that a configuration names, each read once, so that all parts agree. The inventory is a source instead."""
+"""The files that a configuration names: each is read once, before anything is made of it, so that all parts agree.
+
+The inventory file is none of them: it is a source, read again whenever it changes (sources/inventories.py).
+"""
 
 import ssl
 from dataclasses import dataclass

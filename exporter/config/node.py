@@ -1,4 +1,7 @@
-"""The settings of the node exporter, a group for each of its parts; more are in pages.py and common.py."""
+"""The settings of the node exporter: what its parts need to know, a group for each of them.
+
+A new setting is one field here (or in pages.py or common.py); whoever reads it is given its group.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -247,7 +250,10 @@ class KernelLogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpSettings:
-    """Where metrics are pushed to; `url` None: nowhere. `headers`, `resource`: from OpenTelemetry's own environment."""
+    """Where metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
+
+    `url` is None where nothing is pushed.
+    """
 
     endpoint: str | None = optional(
         "otlp.endpoint",
@@ -270,7 +276,10 @@ class OtlpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Configuration):
-    """The node exporter's. `root` has the folders that no setting names (/proc/driver): only the demo's is not /."""
+    """The configuration of the node exporter; durations are in seconds.
+
+    `root` holds the folders that no setting names, such as /proc/driver: another one only for the simulated node.
+    """
 
     web: WebSettings
     kubelet: KubeletSettings

@@ -150,7 +150,10 @@ class ProbeSettings:
 
 
 def source_names(urls: Sequence[str]) -> tuple[str, ...]:
-    """`dcgm:<host:port>` for each URL, with path or order where two are alike. Names are public: no user, no query."""
+    """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart, or else their order.
+
+    Neither user information nor a query is in a name: names stand on pages and in the log.
+    """
     parts = [urlsplit(text) for text in urls]
     hosts = [
         str(parsers.Address(host=part.hostname or "", port=part.port or (443 if part.scheme == "https" else 80)))

@@ -1,8 +1,9 @@
-"""The GPUs that NVIDIA's driver lists: lines of `Key: value` in /proc/driver/nvidia/gpus/<bus location>/information.
+"""The GPUs that NVIDIA's driver lists: /proc/driver/nvidia/gpus/<bus location>/information.
 
-Any container may read them, unless something is mounted over /proc/driver. `GPU UUID` (all question marks where the GPU
-did not start) and `Device Minor` (N of /dev/nvidiaN) are read; nothing is said of MIG. They are read on a thread: a
-driver that has lost a GPU may take long to answer.
+Any container has the files, unless something is mounted over /proc/driver; reading them takes no library and no
+privilege. They hold lines of `Key:`, blanks and a value. `GPU UUID` (all question marks where the driver could not
+start the GPU) and `Device Minor` (N of /dev/nvidiaN) are read. They know nothing of MIG. A driver that has lost a GPU
+may take long to answer, so they are read on a thread.
 """
 
 import asyncio

@@ -233,7 +233,10 @@ class Client:
         body: bytes | Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> "aiohttp.client._RequestContextManager":
-        """A request to await or enter; without `timeout` the caller ends it. Raises ConfigError: a file is no good."""
+        """A request: await it, or enter it. Without `timeout` the caller ends it.
+
+        Raises ConfigError: a file of TLS, or a secret, cannot be used.
+        """
         if self._session is None:
             self.connector = Connector(limit=self.most_connections, keepalive_seconds=self.keepalive_seconds)
             self._session = aiohttp.ClientSession(

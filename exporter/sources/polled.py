@@ -17,7 +17,10 @@ Outcome = Trouble | Health | None
 
 
 class Polled(AskedSource, ABC):
-    """A source that looks again when its last look is too old. One that fails changes nothing but the health."""
+    """A source that looks again when its last look is too old, one at a time.
+
+    A look that fails changes nothing but its health: whatever the source read last stays.
+    """
 
     bounds: Mapping[str, Bound] = NO_BOUNDS
 

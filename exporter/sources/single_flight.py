@@ -133,7 +133,10 @@ class Worker(Generic[T]):
         return None if self._began is None else self._clock() - self._began
 
     def begin(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
-        """Run `work` on the thread, then `done` in the event loop with what came of it. False: busy, so neither."""
+        """Run `work` on the thread; `done` is called in the event loop with its result, or with what it raised.
+
+        Returns False where a piece of work still runs: then this one is not done at all.
+        """
         if self._began is not None:
             return False
         self._began = self._clock()
@@ -159,7 +162,10 @@ class Worker(Generic[T]):
         return True
 
     def close(self, last: Callable[[], None]) -> None:
-        """End the thread, if there is one, after `last` on it. Nobody waits: a call may hang, or the loop has ended."""
+        """End the thread once its work is done, with `last` on it; wait for neither. Without a thread nothing is done.
+
+        `last` may run after the event loop has ended, or never, where a call hangs.
+        """
         if self._thread is not None:
             self._jobs.put(last)
             self._jobs.put(None)

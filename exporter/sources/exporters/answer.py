@@ -1,4 +1,4 @@
-"""A node's /container/metrics (docs/openapi.yaml) → its devices. Pure, and strict: any program may answer there.
+"""The body of a node's /container/metrics (docs/openapi.yaml) → its devices. Pure, and strict: any program may answer.
 
 Exporters may be older or newer: unknown fields are kept, missing ones are unknown values; the owner is required.
 """

@@ -55,7 +55,11 @@ class ExporterClient:
     async def ask(
         self, url: str, path: str = "", on_headers: Callable[[Mapping[str, str]], None] = lambda _: None
     ) -> bytes:
-        """The body at `path` below a URL. Raises Unavailable: the URL is "", not known yet; others as `Client.ask`."""
+        """The body that answers below a URL, at the client's own path or another one. `on_headers` sees its headers.
+
+        Raises:
+            Unavailable: no URL yet (""), nobody answers, or not with status 200. TimedOut, Malformed: see `Client.ask`.
+        """
         if not url:
             remedy = "look at the exporter's pod on that node: why is it not running?"
             raise Unavailable("missing", "its exporter has no address yet", remedy=remedy)

@@ -1,4 +1,7 @@
-"""The last answer of each node's exporter → the cluster; a node is missing if its answer is too old. Without I/O."""
+"""The last answer of each node's exporter, and the view of the cluster that follows from them. Without I/O.
+
+A node is missing if its exporter has not answered yet, or too long ago: a failure before that changes nothing.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

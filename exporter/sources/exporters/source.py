@@ -1,4 +1,7 @@
-"""The exporters of all nodes, asked every few seconds, each with its own deadline: one that hangs delays no other."""
+"""The exporters of all nodes: each is asked every few seconds, and the last answer of each is kept.
+
+All are asked at once, each with its own deadline. One that does not answer waits aside, and delays no other.
+"""
 
 import asyncio
 import time

@@ -38,7 +38,10 @@ class _Holding(NamedTuple):
 
 
 class _PodAsRead(NamedTuple):
-    """What is kept of a pod; `is_outside`: some of its devices are of resources that `--resources` leaves out."""
+    """What is kept of a pod: how many containers and devices were counted, and the assignments made of them.
+
+    `is_outside`: some of its devices are of resources that `--resources` leaves out.
+    """
 
     containers: int
     wanted: int
@@ -58,10 +61,11 @@ class ListReader:
         self._pods: Mapping[tuple[str, bytes], _PodAsRead] = {}  # by version and serialised pod
 
     def read(self, body: bytes, version: str = "v1") -> PodResources:
-        """The assignments of an answer. Raises Malformed: the bytes are no such message, or name too many devices.
+        """The assignments of an answer.
 
-        A container may have an entry of a resource for each NUMA node or device; they add up. Ids are counted before
-        anything is made of them: an answer may hold millions.
+        A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
+        Ids are counted before anything is made of them: an answer may hold millions. Raises Malformed: the bytes are no
+        such message, or name too many devices.
         """
         wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)

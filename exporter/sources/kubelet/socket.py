@@ -1,4 +1,7 @@
-"""How a channel to the kubelet's unix sockets is made, and what errors mean, by the socket's file and the mounts."""
+"""What all talk with the kubelet over a unix socket has in common: how a channel is set up, and what errors mean.
+
+A failed connection alone does not tell what is wrong: the socket's file and the mounts of this container do.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -67,7 +70,10 @@ class PodResourcesClient:
     _channel: grpc.aio.Channel | None = field(default=None, init=False)
 
     async def call(self, method: str, *, versions: str) -> bytes:
-        """The answer to a question without parameters. Raises SourceError, which names the `versions` asked for."""
+        """The answer to a question without parameters. `versions` are what an error says was asked for.
+
+        Raises SourceError: there is none.
+        """
         if self._channel is None:
             self._channel = open_channel(self.socket)
         call = self._channel.unary_unary(

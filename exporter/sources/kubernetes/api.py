@@ -1,4 +1,7 @@
-"""The Kubernetes API by plain HTTP: lists, objects, lines of a watch. A client library would weigh more than this."""
+"""The HTTP client of the Kubernetes API: lists, objects and the lines of a watch, or a SourceError that says why not.
+
+Plain HTTP: aiohttp is here anyway, and a client library would weigh more than the exporter.
+"""
 
 import asyncio
 import json
@@ -156,7 +159,11 @@ class KubernetesApi:
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None], *, metadata_only: bool = False
     ) -> AsyncGenerator[Object, None]:
-        """The events of a watch, after `on_open`, until the API ends it. Raises Forgotten: 410 Gone; SourceError."""
+        """The events of a watch, as they come, until the API ends it. `on_open` is called when it begins.
+
+        Raises:
+            Forgotten: 410 Gone. SourceError: nobody answers, or with another status than 200, or with what is no JSON.
+        """
         rest, accept = b"", METADATA if metadata_only else JSON
         async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
             async for chunk in chunks:

@@ -31,7 +31,10 @@ MANIFEST = "deploy/cluster.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPlace:
-    """An exporter, of `node` if known. Of one node's the lowest `rank` is asked. `caution` is that of `Place`."""
+    """An exporter that may be a node's. `node` is "" if it is not known, `address` None if it has none yet.
+
+    `rank` orders those of one node: the lowest is asked. `caution` is that of `Place`.
+    """
 
     node: str
     address: Address | None

@@ -1,4 +1,7 @@
-"""A collection of the API, listed once and then watched; listed anew only where the API forgot the version (410)."""
+"""A collection of the Kubernetes API, listed once, page by page, and then watched for what changes.
+
+A watch that broke is resumed. The list is requested again only when the API has forgotten that version (410 Gone).
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""What KEDA's ScaledObjects scale (`spec.scaleTargetRef`, by KEDA's ParseGVKR), asked for as they come up, and kept."""
+"""What KEDA's ScaledObjects scale: the Kubernetes API is asked for each that comes up, which is remembered.
+
+`spec.scaleTargetRef` names a workload of its own namespace; without a kind it is a Deployment (KEDA's ParseGVKR).
+"""
 
 import asyncio
 import time
@@ -52,7 +55,10 @@ class ScaledObjects(AskedSource):
         await self._api.close()
 
     async def target(self, namespace: str, name: str) -> ScaledObjectTarget:
-        """What a ScaledObject scales; all who ask share a question. Raises SourceError; Unsupported: there is none."""
+        """What a ScaledObject scales. Everyone who asks for one at a time shares the question.
+
+        Raises SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
+        """
         key = (namespace, name)
         target = self._targets.get(key)
         if target is None or not self._targets.is_fresh(key):

@@ -48,7 +48,10 @@ class PromFileSource(AskedSource):
         vendor: Vendor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock`, since 1970, minus the file's time is its age. `vendor`: pages gain DCGM's families."""
+        """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970.
+
+        `vendor`: pages gain DCGM's families.
+        """
         super().__init__(f"file:{path}", on_health)
         self.page: Page | None = None  # the newest one
         self._path = Path(path)

@@ -28,7 +28,10 @@ _PEER = peer("dcgm-exporter")
 
 
 class DcgmSource(AskedSource):
-    """One URL, fetched for all who ask meanwhile. A read raises as `Client.ask`, or Malformed: no valid sample."""
+    """One URL. It is fetched whenever it is asked for, unless a fetch is in flight, which all then share.
+
+    A read raises what `Client.ask` does, and Malformed where the page has not one valid sample.
+    """
 
     is_kept = False
     patience_seconds = None

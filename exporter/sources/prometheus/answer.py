@@ -36,7 +36,10 @@ class VectorSeries(NamedTuple):
 
 
 def read_vector(body: bytes, take: Callable[[VectorSeries], None]) -> Work[int]:
-    """Hand each series of a vector to `take`, for good once this ends; how many. Raises Malformed: it is no such."""
+    """Hand each series of an instant vector to `take`; how many there were. What was taken counts only if this ends.
+
+    Raises Malformed: the body is no such answer, or it is a part of the truth.
+    """
     text = JsonText(body, REMEDY)
     members: dict[str, Any] = {}
     count = 0

@@ -49,9 +49,10 @@ class NodeRows:
     """What is known of one node, while the answers come in.
 
     `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
-    `verdicts` how a device is and the code of why, `idle_since` since when it is idle there (RFC 3339), `strangers`
-    what processes show of containers whose pod does not hold a device, `workloads` names and kinds by namespace and
-    pod, `unmatched` why devices have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
+    `verdicts` how a device is and the code of why, `idle_since` since when it is idle there (RFC 3339),
+    `strangers` what processes show of containers whose pod
+    does not hold a device, `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed
+    out have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
     """
 
     devices: dict[DeviceKey, Subject] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""Which nodes there are, by `up` of /gpu/metrics; missing: a scrape failed or is old, or two exporters are it. Pure."""
+"""Which nodes there are, by the `up` of their exporters' pages: those with a target of /gpu/metrics. Pure.
+
+A node is missing where a page's last scrape failed or is too old, and where two exporters say that they are of it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

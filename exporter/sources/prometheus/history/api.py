@@ -161,7 +161,11 @@ class PrometheusApi:
         await self.connection.close()
 
     async def query(self, expression: str, at_ms: int) -> RangeAnswer:
-        """What an instant query about a moment answers. Raises TooMuch: it asks for too much at a time; SourceError."""
+        """What an instant query about a moment answers.
+
+        Raises:
+            TooMuch: it asks for too much at a time. SourceError: nobody answers, or not with what Prometheus answers.
+        """
         async with self._places:
             for failures in range(1, TRIES):
                 try:

@@ -72,7 +72,10 @@ class AccountsReader:
         self.growth.begin(await self._all("last_over_time", before), scraped)
 
     async def read(self, piece: Span) -> None:
-        """Add what grew in a piece; pieces come in order. Raises SourceError, also where there are too many rows."""
+        """Add what grew in a piece of the span; pieces come in their order.
+
+        Raises SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
+        """
         await self._read(piece)
         if self.growth.rows > MOST_ROWS:
             remedy = "ask for less at a time with --match, such as --match cluster=a, or for a shorter span"
@@ -164,7 +167,10 @@ _LEAST_STEP_MS = 1000
 
 @dataclass(kw_only=True, eq=False)
 class FactsReader:
-    """Reads GPUs, nodes and gaps, by sums of the server's: they only describe. What it cannot answer is left out."""
+    """Reads what a report says beside the accounts: GPUs, nodes, gaps. What a server cannot answer is left out.
+
+    Sums that only describe are left to the server: they need not be right to the second.
+    """
 
     api: PrometheusApi
     matchers: Sequence[str]
@@ -247,7 +253,12 @@ async def collect(
     per_token: bool = False,
     also: Sequence[Callable[[Span], Coroutine[Any, Any, None]]] = (),
 ) -> ReportInput:
-    """The accounts of the span. `also` reads more of each piece; `on_progress` gets how many are done, and of all."""
+    """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
+
+    `also` reads of each piece what else its caller wants.
+
+    Raises SourceError: the server does not answer, or not with what Prometheus answers.
+    """
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
     others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
     others.facts.tokens = {} if per_token else None
@@ -291,7 +302,10 @@ def quoted(text: str) -> str:
 
 
 def read_match(text: str) -> str:
-    """`cluster=a`, `node=~gpu-.*`, with quotes around the value or without, as PromQL. Raises ValueError: it is not."""
+    """`cluster=a`, `cluster!=a`, `node=~gpu-.*` as a matcher of PromQL, with quotes around the value or without.
+
+    Raises ValueError: it is none.
+    """
     match = _MATCH.fullmatch(text)
     if not match:
         raise ValueError(text)
