@@ -56,7 +56,10 @@ class Diagnosis:
         return not any(finding.level in bad for finding in self.findings)
 
     def render(self, *, is_of_node: bool = True) -> str:
-        """The report as lines for a terminal, control characters as escapes; the main job's line if `is_of_node`."""
+        """The report as lines for a terminal. Control characters in it are written as escapes.
+
+        One that is not `is_of_node` says nothing of the main job at its end.
+        """
         lines = [f"{self.summary}.", ""]
         for finding in self.findings:
             lines.append(f"{finding.level.value:8} {finding.about}: {finding.trouble.message}")

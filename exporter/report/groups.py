@@ -68,7 +68,10 @@ class GroupBy:
 
 
 def read_by(text: str) -> GroupBy:
-    """`namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`. Raises ValueError: none of these."""
+    """`namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
+
+    Raises ValueError: it is none of these.
+    """
     for kind in KINDS:
         if text == kind:
             return GroupBy(kind)
@@ -101,7 +104,10 @@ class GroupNames:
         return key.cluster if self.has_clusters else ""
 
     def name_of(self, key: RowKey, labels: Mapping[str, str]) -> str | None:
-        """A workload such as `shop/Deployment/render`, after its cluster if there are several; None of nobody's."""
+        """A row's workload, such as `shop/Deployment/render`, after its cluster where there are several.
+
+        None of what nobody held.
+        """
         if not key.pod:
             return None
         if not (recorded := _recorded(labels)):
@@ -111,7 +117,10 @@ class GroupNames:
 
 
 def workload_of_name(pod: str) -> tuple[str, str]:
-    """The name and the kind of a pod's workload by the rules of names, the kind "" if unknown; else the pod's own."""
+    """The name and the kind of a pod's workload by the rules of names; "" for a kind that its name does not show.
+
+    A name of no form is the pod's own.
+    """
     for kind, form in _FORMS:
         if match := form.fullmatch(pod):
             return match[1], kind

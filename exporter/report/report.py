@@ -48,7 +48,10 @@ class Charge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What a group had, `name` None for what is in no group; `before`: in the span before, where two are compared."""
+    """What a group had. `name` is None for what belongs to no group.
+
+    `before` is the same group in the span before, where two are compared.
+    """
 
     name: str | None
     amounts: Amounts

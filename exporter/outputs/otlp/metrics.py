@@ -220,7 +220,10 @@ def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
 
 @dataclass(slots=True, eq=False)
 class _Subjects:
-    """What points are of, for one state of devices, holders and workloads; those of `before` are the same objects."""
+    """What points are of, for one state of devices, holders and workloads.
+
+    Those that were `before` are the same objects; `used` are those of this state.
+    """
 
     devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
