@@ -157,11 +157,7 @@ class OwnersBuilder:
         self._holders: Mapping[DeviceKey, tuple[Holder, ...]] = {}
 
     def build(
-        self,
-        assignments: Iterable[Assignment],
-        subjects: Subjects,
-        knowledge: Knowledge,
-        allocatable: Allocatable,
+        self, assignments: Iterable[Assignment], subjects: Subjects, knowledge: Knowledge, allocatable: Allocatable
     ) -> Owners:
         """Who holds which device, by what the kubelet handed out and by what the samples are about, with their numbers.
 
@@ -200,11 +196,7 @@ class OwnersBuilder:
 
 
 def _build(
-    refs: Sequence[ReadId],
-    subjects: Subjects,
-    knowledge: Knowledge,
-    allocatable: Allocatable,
-    devices: NodeDevices,
+    refs: Sequence[ReadId], subjects: Subjects, knowledge: Knowledge, allocatable: Allocatable, devices: NodeDevices
 ) -> Owners:
     rivals = rivals_among(ref for _, ref in refs)
     placed = [(each, ref, devices.key_of(ref, rivals) if ref else None) for each, ref in refs]
