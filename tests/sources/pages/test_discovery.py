@@ -201,7 +201,7 @@ async def test_a_found_pod_brings_families_of_gpus_alone(
     )
     found.simulated.world.pods += (pod("one", "127.0.0.2"),)
     exporter = await found.start(**({"families_allow": allow} if allow else {}))
-    page = await exporter.page()
+    page = await exporter.until_page(lambda text: "GPU-x" in text)
     names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if not line.startswith("#")}
     assert {name for name in names if not name.startswith("pod_gpu_exporter_")} == families
     assert ("# TYPE up" in page) is bool(allow)
