@@ -190,7 +190,7 @@ def test_the_last_xid_stands_beside_the_health(row: Object, words: str) -> None:
 def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(health: str, holder: Object, state: str) -> None:
     bare = object_of(**holder, health=health)
     row = {**bare, "state": str(state_of(bare))}
-    figures = figures_of([row])
+    figures = at_once(figures_of([row]))
     assert (row["state"], figures["free"], figures["failing"]) == (state, int(state == "free"), int(state == "failing"))
     assert (cells(row)[0]["state"] == "failing") == (state == "failing")
 
@@ -383,7 +383,7 @@ def test_figures_count_gpus_and_not_rows() -> None:
         object_of(device_uuid="GPU-4", gpu_shared=True, gpu_utilization=0),
     )
     # of the shared GPU somebody makes use; of what has no number nobody knows
-    figures = figures_of(rows)
+    figures = at_once(figures_of(rows))
     assert {name: count for name, count in figures.items() if count} == {
         "gpus": 5,
         "instances": 3,
@@ -410,7 +410,7 @@ def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[Object]) -> None
     by_device: dict[DeviceId, list[DeviceState]] = {}
     for each in rows:
         by_device.setdefault(device_of(each), []).append(stated(each))
-    figures = figures_of(rows)
+    figures = at_once(figures_of(rows))
     devices = [states for states in by_device.values() if {*states} != {DeviceState.CUT}]
     assert sum(figures[name] for name in ("held", "free", "failing", "outside", "unknown")) == len(devices)
     assert figures["idle"] <= figures["held"]

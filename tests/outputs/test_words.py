@@ -11,6 +11,7 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import ShownDevice, shown_of
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
+from exporter.model.slices import at_once
 from exporter.model.states import WORDS, DeviceState, state_of
 from exporter.outputs.page.devices import TITLES
 from exporter.outputs.page.lines import figures_of
@@ -56,7 +57,7 @@ def test_a_device_has_one_state_on_every_output(
     assert (device["state"], device["held"]) == (state, held)
     summary, *_ = lines = ["".join(span.text for span in line) for line in draw(top, State(), 160, UNICODE).lines]
     assert [line for line in lines if f" {shown}" in line and line.startswith("0")], lines
-    page = figures_of([row])
+    page = at_once(figures_of([row]))
     for each in ("idle", "free", "failing", "outside", "unknown"):
         is_it = int(state == each)
         assert (top.counts[each], page[each]) == (is_it, is_it)

@@ -34,7 +34,7 @@ def render(look: ClusterLook) -> Work[Answer]:
         objects += ({**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for each in node.devices)
         yield
     mine = [row for row in objects if one in ("", row["node_name"])]
-    figures = figures_of(mine)
+    figures = yield from figures_of(mine)
     yield
     of_nodes = None if view.events is None else [each.text for each in view.events if one in ("", each.node)]
     events = None if of_nodes is None else [json.loads(each) for each in of_nodes[:MOST_SHOWN]]

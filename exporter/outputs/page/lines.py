@@ -3,14 +3,14 @@
 They are made of the objects of /container/metrics. A line that has others below it says what they do together.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from exporter.lenient import finite, mapping
-from exporter.model.slices import Work
+from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.states import IN_HAND, DeviceState, counts_of, last_xid, state_of_device, stated
 from exporter.outputs.page.view import PageView
 
@@ -106,7 +106,7 @@ def health_rank(row: Object) -> int:
     return _HEALTHS.index(health) if health in _HEALTHS else 1
 
 
-def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
+def figures_of(rows: Sequence[Object]) -> Work[Mapping[str, int]]:
     """How many GPUs and MIG instances there are, and how many devices are in each state.
 
     Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
@@ -115,9 +115,12 @@ def figures_of(rows: Iterable[Object]) -> Mapping[str, int]:
     gpus: set[tuple[str, str]] = set()
     instances: set[DeviceId] = set()
     states: dict[DeviceId, list[DeviceState]] = {}
-    for device, entity, state in ((device_of(row), row["entity"], stated(row)) for row in rows):
-        states.setdefault(device, []).append(state)
-        if entity == "mig":
+    for count, row in enumerate(rows, start=1):
+        if not count % ITEMS_A_SLICE:
+            yield
+        device = device_of(row)
+        states.setdefault(device, []).append(stated(row))
+        if row["entity"] == "mig":
             instances.add(device)
         # an instance whose GPU is unknown adds no GPU
         if not device[1].startswith("MIG-"):

@@ -18,7 +18,7 @@ def render(look: Look) -> Work[Answer]:
     """The page of this moment, with links to the outputs."""
     snapshot, view = look.snapshot, PageView.of(look.question.query)
     objects = yield from rows(snapshot)
-    figures = figures_of(objects)
+    figures = yield from figures_of(objects)
     yield
     is_explained = snapshot.joined or any(each.trouble for each in snapshot.health.values())
     trouble = SILENT if snapshot.joined and are_owners_unknown(snapshot, objects) else ""
