@@ -26,6 +26,7 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 # to say after them. Each takes 90 to 200 s of a CPU.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-g]*.py)
+COMMANDS := tests/cli
 HURT := tests/browser tests/faults tests/operator tests/rules
 PEERS := tests/cuda tests/node tests/sources
 test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
@@ -35,8 +36,8 @@ ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
 	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
-		+ $(patsubst %,--ignore %,$(LONG) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
-		+ $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
+		+ $(patsubst %,--ignore %,$(LONG) $(COMMANDS) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
+		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
 endif
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure

@@ -158,7 +158,8 @@ def same_but_times(seen: Mapping[str, Any], did: CudaCounts) -> None:
 def same(seen: Mapping[str, Any], did: CudaCounts) -> None:
     same_but_times(seen, did)
     wanted = as_object(CudaUse(counts=did, processes=1))
-    assert 0.8 * wanted["active_seconds"] - 0.01 < seen["active_seconds"] < 1.2 * wanted["active_seconds"] + 0.01
+    # a program that waits for a CPU inside a call seems to wait for its GPU
+    assert 0.8 * wanted["active_seconds"] - 0.01 < seen["active_seconds"] < 1.2 * wanted["active_seconds"] + 0.25
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ SCRAPE_TIMEOUT_SECONDS = 2.0
 # scraper's limit waits five seconds: that is noticed.
 DEADLINE_SECONDS = 1.5
 NOISE_SECONDS = 3.0
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.2
 START_SECONDS = 30.0
 NOT_GPU = re.compile(r"#|pod_gpu_exporter_|$")
 OWNER = re.compile(r',?(?:pod|namespace|container|gpu_shared)="[^"]*"')
