@@ -27,7 +27,22 @@ _SERVICES = (("chat", "chat-8b"), ("search", "embeddings"), ("search", "reranker
 _JOBS = (("research", "eval-nightly"), ("search", "embed-corpus"), ("vision", "render"), ("research", "sweep"))
 _CRON_JOBS = ("eval-nightly",)
 _TEAMS = ("research", "vision", "search", "speech")
-_PEOPLE = ("anna", "ben", "chen", "dana", "emeka", "fatma", "hana", "ivan", "jun", "kofi", "lena", "mira", "noor")
+_PEOPLE = (
+    "anna",
+    "ben",
+    "chen",
+    "dana",
+    "emeka",
+    "fatma",
+    "hana",
+    "ivan",
+    "jun",
+    "kofi",
+    "lena",
+    "mira",
+    "noor",
+    "priya",
+)
 _CONTAINERS = {TRAINING: "trainer", SERVING: "server", NOTEBOOK: "notebook", BATCH: "main"}
 # how long each lasts, at least and at most
 _SECONDS = {TRAINING: (900.0, 10_000.0), NOTEBOOK: (900.0, 30_000.0), BATCH: (100.0, 700.0)}
