@@ -78,7 +78,7 @@ class ShownReader:
         status, answer = self._json("/processes")
         if status == HTTPStatus.OK and isinstance(answer, list):
             return replace(shown, processes=processes_of(answer))
-        elsewhere = "the processes are on the exporter of their node: give its --url"
+        elsewhere = "the processes are on the exporter of their node: ask it with pod-gpu-metrics-exporter top --url"
         why = elsewhere if status == HTTPStatus.NOT_FOUND else _why_none("/processes", status, answer)
         return replace(shown, processes_trouble=why)
 
