@@ -48,6 +48,7 @@ COMMAND_LINES = {
     "cluster --prometheus http://prom:9090": "did you mean --cluster.prometheus?",
     "report --url http://prom:9090": "did you mean --prometheus?",
     "top http://gpu-1:9400": "did you mean --url http://gpu-1:9400?",
+    "top --port 9400": "did you mean --url?",
     "report --since 30d": f"{PROGRAM} report --prometheus URL",
 }
 # what stands in the file, and the remedy
