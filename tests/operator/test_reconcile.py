@@ -11,6 +11,7 @@ import pytest
 
 from exporter.errors import SourceError, Unavailable
 from exporter.lenient import AnyObject
+from exporter.operator import reconcile
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
@@ -192,6 +193,46 @@ async def test_an_object_that_may_not_be_written_holds_up_no_other(failure: Sour
     assert sorted(key.name for key in outcome.live) == ["a", "c", "x"]
     assert [change.verb for change in outcome.changes] == ["deleted", "deleted", "created", "created"]
     assert len(work) == 1, "it is tried again"
+
+
+class Needless(Written):
+    """An API server to which what it has is the same as what is applied, though it is written otherwise."""
+
+    async def apply(self, item: Object, there: AnyObject | None) -> Object:
+        return {**await super().apply(item, there), "metadata": dict((there or item)["metadata"])}
+
+
+class Wanting(Noting):
+    """A controller that wants objects which are there already, each with its version."""
+
+    there: Sequence[Object] = ()
+
+    async def desired(self, *_: object) -> Desired:
+        wanted = [{**item, "metadata": {"name": item["metadata"]["name"]}, "wanted": True} for item in self.there]
+        return Desired(plan=Plan(list(zip(wanted, self.there, strict=True)), [], [], []), live={})
+
+
+async def test_an_apply_that_changed_nothing_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "MOST_NEEDLESS", 2)
+    written, controller = Needless(), Wanting(GPU_EXPORTER)
+    made, work = reconciler(Stored(gpu_exporter()), controller, written=written)
+    maps = config_maps("abc")
+    for item in maps:
+        item["metadata"]["resourceVersion"] = "1"
+
+    async def applied(*there: Object) -> list[str]:
+        controller.there, written.applied = there, []
+        await looked_at(made, work, MINE)
+        return written.applied
+
+    a, b, c = maps
+    assert [await applied(a) for _ in range(2)] == [["a"], []]
+    assert await applied({**a, "data": {"x": "somebody's"}}) == ["a"]
+    assert controller.outcomes[-1].changes == []
+    # no more are remembered than may be
+    assert [await applied(a, b), await applied(a, b), await applied(a, b, c), await applied(a)] == [
+        ["a", "b"], [], ["c"], ["a"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "applied"), [("b", ["a"]), ("x", [])])
