@@ -42,8 +42,9 @@ RUN python3 -m venv /src/sbom \
     && /src/sbom/bin/python /src/os_packages.py /opt/exporter/sbom.cdx.json /var/lib/dpkg/status /etc/os-release
 COPY exporter /opt/exporter/exporter
 COPY --from=probe /src/exporter/sources/cuda_probe /opt/exporter/exporter/sources/cuda_probe
-# compiled here: the root file system is read-only when it runs
-RUN python3 -m compileall -q -j 0 /opt/exporter
+# compiled here: the root file system is read-only when it runs. Not checked by time: a copy into the next stage may round
+# the times of files, and a third of them would be compiled anew at every start and healthcheck.
+RUN python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/exporter
 # the command's name, for `kubectl exec … pod-gpu-metrics-exporter doctor`
 RUN mkdir /src/bin \
     && printf '#!/bin/sh\nexec python3 -m exporter "$@"\n' >/src/bin/pod-gpu-metrics-exporter \

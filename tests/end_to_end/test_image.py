@@ -268,6 +268,17 @@ def test_it_says_what_it_is_made_of(container: Container) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(written) is None
 
 
+def test_nothing_is_compiled_when_it_starts(container: Container) -> None:
+    """A third of the modules were: a copy between two stages rounds the times by which Python compares files."""
+    program = container.root / "opt/exporter"
+    sources = [path for path in program.rglob("*.py") if "__pycache__" not in path.parts]
+    assert len(sources) > 1000
+    compiled = [*program.rglob("__pycache__/*.pyc")]
+    assert {path.parent.parent / f"{path.name.partition('.')[0]}.py" for path in compiled} == {*sources}
+    # PEP 552: 1 is a file that is taken without looking at its source
+    assert {int.from_bytes(path.read_bytes()[4:8], "little") for path in compiled} == {1}
+
+
 def test_the_image_says_what_it_is(image: str) -> None:
     text = buildah("inspect", "--type", "image", image).stdout
     for part in ("org.opencontainers.image.title", "Apache-2.0", "healthcheck", '"9400/tcp"'):
