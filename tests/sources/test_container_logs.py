@@ -73,9 +73,9 @@ def test_nothing_is_read_twice(tmp_path: Path) -> None:
         patch.object(os, "readlink", wraps=os.readlink) as readlink,
         patch.object(os, "scandir", wraps=os.scandir) as scan,
     ):
-        known = folder.look_at_links(settle(tmp_path))
+        links = folder.look_at_links(settle(tmp_path))
         assert (readlink.call_count, scan.call_count) == (5, 1)
-        assert folder.look_at_links(settle(tmp_path)) is known
+        assert folder.look_at_links(settle(tmp_path)) is links
         assert (readlink.call_count, scan.call_count) == (5, 1)
         put(tmp_path, owner("late"), 9)
         assert folder.look_at_links(settle(tmp_path)) is not known

@@ -205,10 +205,10 @@ HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
 def test_a_shared_gpu_is_whole_in_each_mode(
     sharing: str, rows: list[dict[str, Any]], device: tuple[float, ...], holders: list[tuple[float | None, ...]]
 ) -> None:
-    (found,) = shown_of("node", "u", mapping(sharing), rows, "").devices
-    whole = (found.utilization_percent, found.memory_used_mib, found.memory_total_mib, found.power_watts)
+    (shown,) = shown_of("node", "u", mapping(sharing), rows, "").devices
+    whole = (shown.utilization_percent, shown.memory_used_mib, shown.memory_total_mib, shown.power_watts)
     assert whole == device
-    assert [(each.utilization_percent, each.memory_used_mib) for each in found.holders] == holders
+    assert [(each.utilization_percent, each.memory_used_mib) for each in shown.holders] == holders
 
 
 @pytest.mark.parametrize(
