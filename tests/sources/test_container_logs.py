@@ -78,7 +78,7 @@ def test_nothing_is_read_twice(tmp_path: Path) -> None:
         assert folder.look_at_links(settle(tmp_path)) is links
         assert (readlink.call_count, scan.call_count) == (5, 1)
         put(tmp_path, owner("late"), 9)
-        assert folder.look_at_links(settle(tmp_path)) is not known
+        assert folder.look_at_links(settle(tmp_path)) is not links
         assert (readlink.call_count, scan.call_count) == (6, 2)
 
 
