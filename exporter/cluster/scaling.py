@@ -12,7 +12,8 @@ from math import fsum
 from urllib.parse import unquote
 
 from exporter.errors import Trouble, listed
-from exporter.model.cluster import OWN_FAMILIES, ClusterView, HeldDevice
+from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.node_answers import OWN_FAMILIES
 from exporter.outputs.objects import METRICS_TO_ASK
 
 MOST_NAMED = 5

@@ -7,22 +7,11 @@ from types import MappingProxyType
 from exporter.errors import Trouble
 from exporter.model.states import DeviceState
 
-# Which is the newest of the node's /events; not there where the exporter does not read the kernel's log.
-EVENTS_HEADER = "X-Newest-Event"  # of its /container/metrics
-# Of a node whose kubelet does not say who holds its GPUs: they look as if nobody did.
-OWNERS_UNKNOWN_HEADER = "X-Owners-Unknown"  # of its /container/metrics
 OWNERS_UNKNOWN = Trouble(
     "missing",
     "its exporter does not know who holds the GPUs, for the kubelet does not say",
     "look at /metrics of that exporter, which says why",
 )
-
-
-# what the driver's processes show of a container itself: its names in the object `measured` of /container/metrics, and
-# the families that say the same on /metrics
-OWN_FAMILIES: Mapping[str, str] = {
-    name: f"pod_gpu_{name}" for name in ("memory_used_bytes", "utilization_ratio", "processes")
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -44,20 +44,19 @@ from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KeptAssignments, KubeletSource
-from exporter.sources.kubelet.pods import PodsApi
-from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices, NoSlices, Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
 from exporter.sources.pages.url import DcgmSource, PageSource
 from exporter.sources.pods import NoPods, Pods
+from exporter.sources.resource_slices import NoSlices, Slices
 from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absent, missing
 
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
     from exporter.sources.kernel_log.source import KernelLog
+    from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 
 Headers = tuple[tuple[str, str], ...]
 _NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
@@ -373,6 +372,8 @@ def _find_pods(
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
     auto = settings.source == "auto"
     if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
+        from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - nobody else pays for it
+
         return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
     if api.url is not None and (not auto or Path(api.token_file).exists()):
         return cache.get(_make_pods, node_name=node, **asdict(api))
@@ -399,14 +400,27 @@ def _may_ask(api: KubernetesSettings) -> bool:
     return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
 
-def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> ApiPods:
+# Nobody pays for the Kubernetes API's client but a node that asks it.
+
+
+def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415
+
     return ApiPods(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
 
 
-def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> ApiSlices:
+def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415
+
     return ApiSlices(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
 
 
 def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
     """Without a Kubernetes API, those that pods themselves tell."""
-    return Workloads(api=KubernetesApi(**api) if api else None, labels=labels)
+    if not api:
+        return Workloads(api=None, labels=labels)
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+
+    return Workloads(api=KubernetesApi(**api), labels=labels)

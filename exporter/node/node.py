@@ -39,11 +39,11 @@ from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import DriverSource, Inventories
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KubeletSource
-from exporter.sources.kubernetes.node_objects import Slices
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.discovery import MOST_FOUND, Discovery
 from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
+from exporter.sources.resource_slices import Slices
 from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 

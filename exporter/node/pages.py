@@ -16,7 +16,7 @@ from exporter.model.snapshot import LookContext
 from exporter.ownership.current import CurrentOwners, same
 from exporter.ownership.rows import Attribution
 from exporter.sources.kubelet.assignments import KubeletSource
-from exporter.sources.kubernetes.node_objects import Slices
+from exporter.sources.resource_slices import Slices
 from exporter.sources.slices import in_slices
 from exporter.sources.source import OptionalSource, is_absent
 

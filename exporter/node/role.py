@@ -1,7 +1,7 @@
 """The node role as the service runs it: made of a configuration and of the node until now."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter import __version__, log
 from exporter.config.named_files import read_node_files
@@ -10,13 +10,16 @@ from exporter.config.pages import source_names
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.node import Node
-from exporter.outputs import findings
-from exporter.outputs.diagnosis import Diagnosis
 from exporter.role import RoleKind
 
+if TYPE_CHECKING:
+    from exporter.outputs.diagnosis import Diagnosis
 
-def diagnose(config: Config, snapshot: Snapshot) -> Diagnosis:
+
+def diagnose(config: Config, snapshot: Snapshot) -> "Diagnosis":
     """The findings of a look with these settings."""
+    from exporter.outputs import findings  # noqa: PLC0415 - a node that nobody has doubts about does not pay for it
+
     return findings.diagnose(snapshot, config.doubts, asks_nvml=config.nvml.mode != "off")
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.model.cluster import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
+from exporter.model.node_answers import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import Object, are_owners_unknown, rows

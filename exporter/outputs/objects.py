@@ -14,9 +14,9 @@ from typing import Any
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.dividing.decimals import number
-from exporter.model.cluster import OWN_FAMILIES
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
+from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from exporter.model.cluster import EVENTS_HEADER
 from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.node_answers import EVENTS_HEADER
 from exporter.model.pods import Owner
 from exporter.outputs.objects import event_rows
 from tests.node.test_kernel_log import LOST, KernelNode, reading

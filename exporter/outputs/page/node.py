@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from exporter.model.slices import Work
 from exporter.outputs.objects import SILENT, are_owners_unknown, event_rows, rows
-from exporter.outputs.output import OF_OBJECTS, Answer, Look, Output
+from exporter.outputs.output import Answer, Look
 from exporter.outputs.page.devices import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import events_section
@@ -45,6 +45,3 @@ def models(objects: Sequence[Object], gpus: int) -> str:
     counts = Counter(filter(None, of.values()))
     names = ", ".join(model if len(counts) == 1 else f"{count} {model}" for model, count in counts.items())
     return f"{gpus} GPUs seen{f': {names}' if names else ''}."
-
-
-OUTPUT = Output(path="/", says="", make=render, needs=OF_OBJECTS)

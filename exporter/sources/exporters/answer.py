@@ -11,7 +11,8 @@ from typing import Any
 
 from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
-from exporter.model.cluster import OWN_FAMILIES, HeldDevice
+from exporter.model.cluster import HeldDevice
+from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.slices import Work
 from exporter.model.states import stated
 from exporter.reading import shown

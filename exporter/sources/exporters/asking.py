@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import Malformed, Unavailable
-from exporter.model.cluster import OWNERS_UNKNOWN, OWNERS_UNKNOWN_HEADER
+from exporter.model.cluster import OWNERS_UNKNOWN
+from exporter.model.node_answers import OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
 from exporter.sources.cluster import Place
 from exporter.sources.http import Client, Peer, peer

@@ -12,7 +12,8 @@ from exporter import log
 from exporter.config.cluster import ClusterSettings
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
-from exporter.model.cluster import EVENTS_HEADER, ClusterView, NodeEvent
+from exporter.model.cluster import ClusterView, NodeEvent
+from exporter.model.node_answers import EVENTS_HEADER
 from exporter.pulse import end_tasks
 from exporter.sources.cluster import Places
 from exporter.sources.exporters.answer import read_answer

@@ -4,26 +4,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
-from types import MappingProxyType
-from typing import Protocol
 
 from exporter.errors import Malformed
-from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, SliceDeviceName
+from exporter.model.devices import Assignment, ResourceSlice, SliceDevice
 from exporter.model.pods import AllocatedDevice, PodInfo, PodsOfNames
 from exporter.model.snapshot import PODS, Health
-from exporter.ownership.retention import MOST_KEPT, KnownDevices, described, named
+from exporter.ownership.retention import KnownDevices, described, named
 from exporter.ownership.workloads import read_owners
 from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.pods import PodTable
-from exporter.sources.source import Bound, NoSource, OnHealth, Source
+from exporter.sources.resource_slices import MOST_SLICES, SLICES, Devices, bounds
+from exporter.sources.source import Bound, OnHealth
 
-SLICES = "resourceslices"
 SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-MOST_SLICES = 1000  # each may hold 128 devices
 _TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
-
-Devices = Mapping[SliceDeviceName, SliceDevice]
 
 
 def read_pod(pod: Object) -> PodInfo:
@@ -148,30 +143,6 @@ def read_slice(item: Object) -> ResourceSlice:
     )
 
 
-class Slices(Source, Protocol):
-    """A source of ResourceSlices' devices."""
-
-    @property
-    def devices(self) -> Devices:
-        """What is known now by driver, pool and device; the same object as long as nothing changed."""
-
-    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """Those of the slices, and those of slices that are gone as long as they are kept."""
-
-
-class NoSlices(NoSource):
-    """In place of ResourceSlices where they are not read."""
-
-    devices: Devices = MappingProxyType({})
-
-    def __init__(self, health: Health) -> None:
-        super().__init__(SLICES, health, _bounds(lambda: 0, lambda: 0))
-
-    def devices_for(self, _: Iterable[Assignment]) -> Devices:
-        """None."""
-        return self.devices
-
-
 class ApiSlices(ListWatch):
     """The devices of this node's ResourceSlices; those that pods hold outlive their slices (retention.py)."""
 
@@ -192,7 +163,7 @@ class ApiSlices(ListWatch):
             remove=self._remove,
             on_health=on_health,
         )
-        self.bounds = _bounds(lambda: len(self._slices), lambda: len(self._devices.kept))
+        self.bounds = bounds(lambda: len(self._slices), lambda: len(self._devices.kept))
 
     @property
     def devices(self) -> Devices:
@@ -221,8 +192,3 @@ class ApiSlices(ListWatch):
     def _remove(self, named_slice: tuple[str, ResourceSlice]) -> None:
         self._slices.pop(named_slice[0], None)
         self._devices = described(self._devices, self._slices.values(), now=self._clock())
-
-
-def _bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
-    """`kept` counts the devices that no slice names now."""
-    return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}

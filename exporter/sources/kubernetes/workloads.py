@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from exporter import log
@@ -18,8 +18,10 @@ from exporter.lenient import mapping, mappings
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
 from exporter.pulse import end_tasks
-from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
+
+if TYPE_CHECKING:
+    from exporter.sources.kubernetes.api import KubernetesApi
 
 MOST_PODS = 4096
 KEPT_SECONDS = 300.0
@@ -83,7 +85,7 @@ class Workloads:
     health = absent("a workload that is not known is left out", "the log says why each kind of failure came")
 
     def __init__(
-        self, *, api: KubernetesApi | None, labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+        self, *, api: "KubernetesApi | None", labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Without a Kubernetes API, only what pods themselves say is known."""
         self._api = api

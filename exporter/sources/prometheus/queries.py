@@ -10,7 +10,7 @@ pods. So the queries use instant selectors, and `up`, which comes with the serie
 from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.dcgm.fields import FIELDS, Field
-from exporter.model.cluster import OWN_FAMILIES
+from exporter.model.node_answers import OWN_FAMILIES
 from exporter.ownership.labels import WITHOUT_OWNERS
 
 SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import Malformed
-from exporter.model.cluster import OWN_FAMILIES, HeldDevice
+from exporter.model.cluster import HeldDevice
+from exporter.model.node_answers import OWN_FAMILIES
 from exporter.outputs.objects import METRICS_TO_ASK
 from exporter.sources.exporters.answer import read_answer
 

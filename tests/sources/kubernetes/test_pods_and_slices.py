@@ -17,13 +17,13 @@ from exporter.simulator.pods_api import container_id
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.node_objects import (
-    MOST_SLICES,
     SLICE_VERSIONS,
     ApiPods,
     ApiSlices,
     read_pod,
     read_slice,
 )
+from exporter.sources.resource_slices import MOST_SLICES
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, World
 from tests.support.simulated_api import SimulatedApi
 from tests.support.waiting import until

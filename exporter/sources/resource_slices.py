@@ -1,0 +1,44 @@
+"""The devices of this node's ResourceSlices, whoever reads them (sources/kubernetes does)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from exporter.model.devices import Assignment, SliceDevice, SliceDeviceName
+from exporter.model.snapshot import Health
+from exporter.ownership.retention import MOST_KEPT
+from exporter.sources.source import Bound, NoSource, Source
+
+SLICES = "resourceslices"
+MOST_SLICES = 1000  # each may hold 128 devices
+
+Devices = Mapping[SliceDeviceName, SliceDevice]
+
+
+class Slices(Source, Protocol):
+    """A source of ResourceSlices' devices."""
+
+    @property
+    def devices(self) -> Devices:
+        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+
+    def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
+        """Those of the slices, and those of slices that are gone as long as they are kept."""
+
+
+class NoSlices(NoSource):
+    """In place of ResourceSlices where they are not read."""
+
+    devices: Devices = MappingProxyType({})
+
+    def __init__(self, health: Health) -> None:
+        super().__init__(SLICES, health, bounds(lambda: 0, lambda: 0))
+
+    def devices_for(self, _: Iterable[Assignment]) -> Devices:
+        """None."""
+        return self.devices
+
+
+def bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
+    """The most that is kept, and what is now: `kept` counts the devices that no slice names now."""
+    return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}
