@@ -88,6 +88,7 @@ class RealServer:
             "--service-account-key-file=key",
             "--service-account-signing-key-file=key",
             "--authorization-mode=RBAC",
+            "--allow-privileged=true",  # as kubeadm sets it: /dev/kmsg cannot be opened otherwise
             "--token-auth-file=tokens.csv",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",

@@ -3,7 +3,15 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from exporter.operator.objects.kinds import BY_NAME, CLUSTER_ROLE_BINDING, DAEMON_SET, LEASE, OPERATOR, SERVICE_ACCOUNT
+from exporter.operator.objects.kinds import (
+    BY_NAME,
+    CLUSTER_ROLE_BINDING,
+    DAEMON_SET,
+    LEASE,
+    OPERATOR,
+    SERVICE_ACCOUNT,
+    Kind,
+)
 from tests.support import quick_yaml
 from tests.support.api_server.handling import Write
 from tests.support.controllers import Controllers
@@ -13,11 +21,17 @@ from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
 _LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, OPERATOR)
 _USERS = f"system:serviceaccount:{AUDITED_NAMESPACE}:operator-"
-_PATHS = {
-    "Namespace": "/api/v1/namespaces",
-    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-}
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+# what the manifest has beside the kinds that the operator makes
+_OF_ADMINISTRATORS = (
+    Kind("v1", "Namespace", "namespaces"),
+    Kind(_RBAC, "Role", "roles"),
+    Kind(_RBAC, "RoleBinding", "rolebindings"),
+    Kind(_RBAC, "ClusterRole", "clusterroles"),
+    Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    Kind(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+)
+_KINDS = BY_NAME | {kind.name: kind for kind in _OF_ADMINISTRATORS}
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -96,8 +110,7 @@ class RealCluster(RealServer):
         ]
 
     async def _make(self, item: Object) -> None:
-        kind = BY_NAME.get(item["kind"])
-        path = kind.path(item["metadata"].get("namespace")) if kind else _PATHS[item["kind"]]
+        path = _KINDS[item["kind"]].path(item["metadata"].get("namespace"))
         status, answer = await self.ask("POST", path, item)
         assert status == 201, answer
 
