@@ -1,7 +1,6 @@
 """A cluster for `kubectl gpu`: two simulated nodes, their exporters and the cluster role behind an API server's proxy.
 
-kubectl is a real one, with a kubeconfig; so are the exporters. The API server is the simulated one: a real one's proxy
-refuses loopback addresses, where the simulated nodes' exporters are.
+kubectl is a real one, with a kubeconfig; so are the exporters, and the API server where KUBEBUILDER_ASSETS names one.
 """
 
 import io
@@ -32,6 +31,8 @@ from tests.support.cluster_role import running_cluster
 from tests.support.components import real
 from tests.support.exporter import config_of
 from tests.support.places import ROOT
+from tests.support.real_api import IS_REAL, START_SECONDS
+from tests.support.real_proxy import RealApi
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import wait_until
 
@@ -61,24 +62,23 @@ class GpuCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._authority = Authority(folder, "cluster")
-        self.api = SimulatedApiServer()
+        self._background = Background()
+        self.api: SimulatedApiServer | RealApi = RealApi(self._background, JANE) if IS_REAL else SimulatedApiServer()
         self.nodes = [
             SimulatedNode(World(gpus=4, shared=1, mig=1, seed=1), "gpu-node-1", collect_seconds=0),
             SimulatedNode(World(gpus=2, seed=2), "gpu-node-2", collect_seconds=0),
         ]
         self.exporters: dict[str, str] = {}
         self.cluster = ""
-        self._background = Background()
         self._stack = AsyncExitStack()
 
     def start(self) -> None:
-        self._background.run(self._start())
-        self.api.users = {ADMIN: "system:admin", JANE: JANE}
+        self._background.run(self._start(), START_SECONDS)
         (viewer,) = (item for item in quick_yaml.load_all(VIEWER.read_text()) if item["kind"] == "ClusterRole")
         self.viewer = [(NAMESPACE, rule) for rule in viewer["rules"]]  # by a RoleBinding there
-        self.api.rules = [*self.viewer, ("serving", READ_PODS)]
-        for name in (NAMESPACE, "serving", "monitoring"):
+        for name in {NAMESPACE, "serving", "monitoring"}.union(*map(_namespaces_of, self.nodes)):
             self.api.add_namespace(name)
+        self.api.rules = [*self.viewer, ("serving", READ_PODS)]
         self.put_service(NAMESPACE, CLUSTER, self.cluster)
         for each in self.nodes:
             name = each.api.node_name
@@ -95,8 +95,12 @@ class GpuCluster:
         pair = self._authority.issue("api", "127.0.0.1")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # kubectl sends no token over plain HTTP
         context.load_cert_chain(pair.cert, pair.key)
-        await self.api.start(tls=context)
         self._stack.push_async_callback(self.api.stop)
+        if isinstance(self.api, RealApi):
+            await self.api.start()
+        else:
+            self.api.users = {ADMIN: "system:admin", JANE: JANE}
+            await self.api.start(tls=context)
         _, self.exporters = await self._stack.enter_async_context(demo.running(self.nodes, _config_of))
         flags = {"cluster.node": [f"{name}={url}" for name, url in self.exporters.items()], "cluster.interval": ["1s"]}
         role = await self._stack.enter_async_context(running_cluster(flags))
@@ -108,7 +112,7 @@ class GpuCluster:
 
     def put_service(self, namespace: str, name: str, url: str, *, port: str = "metrics", **labels: str) -> None:
         """A Service with one address, that of a server on loopback."""
-        number = urlsplit(url).port
+        number, address = urlsplit(url).port, self._address_of(url)
         about = {"namespace": namespace, "name": name, "labels": labels or {NAME_LABEL: name}}
         ports = [{"name": port, "port": number}]
         self.api.put({"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": {"ports": ports}})
@@ -119,13 +123,20 @@ class GpuCluster:
                 "metadata": {**about, "labels": {"kubernetes.io/service-name": name}},
                 "addressType": "IPv4",
                 "ports": ports,
-                "endpoints": [{"addresses": ["127.0.0.1"]}],
+                "endpoints": [{"addresses": [address]}],
             }
         )
+        if isinstance(self.api, RealApi):  # its proxy asks these, and goes to pods alone
+            pod = {"kind": "Pod", "namespace": namespace, "name": f"{name}-0"}
+            subsets = [{"addresses": [{"ip": address, "targetRef": pod}], "ports": ports}]
+            self.api.put({"apiVersion": "v1", "kind": "Endpoints", "metadata": about, "subsets": subsets})
+            spec, status = {"containers": [{"name": "server"}]}, {"phase": "Running", "podIPs": [{"ip": address}]}
+            about = {"namespace": namespace, "name": pod["name"]}
+            self.api.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status})
 
     def put_exporter_pod(self, node: str, url: str, *, name: str = "") -> None:
         """The pod of a node's exporter, as daemonset.yaml makes it."""
-        ports = [{"name": "metrics", "containerPort": urlsplit(url).port}]
+        ports, address = [{"name": "metrics", "containerPort": urlsplit(url).port}], self._address_of(url)
         containers = [{"name": "dcgm-exporter"}, {"name": "exporter", "ports": ports}]
         self.api.put(
             {
@@ -133,9 +144,18 @@ class GpuCluster:
                 "kind": "Pod",
                 "metadata": {"namespace": NAMESPACE, "name": name or f"exporter-{node}", "labels": {NAME_LABEL: NODE}},
                 "spec": {"nodeName": node, "containers": containers},
-                "status": {"phase": "Running", "podIP": "127.0.0.1"},
+                "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
             }
         )
+
+    def _address_of(self, url: str) -> str:
+        """Where the API server's proxy reaches a server on loopback."""
+        if not isinstance(self.api, RealApi):
+            return "127.0.0.1"
+        port = urlsplit(url).port
+        assert port is not None
+        self.api.relay(port)
+        return self.api.address
 
     @contextmanager
     def without(self, kind: str, name: str, namespace: str = NAMESPACE) -> Iterator[None]:
@@ -148,12 +168,15 @@ class GpuCluster:
         """Take an object away; what it was."""
         item = self.api.get(kind, namespace, name)
         assert item is not None
-        self._background.run(self._drop(item))
+        if isinstance(self.api, RealApi):
+            self.api.drop(item)
+        else:
+            self._background.run(self._drop(self.api, item))
         return item
 
-    async def _drop(self, item: Object) -> None:
-        (key,) = (key for key, other in self.api.store.all() if other is item)
-        self.api.store.drop(key)
+    async def _drop(self, api: SimulatedApiServer, item: Object) -> None:
+        (key,) = (key for key, other in api.store.all() if other is item)
+        api.store.drop(key)
 
     def kubectl(self, *arguments: str, user: str = ADMIN, plugins: Path | None = None) -> Ended:
         """The real kubectl, which finds the plugin in its PATH; `gpu` is the first argument."""
@@ -174,9 +197,13 @@ class GpuCluster:
                 code = int(ended.code or 0)
         return Ended(code, *(each.buffer.getvalue().decode() for each in (out, err)))
 
+    @property
+    def _ca_file(self) -> Path:
+        return self.api.ca_file if isinstance(self.api, RealApi) else self._authority.ca
+
     def _environment(self, user: str, server: str, plugins: Path | None = None) -> Mapping[str, str]:
         config = self.folder / f"{user}.kubeconfig"
-        config.write_text(json.dumps(_kubeconfig(server, user, self._authority.ca)))
+        config.write_text(json.dumps(_kubeconfig(server, user, self._ca_file)))
         path = os.pathsep.join(
             (str(plugins or self.folder / "plugins"), str(real("kubectl").parent), "/usr/bin", "/bin")
         )
@@ -194,6 +221,10 @@ class GpuCluster:
         lines = ended.err.splitlines()
         assert (ended.code, len(lines), ended.out) == (code, 1, ""), ended
         return lines[0].removeprefix("kubectl gpu: ")
+
+
+def _namespaces_of(of: SimulatedNode) -> set[str]:
+    return {pod.namespace for pod in of.world.pods}
 
 
 def _config_of(of: node.SimulatedNode) -> Config:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,13 @@ _AUDIT_POLICY = {
 
 
 class RealServer:
-    """An API server of which nothing is asked yet. What it stores outlives `halt`."""
+    """An API server of which nothing is asked yet. What it stores outlives `halt`.
 
-    def __init__(self) -> None:
+    Each of `people` is a user whose token is the name.
+    """
+
+    def __init__(self, people: Iterable[str] = ()) -> None:
+        self._people = tuple(people)
         self.folder = Path(tempfile.mkdtemp())
         self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
         self._etcd: subprocess.Popen[bytes] | None = None
@@ -46,7 +51,8 @@ class RealServer:
 
     async def start(self) -> None:
         """Start both programs."""
-        (self.folder / "tokens.csv").write_text(f"{_ADMIN},{_ADMIN},{_ADMIN},system:masters\n")
+        people = "".join(f"{name},{name},{name}\n" for name in self._people)
+        (self.folder / "tokens.csv").write_text(f"{_ADMIN},{_ADMIN},{_ADMIN},system:masters\n{people}")
         (self.folder / "audit.json").write_text(json.dumps(_AUDIT_POLICY))
         subprocess.run(
             ["openssl", "genrsa", "-out", self.folder / "key", "2048"], check=True, capture_output=True, timeout=60
