@@ -24,6 +24,7 @@ def test_it_does_all_in_its_namespace_and_nothing_elsewhere(tmp_path: Path) -> N
     api.start()
     api.add_namespace("other")
     api.define(POD_MONITOR)
+    until(lambda: api.ask("GET", POD_MONITOR.path(None))[0] == 200)  # else the operator warns that it cannot watch them
     process = OperatorProcess(api, tmp_path, "a", "--operator.namespace", "ml")
     try:
         deploy(api, "ml")

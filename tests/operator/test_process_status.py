@@ -35,10 +35,10 @@ def events(api: Api, key: Key) -> dict[str, Object]:
 
 
 def pods_on(api: Api, namespace: str) -> list[str]:
-    """Each pod's node and exporter."""
+    """Each pod's node, if it has one already, and exporter."""
     _, answer = api.ask("GET", POD.path(namespace))
     named = "app.kubernetes.io/instance"
-    return sorted(f"{each['spec']['nodeName']} {each['metadata']['labels'][named]}" for each in answer["items"])
+    return sorted(f"{each['spec'].get('nodeName', '')} {each['metadata']['labels'][named]}" for each in answer["items"])
 
 
 def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
@@ -55,6 +55,7 @@ def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
 
 
 def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
+    until(lambda: pods_on(api, key.namespace) == ["a gpu", "b gpu"], why=lambda: pods_on(api, key.namespace))
     _, pods = api.ask("GET", POD.path(key.namespace))
     (name,) = [each["metadata"]["name"] for each in pods["items"] if each["spec"]["nodeName"] == "b"]
     waits: Object = {

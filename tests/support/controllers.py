@@ -1,7 +1,8 @@
 """What kube-controller-manager, the scheduler and kubelets do in a cluster, as far as the operator's tests need it.
 
 It works beside a real API server, which has none of them; the simulated one has its own. What no owner is left of is
-deleted, and DaemonSets have a pod on each node that their selector names, and a status.
+deleted, and DaemonSets have a pod on each node that their selector names, and a status. Where there is a real
+kube-controller-manager, that one does this: pods are only bound to nodes, made ready, and ended.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import aiohttp
 from exporter.log import debug
 from exporter.operator.objects.kinds import DAEMON_SET, GPU_AUTOSCALER, GPU_EXPORTER, MADE, POD, SCALED_OBJECT, Kind
 from tests.support.api_server.daemon_sets import is_meant
-from tests.support.real_api import Object, RealServer
+from tests.support.real_api import HAS_MANAGER, Object, RealServer
 
 LOOK_SECONDS = 0.1
 _OWNERS = (GPU_EXPORTER, GPU_AUTOSCALER, SCALED_OBJECT, DAEMON_SET)
@@ -30,11 +31,27 @@ class Controllers:
         """Until it is cancelled; while the API server is away nothing happens."""
         while True:
             try:
-                await self._collect()
-                await self._keep_daemon_sets()
+                if HAS_MANAGER:
+                    await self._run_pods()
+                else:
+                    await self._collect()
+                    await self._keep_daemon_sets()
             except aiohttp.ClientError:
                 debug("the API server is away")
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _run_pods(self) -> None:
+        """As the scheduler and kubelets, for pods of DaemonSets."""
+        for pod in await self._all(POD) or ():
+            about, spec = pod["metadata"], pod["spec"]
+            if "deletionTimestamp" in about:
+                await self._delete(POD, pod)
+            elif "nodeName" not in spec:
+                target = {"kind": "Node", "name": _node_meant(spec["affinity"])}
+                binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": about["name"]}, "target": target}
+                await self._server.ask("POST", f"{POD.path(about['namespace'], about['name'])}/binding", binding)
+            else:
+                await self._make_ready(pod)
 
     async def _collect(self) -> None:
         """Delete what no owner is left of. Of an owner whose kind is not served nobody knows: what it owns stays."""
@@ -105,6 +122,12 @@ class Controllers:
         """All objects of a kind; None where it is not served."""
         status, answer = await self._server.ask("GET", kind.path(None))
         return answer["items"] if status == 200 else None
+
+
+def _node_meant(affinity: Object) -> str:
+    """For which node the DaemonSet's controller made a pod."""
+    (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(term["matchFields"][0]["values"][0])
 
 
 def _is_owned(pod: Object, by: Object) -> bool:

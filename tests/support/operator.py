@@ -24,6 +24,7 @@ from exporter.operator.objects.kinds import (
     GPU_EXPORTER,
     LEASE,
     MADE,
+    NODE,
     Key,
     Kind,
 )
@@ -84,6 +85,8 @@ class Api:
         if self.simulated is not None:
             for name in filter(None, (LEASE_NAMESPACE, self._within)):
                 self.add_namespace(name)
+        elif self.real is not None:
+            self._background.run(self.real.start_controllers())
 
     def stop(self) -> None:
         """End it."""
@@ -129,6 +132,9 @@ class Api:
         more = labels or {}
         all_labels = {name: {"nvidia.com/gpu.present": "true", **more.get(name, {})} for name in names}
         self._background.run(self._set_nodes(all_labels, [*unready]))
+        for item in self.ask("GET", NODE.path(None))[1]["items"] if self.real is not None else ():
+            if item["metadata"]["name"] not in all_labels:
+                self.ask("DELETE", NODE.path(None, item["metadata"]["name"]))
         for name in all_labels if self.real is not None else ():
             self.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": all_labels[name]}})
 

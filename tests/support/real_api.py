@@ -22,6 +22,8 @@ Object = dict[str, Any]
 ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent")
 IS_REAL = all((ASSETS / program).exists() for program in ("kube-apiserver", "etcd"))
 WHICH = f"the real one in {ASSETS}" if IS_REAL else "the simulated one (KUBEBUILDER_ASSETS names no real one)"
+MANAGER = "kube-controller-manager"
+HAS_MANAGER = IS_REAL and (ASSETS / MANAGER).exists()
 AUDITED_NAMESPACE = "operators"
 START_SECONDS = 120.0
 _ADMIN = "admin"
@@ -44,6 +46,7 @@ class RealServer:
         self.folder = Path(tempfile.mkdtemp())
         self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
         self._etcd: subprocess.Popen[bytes] | None = None
+        self._manager: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._audit_log = self.folder / "audit.jsonl"
         self._audited: list[Object] = []
@@ -71,9 +74,9 @@ class RealServer:
     async def stop(self) -> None:
         """End both, and forget everything."""
         await self.halt()
-        if self._etcd is not None:
-            self._etcd.kill()
-            self._etcd.wait(10)
+        for program in filter(None, (self._manager, self._etcd)):
+            program.kill()
+            program.wait(10)
         shutil.rmtree(self.folder)
 
     async def halt(self) -> None:
@@ -98,7 +101,8 @@ class RealServer:
             "--token-auth-file=tokens.csv",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
-            "--disable-admission-plugins=ServiceAccount",  # its controller makes no `default` here
+            # no controller makes the account `default` here, and none finds that a node is ready
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--audit-policy-file=audit.json",
             f"--audit-log-path={self._audit_log.name}",
         )
@@ -112,6 +116,24 @@ class RealServer:
                     return
                 assert self._server.poll() is None, (self.folder / "kube-apiserver.log").read_text()[-4000:]
                 await asyncio.sleep(0.1)
+
+    def start_manager(self, *names: str) -> None:
+        """Start a kube-controller-manager with these controllers; `stop` ends it."""
+        kubeconfig = {
+            "clusters": [{"name": "", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}],
+            "users": [{"name": _ADMIN, "user": {"token": _ADMIN}}],
+            "contexts": [{"name": "", "context": {"cluster": "", "user": _ADMIN}}],
+        }
+        (self.folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+        self._manager = self._run(
+            MANAGER,
+            "--kubeconfig=kubeconfig",
+            f"--controllers={','.join(names)}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            "--cert-dir=certs-of-manager",
+        )
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from tests.support import quick_yaml
 from tests.support.api_server.handling import Write
 from tests.support.controllers import Controllers
 from tests.support.places import ROOT
-from tests.support.real_api import AUDITED_NAMESPACE, Object, RealServer
+from tests.support.real_api import AUDITED_NAMESPACE, HAS_MANAGER, Object, RealServer
 
 MANIFEST = ROOT / "deploy" / "operator" / "operator.yaml"
 _LEASE_PATH = LEASE.path(AUDITED_NAMESPACE, OPERATOR)
@@ -50,22 +50,36 @@ class RealCluster(RealServer):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start it, give the accounts their rights, and let the controllers work."""
+        """Start it, and give the accounts their rights."""
         await super().start()
         about = {"namespace": AUDITED_NAMESPACE}
         for name in filter(None, (AUDITED_NAMESPACE, self._within)):
             await self._make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         accounts = {user: f"operator-{user}" for user in self._users}
-        subjects = [{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()]
         for name in accounts.values():
             await self._make({"apiVersion": "v1", "kind": SERVICE_ACCOUNT.name, "metadata": {"name": name, **about}})
+        await self._give_rights([{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()])
+        self.tokens = {user: await self.token_of(AUDITED_NAMESPACE, name) for user, name in accounts.items()}
+        async with asyncio.timeout(30):
+            while not await self._has_all_rights():
+                await asyncio.sleep(0.1)
+
+    async def start_controllers(self) -> None:
+        """Let the controllers work. A real one would know of kinds that are defined later after half a minute."""
+        if HAS_MANAGER:
+            self.start_manager("daemonset-controller", "garbage-collector-controller")
+        self._task = asyncio.ensure_future(self._controllers.run())
+
+    async def _give_rights(self, subjects: Sequence[Object]) -> None:
+        """Those of the manifest, under the names of tests: one of these may apply the manifest, too."""
+        about = {"namespace": AUDITED_NAMESPACE}
         for item in quick_yaml.load_all(MANIFEST.read_text()):
             if item["kind"] in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
                 item["metadata"] |= about if "namespace" in item["metadata"] else {}
                 if self._within and (item["kind"], item["metadata"]["name"]) == ("ClusterRoleBinding", OPERATOR):
                     item["kind"] = "RoleBinding"
                     item["metadata"]["namespace"] = self._within
-                if "subjects" in item:  # under another name: a test may apply the manifest
+                if "subjects" in item:
                     item["subjects"] = subjects
                     item["metadata"]["name"] += "-of-tests"
                 await self._make(item)
@@ -73,11 +87,6 @@ class RealCluster(RealServer):
                 for condition in item["spec"].get("matchConditions", ()):
                     condition["expression"] = f"request.userInfo.username.startsWith('{_USERS}')"
                 await self._make(item)
-        self.tokens = {user: await self.token_of(AUDITED_NAMESPACE, name) for user, name in accounts.items()}
-        async with asyncio.timeout(30):
-            while not await self._has_all_rights():
-                await asyncio.sleep(0.1)
-        self._task = asyncio.ensure_future(self._controllers.run())
 
     async def stop(self) -> None:
         """End it all; what has failed of the controllers is raised."""
