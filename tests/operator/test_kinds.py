@@ -16,6 +16,7 @@ from exporter.operator.objects.kinds import (
     Key,
     whose,
 )
+from exporter.operator.work_queue import EVERYTHING
 from tests.operator.made import Object
 
 MINE = Key("GPUExporter", "ml", "gpu")
@@ -75,3 +76,15 @@ def test_no_name_leads_to_another_path(name: str, namespace: str, kind: str, val
             url = URL(SERVER + path)
             assert (url.path, url.query_string, url.fragment) == (path, "", "")
             assert path.count("/") == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (MINE, "GPUExporter ml/gpu"),
+        (Key("ClusterRoleBinding", "", "gpu"), "ClusterRoleBinding gpu"),
+        (EVERYTHING, "everything"),
+    ],
+)
+def test_a_key_is_written_as_people_write_it(key: Key, words: str) -> None:
+    assert str(key) == words

@@ -136,6 +136,22 @@ def test_who_cannot_renew_stops_before_the_lease_is_over() -> None:
     run(scenario())
 
 
+# a real API server that was stopped for 45 s
+def test_a_lease_that_is_let_go_of_too_late_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        stored, work = Stored(), Worker()
+        leading = asyncio.create_task(leader(stored).lead(work))
+        await asyncio.sleep(1)
+        stored.slow, stored.reads_late = {"get": 100}, True
+        leading.cancel()
+        with suppress(asyncio.CancelledError):
+            await leading
+
+    run(scenario())
+    (record,) = (each for each in caplog.records if "released" in each.getMessage())
+    assert vars(record)["fields"] == {"error": "the Kubernetes API does not answer in time"}
+
+
 def test_a_lease_goes_from_hand_to_hand() -> None:
     async def scenario() -> None:
         stored, first, second = Stored(), Worker(), Worker()

@@ -25,6 +25,7 @@ from exporter.operator.objects.resources import Object
 RENEW = 10 / 15
 RETRY = 2 / 15
 RELEASE_SECONDS = 3.0
+_LATE = "the Kubernetes API does not answer in time"
 
 
 class Leader:
@@ -90,7 +91,7 @@ class Leader:
             async with asyncio.timeout(max(seconds, 0.0)):
                 held = await self._try()
         except TimeoutError:
-            return self._missed("deadline", "the Kubernetes API does not answer in time")
+            return self._missed("deadline", _LATE)
         except SourceError as error:
             return self._missed(error.reason, str(error.trouble))
         self._failed = ""
@@ -153,4 +154,4 @@ class Leader:
                 await self._writer.replace({**lease, "spec": changed})
                 self.holder = ""
         except (SourceError, TimeoutError) as error:
-            log.warning("the lease could not be released; it runs out by itself", error=str(error))
+            log.warning("the lease could not be released; it runs out by itself", error=str(error) or _LATE)
