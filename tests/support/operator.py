@@ -77,7 +77,11 @@ class Api:
             ]
             self.url = self._background.run(self.simulated.start())
         elif self.real is not None:
-            self._background.run(self.real.start(), START_SECONDS)
+            try:
+                self._background.run(self.real.start(), START_SECONDS)
+            except BaseException:
+                self.stop()  # else its programs would outlive the tests
+                raise
             self.url = self.real.url
         for item in quick_yaml.load_all((ROOT / "deploy/operator/crds.yaml").read_text()):
             assert self.ask("POST", DEFINITIONS, item)[0] == 201
