@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
     from exporter.sources.kernel_log.source import KernelLog
+    from exporter.sources.kubernetes.api import KubernetesApi
     from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 
 Headers = tuple[tuple[str, str], ...]
@@ -372,7 +373,7 @@ def _find_pods(
     """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
     auto = settings.source == "auto"
     if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
-        from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - nobody else pays for it
+        from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
 
         return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
     if api.url is not None and (not auto or Path(api.token_file).exists()):
@@ -400,27 +401,24 @@ def _may_ask(api: KubernetesSettings) -> bool:
     return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
 
-# Nobody pays for the Kubernetes API's client but a node that asks it.
-
-
 def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
-    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
-    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415
+    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - nobody else pays for it
 
-    return ApiPods(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
+    return ApiPods(api=_make_api(**api), node_name=node_name, on_health=on_health)
 
 
 def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":
-    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
-    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415
+    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - nobody else pays for it
 
-    return ApiSlices(api=KubernetesApi(**api), node_name=node_name, on_health=on_health)
+    return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
 
 
 def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
     """Without a Kubernetes API, those that pods themselves tell."""
-    if not api:
-        return Workloads(api=None, labels=labels)
-    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415
+    return Workloads(api=_make_api(**api) if api else None, labels=labels)
 
-    return Workloads(api=KubernetesApi(**api), labels=labels)
+
+def _make_api(**api: str) -> "KubernetesApi":
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - only a node that asks it pays for it
+
+    return KubernetesApi(**api)

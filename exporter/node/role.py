@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def diagnose(config: Config, snapshot: Snapshot) -> "Diagnosis":
     """The findings of a look with these settings."""
-    from exporter.outputs import findings  # noqa: PLC0415 - a node that nobody has doubts about does not pay for it
+    from exporter.outputs import findings  # noqa: PLC0415 - only /debug/mapping and doctor need them
 
     return findings.diagnose(snapshot, config.doubts, asks_nvml=config.nvml.mode != "off")
 

@@ -24,7 +24,7 @@ MOST_KEYS_IN_NAMESPACE = 2_500
 BURST, FORGIVEN_SECONDS = 20, 2.0
 _MOST_DOUBLINGS = 5
 # Stands for all custom resources: list them, and look for objects whose custom resource is gone. Always has a place.
-EVERYTHING = Key("", "", "")
+EVERYTHING = Key("", "", "everything")
 
 
 class WorkQueue:

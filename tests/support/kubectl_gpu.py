@@ -110,8 +110,17 @@ class GpuCluster:
         self._background.run(self._stack.aclose())
         self._background.close()
 
-    def put_service(self, namespace: str, name: str, url: str, *, port: str = "metrics", **labels: str) -> None:
-        """A Service with one address, that of a server on loopback."""
+    def put_service(
+        self,
+        namespace: str,
+        name: str,
+        url: str,
+        *,
+        port: str = "metrics",
+        is_ready: bool = True,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """A Service with one pod, which is a server on loopback."""
         number, address = urlsplit(url).port, self._address_of(url)
         about = {"namespace": namespace, "name": name, "labels": labels or {NAME_LABEL: name}}
         ports = [{"name": port, "port": number}]
@@ -123,16 +132,9 @@ class GpuCluster:
                 "metadata": {**about, "labels": {"kubernetes.io/service-name": name}},
                 "addressType": "IPv4",
                 "ports": ports,
-                "endpoints": [{"addresses": [address]}],
+                "endpoints": [{"addresses": [address], "conditions": {"ready": is_ready}}],
             }
         )
-        if isinstance(self.api, RealApi):  # its proxy asks these, and goes to pods alone
-            pod = {"kind": "Pod", "namespace": namespace, "name": f"{name}-0"}
-            subsets = [{"addresses": [{"ip": address, "targetRef": pod}], "ports": ports}]
-            self.api.put({"apiVersion": "v1", "kind": "Endpoints", "metadata": about, "subsets": subsets})
-            spec, status = {"containers": [{"name": "server"}]}, {"phase": "Running", "podIPs": [{"ip": address}]}
-            about = {"namespace": namespace, "name": pod["name"]}
-            self.api.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status})
 
     def put_exporter_pod(self, node: str, url: str, *, name: str = "") -> None:
         """The pod of a node's exporter, as daemonset.yaml makes it."""

@@ -1,7 +1,7 @@
 """A real API server in place of the simulated one, for tests of its proxy.
 
-A real proxy refuses loopback addresses, asks Endpoints where a Service is, and goes to those of them alone that are
-pods. So what the tests have on loopback is reached by relays at an address of the machine, which is that of every pod.
+A real proxy refuses loopback addresses. It asks the Endpoints of a Service, and passes requests on to pods alone. The
+tests' servers are on loopback: relays answer for them at another address of the machine, which is that of every pod.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from tests.support.waiting import wait_until
 
 Rule = tuple[str, Object]  # in which namespace, and what it allows
 _RBAC = "rbac.authorization.k8s.io"
+_SERVICE_LABEL = "kubernetes.io/service-name"
 _GIVEN = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")  # by the API server
 
 
@@ -30,7 +31,7 @@ class RealApi:
         self._server = RealServer([user])
         self._rules: Sequence[Rule] = ()
         self._relays: dict[int, asyncio.Server] = {}
-        self._endpoints: dict[str, Object] = {}  # by the path of their Service, with which a real API server drops them
+        self._endpoints: dict[str, Object] = {}  # by the path of their Service, with which the API server deletes them
         self.address = _own_address()
 
     async def start(self) -> None:
@@ -128,11 +129,24 @@ class RealApi:
         if item["kind"] == "Pod":
             status, answer = self._ask("PATCH", f"{path}/status", {"status": item["status"]})
             assert status == 200, answer
-        if item["kind"] == "Endpoints":
-            self._endpoints[path.replace("/endpoints/", "/services/")] = item
+        if item["kind"] == "EndpointSlice":
+            self._put_endpoints(item)
         elif path in self._endpoints:
             self.put(self._endpoints[path])
         return dict(answer)
+
+    def _put_endpoints(self, of: Object) -> None:
+        """What the proxy asks in place of a slice of one endpoint, as its controller would make it, and the pod."""
+        service = {"namespace": of["metadata"]["namespace"], "name": of["metadata"]["labels"][_SERVICE_LABEL]}
+        (endpoint,), about = of["endpoints"], {**service, "name": f"{service['name']}-0"}
+        (address,) = endpoint["addresses"]
+        which = "addresses" if endpoint["conditions"]["ready"] else "notReadyAddresses"
+        subset = {which: [{"ip": address, "targetRef": {"kind": "Pod", **about}}], "ports": of["ports"]}
+        endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": service, "subsets": [subset]}
+        self._endpoints[_path_of({"apiVersion": "v1", "kind": "Service", "metadata": service})] = endpoints
+        self.put(endpoints)
+        spec, status = {"containers": [{"name": "server"}]}, {"phase": "Running", "podIPs": [{"ip": address}]}
+        self.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec, "status": status})
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """An object of the core, or None."""

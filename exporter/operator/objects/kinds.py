@@ -117,9 +117,7 @@ class Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        if not self.kind:
-            return "everything"  # what stands for all of them
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        return " ".join(filter(None, (self.kind, "/".join(filter(None, (self.namespace, self.name))))))
 
 
 GPU_EXPORTER = Kind("pod-gpu-metrics.dev/v1alpha1", "GPUExporter", "gpuexporters")

@@ -145,7 +145,9 @@ def test_why_on_a_node_without_an_exporter(cluster: GpuCluster) -> None:
 def test_report_asks_the_prometheus_that_it_finds(cluster: GpuCluster) -> None:
     assert cluster.line("report").startswith("there is no Prometheus -> ")
     with server(held) as url:
-        cluster.put_service("monitoring", "prometheus-operated", url, port="web", **{"operated-prometheus": "true"})
+        cluster.put_service(
+            "monitoring", "prometheus-operated", url, port="web", labels={"operated-prometheus": "true"}
+        )
         ended = cluster.gpu("report", "--since", "1m", "--format", "json")
         assert ended.code == 0, ended.err
         assert json.loads(ended.out)["groups"]
@@ -181,7 +183,7 @@ def test_without_a_cluster_role_the_nodes_are_asked(cluster: GpuCluster) -> None
 
 def test_several_cluster_roles_are_told_apart_by_a_flag(cluster: GpuCluster) -> None:
     label = {"app.kubernetes.io/name": CLUSTER}
-    cluster.put_service("monitoring", "other-cluster", cluster.cluster, **label)
+    cluster.put_service("monitoring", "other-cluster", cluster.cluster, labels=label)
     several = cluster.line("idle")
     assert several.startswith("there are several cluster roles, ")
     assert several.endswith("-> name one: --exporter NAMESPACE or --exporter NAMESPACE/SERVICE")
@@ -220,6 +222,10 @@ def test_what_is_away_is_said_in_one_line(cluster: GpuCluster) -> None:
     cluster.put_service(NAMESPACE, CLUSTER, nobody)
     for command in (["top"], ["idle"], ["who", "gpu-node-1"]):
         assert cluster.line(*command).startswith(f"service pod-gpu-metrics/{CLUSTER} does not answer: ")
+    cluster.put_service(NAMESPACE, CLUSTER, cluster.cluster, is_ready=False)
+    assert cluster.line("top").startswith(
+        f"service pod-gpu-metrics/{CLUSTER} does not answer: no endpoints available for service"
+    )
     cluster.put_service(NAMESPACE, CLUSTER, cluster.cluster)
     address = f"127.0.0.1:{free_port()}"
     assert cluster.line("top", server=f"https://{address}").startswith(f"no API server answers at {address} -> ")
@@ -262,7 +268,9 @@ def test_krews_archive_runs_without_any_library_of_the_machine(
         ended = cluster.kubectl("gpu", *words, user=JANE, plugins=tmp_path / "bin")
         assert (ended.code, ended.err) == (0, ""), words
     with server(held) as url:
-        cluster.put_service("monitoring", "prometheus-operated", url, port="web", **{"operated-prometheus": "true"})
+        cluster.put_service(
+            "monitoring", "prometheus-operated", url, port="web", labels={"operated-prometheus": "true"}
+        )
         report = ["report", "--since", "1m", "--format", "html"]
         ended = cluster.kubectl("gpu", *report, plugins=tmp_path / "bin")
     assert (ended.code, ended.err) == (0, "")

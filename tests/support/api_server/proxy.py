@@ -69,12 +69,16 @@ def _of_service(store: Store, path: Path, name: str, port: str) -> tuple[str, st
         if item["metadata"].get("labels", {}).get("kubernetes.io/service-name") != name or not names:
             continue
         numbers = [each["port"] for each in item["ports"] if each.get("name", "") == names[0]]
-        addresses = [each["addresses"][0] for each in item["endpoints"]]
+        addresses = [each["addresses"][0] for each in item["endpoints"] if _is_ready(each)]
         if numbers and addresses:
             return addresses[0], str(numbers[0])
     if not names:
         raise Refused(503, "ServiceUnavailable", f'no service port "{port}" found for service "{name}"')
     raise Refused(503, "ServiceUnavailable", f'no endpoints available for service "{path.name}"')
+
+
+def _is_ready(endpoint: Object) -> bool:
+    return bool((endpoint.get("conditions") or {}).get("ready", True))
 
 
 def _there(store: Store, path: Path, plural: str, name: str) -> Object:
