@@ -94,7 +94,13 @@ class Asked:
 
         monkeypatch.setattr(access, "check", listening)
 
-    def read(self, audited: Iterable[Object]) -> None:
+    def so_far(self, api: Api) -> set[Right]:
+        """The rights that it has used."""
+        if api.real is not None:
+            self._read(api.real.audited())
+        return self.rights
+
+    def _read(self, audited: Iterable[Object]) -> None:
         """Take what a real API server has noted."""
         for event in audited:
             if (of := event.get("objectRef")) is None:
@@ -123,13 +129,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
             process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
             try:
                 live_through(api)
-                if api.simulated is not None:
-                    # what came at last may have been listed, and not yet be watched
-                    until(lambda: rights(bound()) - asked.rights == WITHOUT_A_REQUEST)
+                # what came at last may have been listed, and not yet be watched
+                until(lambda: rights(bound()) - asked.so_far(api) == WITHOUT_A_REQUEST)
             finally:
                 assert process.end() == 0, process.told
-            if api.real is not None:
-                asked.read(api.real.audited())
+            asked.so_far(api)
             yield asked
         finally:
             api.stop()
