@@ -1,4 +1,4 @@
-"""The exporter stays small enough to be read: its lines are counted, no file is long, a name stands for one thing."""
+"""The exporter stays easy to read: lines and functions hold little, a file has one subject, a name one meaning."""
 
 import ast
 from collections import defaultdict
@@ -12,8 +12,25 @@ from tests.support.places import ROOT
 
 MOST_LINES = 450
 MOST_LINES_OF_A_FUNCTION = 60
-# A feature that only adds has not been thought through: something else is said once instead of twice.
-MOST_LINES_OF_THE_EXPORTER = 53_000
+# What may have more branches or lines than these: it was there before the limits were, and its number only falls.
+MOST_BRANCHES = 15
+FUNCTIONS_WITH_MORE_BRANCHES = 53
+FEW_LINES_OF_A_FUNCTION = 40
+FUNCTIONS_WITH_MORE_LINES = 21
+# Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
+# into each of them. A name for a step, or a blank line, costs nothing here; what is said once instead of twice pays.
+MOST_NODES_OF_THE_EXPORTER = 410_000
+MOST_NODES_A_LINE = 7.43
+BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.IfExp,
+    ast.ExceptHandler,
+    ast.comprehension,
+    ast.match_case,
+)
 # They say that somebody learned of something, and not what it is.
 NAMES_OF_NOTHING = {"found", "said", "told", "known"}
 
@@ -51,9 +68,38 @@ def names_given_by(node: ast.AST) -> tuple[str | None, ...]:
     return ()
 
 
-# issue 16, Must show 1
-def test_the_exporter_stays_within_its_budget_of_lines() -> None:
-    assert sum(len(path.read_text().splitlines()) for path in modules("exporter")) < MOST_LINES_OF_THE_EXPORTER
+def branches_of(function: ast.AST) -> int:
+    """One, and one for each branch: comprehensions, conditional expressions, `and` and `or` are counted, too."""
+    nodes = list(ast.walk(function))
+    operands = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return 1 + operands + sum(isinstance(node, BRANCHES) for node in nodes)
+
+
+def functions_of_the_exporter() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path in modules("exporter"):
+        for node in nodes_of(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.name}", node
+
+
+def test_the_exporter_is_no_larger_and_no_denser_than_it_was() -> None:
+    paths = list(modules("exporter"))
+    nodes = sum(len(nodes_of(path)) for path in paths)
+    lines = sum(len(path.read_text().splitlines()) for path in paths)
+    assert nodes < MOST_NODES_OF_THE_EXPORTER
+    assert nodes / lines < MOST_NODES_A_LINE
+
+
+def test_no_more_functions_have_many_branches() -> None:
+    branches = {name: branches_of(function) for name, function in functions_of_the_exporter()}
+    many = {name: count for name, count in branches.items() if count > MOST_BRANCHES}
+    assert len(many) <= FUNCTIONS_WITH_MORE_BRANCHES, many
+
+
+def test_no_more_functions_are_longer_than_a_screen() -> None:
+    lines = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions_of_the_exporter()}
+    many = {name: count for name, count in lines.items() if count > FEW_LINES_OF_A_FUNCTION}
+    assert len(many) <= FUNCTIONS_WITH_MORE_LINES, many
 
 
 # issue 8, line 3
