@@ -62,6 +62,8 @@ LABEL org.opencontainers.image.title="pod-gpu-metrics-exporter" \
 COPY --from=build /opt/exporter /opt/exporter
 COPY --from=build /src/bin/pod-gpu-metrics-exporter /usr/local/bin/pod-gpu-metrics-exporter
 COPY LICENSE /opt/exporter/LICENSE
+# to which the alerts' annotation `runbook` leads: kubectl exec … cat /opt/exporter/docs/alerts.md
+COPY docs/*.md /opt/exporter/docs/
 # the last is for build_info{revision}
 ENV PYTHONPATH=/opt/exporter PYTHONDONTWRITEBYTECODE=1 EXPORTER_REVISION=${REVISION}
 WORKDIR /

@@ -199,7 +199,7 @@ def plugin(release: Release) -> str:
     """The plugin of kubectl: the archive that krew's manifest names answers with no library but its own."""
     archive, manifest_file = release.one("kubectl-gpu-*.tar.gz"), release.one("gpu.yaml")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if digest not in (text := manifest_file.read_text()) or f"/{archive.name}\n" not in text:
+    if digest not in (text := manifest_file.read_text()) or not re.search(rf"[ /]{re.escape(archive.name)}\n", text):
         raise WrongError(f"{manifest_file.name} names another archive than {archive.name}")
     with tempfile.TemporaryDirectory() as folder:
         run("tar", "-xzf", archive, "-C", folder)

@@ -3,7 +3,8 @@
 
 The archive is for every machine with Python 3.11: the plugin, the modules that it imports, and two libraries in pure
 Python, with all licences. grpc, aiohttp and whatever else is compiled are not in it: kubectl does the talking. The
-dates are SOURCE_DATE_EPOCH, so the same commit makes the same bytes. RELEASE_URL is where the archive will be.
+dates are SOURCE_DATE_EPOCH, so the same commit makes the same bytes. RELEASE_URL is the folder where the archive will
+be; without it the manifest names the file alone. SITE_URL is the home page.
 """
 
 import gzip
@@ -31,7 +32,6 @@ LEFT_OUT = (
     "sources/nvml",
     "web",
 )
-URL = "https://pod-gpu-metrics.dev/releases"
 MAIN = """#!/usr/bin/env python3
 import os
 import sys
@@ -49,8 +49,7 @@ metadata:
   name: gpu
 spec:
   version: v{version}
-  homepage: https://pod-gpu-metrics.dev
-  shortDescription: Who holds GPUs, how busy they are, and why not
+{homepage}  shortDescription: Who holds GPUs, how busy they are, and why not
   description: |
     top, who, idle, why and report: GPUs and the pods that hold them, from
     pod-gpu-metrics-exporter in your cluster, through the API server's proxy.
@@ -61,7 +60,7 @@ spec:
     - selector:
         matchExpressions:
           - {{key: os, operator: In, values: [linux, darwin]}}
-      uri: {url}/{archive}
+      uri: {url}{archive}
       sha256: {sha256}
       bin: kubectl-gpu
 """
@@ -108,10 +107,17 @@ def main(folder: str) -> None:
     )
     content = pack(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
     archive = f"kubectl-gpu-{version}.tar.gz"
-    url = os.environ.get("RELEASE_URL") or f"{URL}/v{version}"
+    url = os.environ.get("RELEASE_URL", "")
+    site = os.environ.get("SITE_URL", "")
     sha256 = hashlib.sha256(content).hexdigest()
     (Path(folder) / archive).write_bytes(content)
-    manifest = MANIFEST.format(version=version, url=url, archive=archive, sha256=sha256)
+    manifest = MANIFEST.format(
+        version=version,
+        homepage=f"  homepage: {site}\n" if site else "",
+        url=f"{url}/" if url else "",
+        archive=archive,
+        sha256=sha256,
+    )
     (Path(folder) / "gpu.yaml").write_text(manifest)
 
 

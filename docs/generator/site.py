@@ -4,6 +4,7 @@ The folders stay as they are, so the links between pages hold. What a page links
 it is, a folder as a list of its files.
 """
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +20,7 @@ def main() -> None:
     """Write the folder anew."""
     shutil.rmtree(SITE, ignore_errors=True)
     PAGES.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("site.toml"), SITE / "zensical.toml")
+    (SITE / "zensical.toml").write_text(_settings(os.environ.get("SITE_URL", "")))
     shutil.copytree(ROOT / "docs" / "img", PAGES / "docs" / "img")  # the chart's icon is among them
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = page.read_text()
@@ -31,6 +32,14 @@ def main() -> None:
             elif target.suffix != ".md" or not _is_page(target):
                 _write(target, target.read_bytes())
         _write(page, text)
+
+
+def _settings(address: str) -> str:
+    """site.toml, with the address of the site where it is known: a release sets it."""
+    text = Path(__file__).with_name("site.toml").read_text()
+    if not address:
+        return text
+    return text.replace("[project]\n", f'[project]\nsite_url = "{address}"\n', 1)
 
 
 def _is_page(path: Path) -> bool:

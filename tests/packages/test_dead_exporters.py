@@ -103,18 +103,22 @@ def test_a_dead_exporter_of_any_release_is_told_of(promtool: Path, tmp_path: Pat
     told_of(promtool, tmp_path, rules, targets)
 
 
-# issue 15, line 24
-def test_runbooks_are_those_of_the_project_or_of_a_copy() -> None:
-    for runbooks, address in (
-        ("", "https://pod-gpu-metrics.dev/docs/alerts/"),
-        ("https://git.example/a.md", "https://git.example/a.md"),
-    ):
-        objects = rendered({"prometheusRule": {"enabled": True, "runbooks": runbooks}})
-        groups = of_kind(objects, "PrometheusRule")["spec"]["groups"]
-        alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-        assert len(alerts) > 40
-        for rule in alerts:
-            assert rule["annotations"]["runbook_url"] == f"{address}#{rule['alert'].lower()}"
+# issue 15, line 24; issue 22, line 23
+@pytest.mark.parametrize(
+    ("runbooks", "annotation", "page"),
+    [
+        ("", "runbook", "docs/alerts.md"),
+        ("https://git.example/a.md", "runbook_url", "https://git.example/a.md"),
+    ],
+)
+def test_runbooks_are_pages_that_came_along_or_those_of_a_copy(runbooks: str, annotation: str, page: str) -> None:
+    objects = rendered({"prometheusRule": {"enabled": True, "runbooks": runbooks}})
+    groups = of_kind(objects, "PrometheusRule")["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) > 40
+    for rule in alerts:
+        assert rule["annotations"].keys() == {"summary", "description", annotation}
+        assert rule["annotations"][annotation] == f"{page}#{rule['alert'].lower()}"
 
 
 # issue 15, line 24

@@ -125,8 +125,9 @@ def test_without_a_compiler_it_says_so_in_one_line(checkout: Path, tmp_path: Pat
 
 
 def test_the_wheel_and_the_sdist_have_what_git_does_not_know(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "release").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "release/metadata.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     for name in ("exporter/__init__.py", f"{FOLDER}/cuda.x86_64.bpf.o"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('__version__ = "1.0"\n')

@@ -22,7 +22,7 @@ from exporter import __version__
 from release import os_packages, publish
 from tests.support import quick_yaml
 from tests.support.chart import helm
-from tests.support.places import HOME, ROOT, behind
+from tests.support.places import ROOT, SITE, behind
 
 STATUS = """Package: libc6
 Status: install ok installed
@@ -96,8 +96,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pack(folder: Path) -> None:
-    env = {"SOURCE_DATE_EPOCH": "1760000000", "PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+def pack(folder: Path, site: str = "") -> None:
+    env = {"SOURCE_DATE_EPOCH": "1760000000", "PATH": "/usr/bin:/bin", "PYTHON": sys.executable, "SITE_URL": site}
     subprocess.run([ROOT / "release" / "packages", folder], env=env, check=True, capture_output=True, timeout=100)
 
 
@@ -126,14 +126,60 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
     tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
     with zipfile.ZipFile(next(packages.glob("*.whl"))) as wheel:
         assert set(tracked.stdout.split()) <= set(wheel.namelist())  # data beside the code, too
-        metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
-    # PyPI shows the README alone: a relative link or picture would lead nowhere there
+
+
+def metadata_of_the_wheel(folder: Path) -> str:
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        return wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
+
+
+def addresses(metadata: str) -> list[str]:
+    """Where the wheel's metadata leads: its own URLs, and the links and pictures of its README."""
     links = re.findall(r'\]\(([^)\s]+)|(?:src|srcset|href)="([^"\s]+)', metadata)
-    urls = [*re.findall(r"^Project-URL: \w+, (\S+)$", metadata, re.MULTILINE), *("".join(link) for link in links)]
-    ours = [url for url in urls if url.startswith(HOME)]
-    assert len(ours) > 10
-    assert [url for url in ours if url != HOME and behind(url) is None] == []
+    return [
+        *re.findall(r"^Project-URL: \w+, (\S+)$", metadata, re.MULTILINE),
+        *("".join(link) for link in links),
+    ]
+
+
+def chart_of(folder: Path) -> dict[str, str]:
+    """The chart's files by name."""
+    with tarfile.open(next(folder.glob("pod-gpu-metrics-exporter-*.tgz"))) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        return {name.partition("/")[2]: file.read().decode() for name, file in files.items() if file}
+
+
+# issue 22, line 23
+def test_without_a_site_a_release_leads_to_no_address_of_its_own(packages: Path) -> None:
+    metadata = metadata_of_the_wheel(packages)
+    assert "Project-URL" not in metadata
+    hosts = {re.sub(r"^https?://([^/]+).*", r"\1", url) for url in addresses(metadata) if not url.startswith("#")}
+    assert hosts <= {"github.com", "localhost:9400", "localhost:9500"}
+    chart = chart_of(packages)
+    assert {"docs/alerts.md", "docs/troubleshooting.md"} <= chart.keys()
+    assert "://" not in chart["Chart.yaml"]
+    plugin = quick_yaml.load((packages / "gpu.yaml").read_text())["spec"]
+    assert "homepage" not in plugin
+    assert {platform["uri"] for platform in plugin["platforms"]} == {f"kubectl-gpu-{__version__}.tar.gz"}
+
+
+# issue 22, line 23
+def test_with_a_site_each_link_of_a_release_is_to_a_page_of_it(tmp_path: Path) -> None:
+    pack(tmp_path, SITE)
+    urls = addresses(metadata_of_the_wheel(tmp_path))
+    chart = chart_of(tmp_path)
+    urls += re.findall(rf"{SITE}\S*", chart["Chart.yaml"] + chart["values.yaml"])
+    urls += re.findall(rf"{SITE}\S*", (tmp_path / "gpu.yaml").read_text())
+    ours = [url for url in urls if url.startswith(SITE)]
+    assert len(ours) > 50
+    assert [url for url in ours if url != SITE and behind(url) is None] == []
+    # PyPI shows the README alone: a relative link or picture would lead nowhere there
     assert [url for url in urls if not re.match("https?://|#", url)] == []
+    metadata = quick_yaml.load(chart["Chart.yaml"])
+    links = quick_yaml.load(metadata["annotations"]["artifacthub.io/links"])
+    assert (metadata["home"], len(links)) == (SITE, 4)
+    assert behind(metadata["icon"]) is not None
+    assert quick_yaml.load(chart["values.yaml"])["prometheusRule"]["runbooks"] == f"{SITE}docs/alerts/"
 
 
 # issue 32, "Must show" 5; `make release` tries the image as well, and fetches the libraries as a user does

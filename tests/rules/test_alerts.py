@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from tests.rules.cases import EXPORTER, GPU, Cases, Firing, Quiet
 from tests.rules.health_cases import HEALTH
 from tests.rules.shipped import FILES, PROMETHEUS, alerts, groups, metrics, run
 from tests.support import quick_yaml
-from tests.support.places import ROOT
 
 pytestmark = pytest.mark.real
 # by another file than the alerts'
@@ -22,7 +20,6 @@ RECORDED = {rule["record"] for group in quick_yaml.load(FILES[0].read_text())["g
 CASES: Cases = {**EXPORTER, **GPU, **HEALTH}
 OF_OWNERS = re.compile(r',?(?:namespace|pod|container|gpu_shared)="[^"]*"')
 # where the documentation is, for all that links to it
-DOCUMENTATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
 
 
 # what asks for the holders, of whom there are none in cases that do not say so
@@ -142,8 +139,8 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on(name: str) -> None:
     rule = alerts()[name]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
-    assert rule["annotations"]["runbook_url"] == f"{DOCUMENTATION}/alerts/#{name.lower()}"
+    assert rule["annotations"].keys() == {"summary", "description", "runbook"}
+    assert rule["annotations"]["runbook"] == f"docs/alerts.md#{name.lower()}"
 
 
 def test_a_wrong_case_would_be_noticed(promtool: Path, tmp_path: Path) -> None:
