@@ -1,6 +1,13 @@
 """Write the reference pages anew."""
 
-from docs.generator.everything import FOLDER, texts
+import sys
 
-for name, text in texts().items():
+from docs.generator.everything import FOLDER, texts
+from docs.generator.markdown import UndescribedError
+
+try:
+    pages = texts()
+except UndescribedError as error:
+    sys.exit(f"make reference: {error}")
+for name, text in pages.items():
     (FOLDER / name).write_text(text)

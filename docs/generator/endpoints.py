@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from docs.generator.markdown import code, document, prose, table
+from docs.generator.markdown import code, description, document, prose, table
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
 from exporter.outputs.node import OUTPUTS
@@ -70,14 +70,14 @@ def _operations(api: Json) -> Iterator[str]:
     for path, methods in api["paths"].items():
         operation = methods["get"]
         yield f"### {path}"
-        yield prose(f"{operation['summary']}. {operation['description']}")
+        yield prose(f"{operation['summary']}. {description(operation, f'docs/openapi.yaml: {path}')}")
         parameters = operation.get("parameters", ())
         if parameters:
             rows = [(code(each["name"]), each["in"], prose(_of_parameter(each))) for each in parameters]
             yield table(("parameter", "in", ""), rows)
         says: dict[str, list[str]] = {}
         for status, said in operation["responses"].items():
-            says.setdefault(prose(_response(api, said)), []).append(status)
+            says.setdefault(prose(_response(api, said, path)), []).append(status)
         yield table(("status", ""), ((", ".join(statuses), text) for text, statuses in says.items()))
 
 
@@ -91,10 +91,13 @@ def _of_parameter(parameter: Json) -> str:
     return said.strip()
 
 
-def _response(api: Json, said: Json) -> str:
-    found: str = _followed(api, said)["description"]
-    headers = said.get("headers", {})
-    return " ".join((found, *(f"Header {name}: {header['description']}" for name, header in headers.items())))
+def _response(api: Json, said: Json, path: str) -> str:
+    found = description(_followed(api, said), f"docs/openapi.yaml: a response of {path}")
+    headers = [
+        f"Header {name}: {description(header, f'docs/openapi.yaml: header {name} of {path}')}"
+        for name, header in said.get("headers", {}).items()
+    ]
+    return " ".join((found, *headers))
 
 
 def _objects(api: Json) -> Iterator[str]:

@@ -1,12 +1,29 @@
 """What the reference pages have in common: tables and texts in Markdown."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 _HEADER = "<!-- Made of the program by `make reference`: change what it is made of, not this file. -->"
 # what is code wherever it stands in a help text: flags, paths of the exporter, and names of metrics
 _PATH = r"/(?:gpu/metrics|container/metrics|metrics/nodes|debug/\w+|metrics?|processes)(?![\w/])"
 _CODE = re.compile(rf"(?<![\w`/-])(--[a-z][a-z.-]*[a-z]|{_PATH}|pod_gpu_\w+)(?!`)")
+
+
+class UndescribedError(Exception):
+    """A source of the pages describes a path, a parameter or a field by nothing; the message names file and place."""
+
+
+def description(of: Mapping[str, Any], where: str) -> str:
+    """What an OpenAPI object says of itself.
+
+    Raises:
+        UndescribedError: it says nothing.
+    """
+    text: str | None = of.get("description")
+    if not text:
+        raise UndescribedError(f"{where} has no description: write one, then run make reference again")
+    return text
 
 
 def document(title: str, *parts: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from docs.generator.markdown import code, document, prose, table
+from docs.generator.markdown import code, description, document, prose, table
 
 CRDS = Path(__file__).parents[2] / "deploy" / "operator" / "crds.yaml"
 _INTRO = """\
@@ -28,12 +28,12 @@ def page() -> str:
         schema = version["schema"]["openAPIV3Schema"]
         parts += [
             f"## {names['kind']}",
-            prose(schema["description"]),
+            prose(description(schema, f"deploy/operator/crds.yaml: {names['kind']}")),
             f"{code(definition['spec']['group'])}, {code(version['name'])}; for short {code(names['shortNames'][0])}.",
         ]
         for part in ("spec", "status"):
             described = schema["properties"][part]
-            parts += [f"### {names['kind']}.{part}", prose(described["description"])]
+            parts += [f"### {names['kind']}.{part}", prose(description(described, f"{part} of {names['kind']}"))]
             rows = _rows(described)
             # what only the operator writes has no defaults, and nothing that must be given
             parts.append(
@@ -75,7 +75,7 @@ def _rows(schema: Json) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
     for path, described, is_needed in fields(schema, ""):
         default = json.dumps(described["default"]) if "default" in described else ""
-        said = prose(described["description"])
+        said = prose(description(described, f"deploy/operator/crds.yaml: the field {path}"))
         name = path.removeprefix(".")
         rows.append((code(name), _takes(described), _NEEDED if is_needed else code(default), said))
     return rows

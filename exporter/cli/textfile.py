@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -39,6 +40,7 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
     path = Path(output)
     if not path.name.endswith(".prom"):
         raise ConfigError(f"--output: {output!r} is not allowed; node-exporter reads files that end in .prom")
+    check_folder(path)
 
     def read() -> Config:
         # port 0: nothing listens here, so no upstream can be this program's own address
@@ -52,6 +54,25 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
         raise ExporterError(f"--output: {output} cannot be written: {error.strerror}") from error
     if once and not has_samples:
         raise ExporterError(f"no GPU samples: {output} holds the exporter's own metrics alone")
+
+
+def check_folder(path: Path) -> None:
+    """Say what is wrong with the place of the file before anybody waits for the sources.
+
+    Raises ConfigError: the folder is missing or may not be written to, or the file is a folder.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        raise ConfigError(f"--output: there is no folder {folder}; make it, or name the one that node-exporter reads")
+    if path.is_dir():
+        raise ConfigError(f"--output: {path} is a folder; name a file in it, such as {path / 'gpu.prom'}")
+    # a new file is renamed over the old one, so the folder counts and not the file; root may do all but where a folder
+    # takes no files, so only a try tells
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--output: nothing can be written to the folder {folder}: {error.strerror}") from error
 
 
 async def write_drops(

@@ -43,6 +43,9 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         ),
         (["topp"], "topp: no such command; did you mean top? There are serve,"),
         (["textfile"], "--output is missing; textfile needs it: pod-gpu-metrics-exporter textfile --output FILE"),
+        # issue 22, line 24: before anybody waits for a source
+        (["textfile", "--output=/no/such/gpu.prom"], "--output: there is no folder /no/such; make it, or name the one"),
+        (["textfile", "--output=/proc/gpu.prom"], "--output: nothing can be written to the folder /proc"),
         (["demo", "--nodes=2", "--settings-file=x"], "--settings-file goes with one node"),
         (["cluster"], "--cluster.node, --cluster.service, --cluster.selector"),
         (["cluster", "--kubelet.socket=/x"], "--kubelet.socket: no such flag"),

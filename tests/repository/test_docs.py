@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import click
 import pytest
@@ -43,6 +44,19 @@ def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
     assert len(figures) >= 5
     for figure in figures:
         assert figure in PERFORMANCE or figure.partition(" ")[0] in re.findall(r"[\d.]+", PERFORMANCE), figure
+
+
+# issue 22, line 24
+def test_what_the_first_steps_write_is_no_change_of_the_checkout() -> None:
+    steps = README + (ROOT / "docs" / "getting-started.md").read_text()
+    written = re.findall(r"^cat >([\w./-]+)|--storage\.tsdb\.path=([\w./-]+)", steps, re.MULTILINE)
+    paths = ["".join(names) for names in written]
+    assert {"prometheus.yml", "gpu-prometheus"} <= set(paths)
+    for path in paths:
+        # a folder that is not there yet is named with its slash
+        inside = [path, f"{path}/"]
+        asked = subprocess.run(["git", "check-ignore", *inside], cwd=ROOT, capture_output=True, check=False)
+        assert asked.returncode == 0, path
 
 
 # that docs/flags.md has all of them is test_reference.py

@@ -4,8 +4,11 @@ import re
 from collections.abc import Sequence
 
 import pytest
+import yaml
 
+from docs.generator import endpoints
 from docs.generator.everything import FOLDER, texts
+from docs.generator.markdown import UndescribedError
 from exporter.cli.command import COMMANDS, command_named
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
@@ -35,6 +38,15 @@ def test_every_flag_is_there_with_its_names_and_its_default() -> None:
         assert setting.env in rows[setting.flag]
         assert not setting.also_env or setting.also_env in rows[setting.flag]
         assert not setting.default or setting.default in rows[setting.flag]
+
+
+# issue 22, line 24
+def test_what_has_no_description_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = yaml.safe_load((FOLDER / "openapi.yaml").read_text())
+    del api["paths"]["/events"]["get"]["description"]
+    monkeypatch.setattr(yaml, "safe_load", lambda _: api)
+    with pytest.raises(UndescribedError, match=r"^docs/openapi.yaml: /events has no description: write one"):
+        endpoints.page()
 
 
 def test_every_path_is_there() -> None:

@@ -1,9 +1,11 @@
 """deploy/prometheus/alertmanager.yaml in a real Alertmanager: one dead GPU is one page, and who is told of what."""
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.rules.nodes import HISTORIES
 from tests.rules.shipped import alerts
 from tests.rules.test_one_page import alerts_of
+from tests.support import alertmanager as support
 from tests.support import quick_yaml
 from tests.support.alertmanager import SHIPPED, Alertmanager, alertmanager
 from tests.support.components import real
@@ -26,6 +29,19 @@ WAKES = ("page", "ticket")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     with alertmanager(tmp_path_factory.mktemp("alertmanager")) as found:
         yield found
+
+
+# issue 22, line 24
+def test_without_alertmanager_the_tests_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(*_: str) -> Path:
+        pytest.skip("not here")
+
+    monkeypatch.setattr(support, "real", missing)
+    before = set(threading.enumerate())
+    with pytest.raises(pytest.skip.Exception, match="not here"), alertmanager(tmp_path):
+        pass
+    # a thread that is no daemon would hold up the interpreter for ever
+    assert [thread.name for thread in threading.enumerate() if thread not in before and not thread.daemon] == []
 
 
 def labels(name: str, **others: str) -> dict[str, str]:

@@ -79,17 +79,19 @@ def alertmanager(folder: Path, waits: str = "1s") -> Iterator[Alertmanager]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
+    # before anything runs beside the test: it may be skipped here
+    program = _program()
     hook = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     config = folder / "alertmanager.yml"
     config.write_text(json.dumps(settings(f"http://127.0.0.1:{hook.server_address[1]}", waits)))
     port = free_port()
     log = folder / "alertmanager.log"
-    thread = threading.Thread(target=hook.serve_forever)
+    thread = threading.Thread(target=hook.serve_forever, daemon=True)
     thread.start()
     with log.open("w") as output:
         process = subprocess.Popen(
             [
-                *_program(),
+                *program,
                 f"--config.file={config}",
                 f"--storage.path={folder}/alertmanager",
                 f"--web.listen-address=127.0.0.1:{port}",
