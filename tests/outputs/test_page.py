@@ -110,6 +110,8 @@ def test_who_holds_a_device(fields: dict[str, Any], state: str, holder: str, use
 def test_the_workload_stands_beside_its_kind() -> None:
     (line,) = cells(object_of(**HELD, workload_name="w", workload_kind="Job"))
     assert line["workload"] == "w Job"
+    # issue 22, line 11: a narrow window has no room for the column
+    assert line["gpu"].endswith("Workload Job w")
 
 
 def user(**fields: Any) -> Mapping[str, Any]:

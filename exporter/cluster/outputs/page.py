@@ -48,7 +48,7 @@ def render(look: ClusterLook) -> Work[Answer]:
         tools(asked, fold, with_node=True),
         *table,
         pod_accounts(asked.pod, None) if asked.pod else "",
-        events_section(events, with_node=True),
+        events_section(events, mine, with_node=True),
         sources(look.health),
     )
     about = f"{len(view.nodes)} nodes: {len(answered(view))} have answered, {len(view.missing)} are missing."

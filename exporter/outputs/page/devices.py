@@ -140,6 +140,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "UUID": row["device_uuid"],
         "Profile": row.get("mig_profile"),
         "Container": row["container"],
+        "Workload": f"{row.get('workload_kind') or ''} {row.get('workload_name') or ''}".strip(),
         "In all": _whole_device(row),
         "State": row.get("state_reason"),
         "Health": row.get("health_message"),

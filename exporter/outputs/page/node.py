@@ -31,7 +31,7 @@ def render(look: Look) -> Work[Answer]:
         tools(view, fold, with_node=False),
         *table,
         pod_accounts(view.pod, snapshot.accounts) if view.pod else "",
-        events_section(events, with_node=False),
+        events_section(events, objects, with_node=False),
         sources(snapshot.health),
     )
     about = models(objects, figures["gpus"]) if snapshot.joined else "No GPU page."

@@ -1,0 +1,90 @@
+"""The page at every width that people have, from a telephone to a wide screen: nothing that matters is cut or missing."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.table import opened
+from tests.support.chromium import Tab
+from tests.support.demo import demo
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+
+WIDTHS = (390, 768, 961, 1000, 1024, 1100, 1180, 1280, 1600)
+CARDS = 960  # and less: every line is a card
+LEAST_OF_A_POD = 140  # pixels, of which a name such as ml/trainer-0 takes some 90
+# Cells whose text, or what is drawn in them, is wider than they are. A pod, a workload and a node may have any name.
+CUT = """
+[...document.querySelectorAll("#devices :is(th, td):not(.pod, .workload, .node)")]
+  .filter((each) => each.clientWidth && each.scrollWidth > each.clientWidth)
+  .map((each) => `${each.className}: ${each.innerText}`)
+"""
+HELD_BY = """
+[...document.querySelectorAll("#devices td.pod")].filter((each) => each.innerText)
+  .map((each) => [each.clientWidth, each.scrollWidth])
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[str]:
+    with demo("--mig=1", "--shared=2", "--fail=1", "--collect-interval=1", "--strangers=1") as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    with demo("--nodes=2", "--mig=1", "--shared=2", "--collect-interval=1") as base:
+        yield base
+
+
+async def objects(base: str) -> list[dict[str, Any]]:
+    def get() -> Any:
+        with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+            return json.load(answer)
+
+    rows: list[dict[str, Any]] = await asyncio.to_thread(get)
+    return rows
+
+
+# issue 22, line 11; issue 22, line 12
+@pytest.mark.parametrize("which", ["node", "cluster"])
+async def test_who_holds_a_gpu_can_be_read_at_every_width_and_nothing_is_cut(
+    tab: Tab, request: pytest.FixtureRequest, which: str
+) -> None:
+    base = request.getfixturevalue(which)
+
+    async def has_pods() -> bool:
+        return any(row["pod"] for row in await objects(base)) and (
+            which == "cluster" or any(row["health"] == "gone" for row in await objects(base))
+        )
+
+    await until(has_pods)
+    await opened(tab, f"{base}/?fold=none")
+    await tab.run("document.getElementById('pause').click()")
+    for width in WIDTHS:
+        await tab.look(width=width, dark=width in (1000, 1180))
+        assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth"), width
+        assert await tab.run(CUT) == [], width
+        cells = await tab.run(HELD_BY)
+        assert cells, width
+        assert min(shown for shown, _ in cells) >= LEAST_OF_A_POD, width
+        if width <= CARDS:
+            assert all(wanted <= shown for shown, wanted in cells), width
+
+
+# issue 22, line 12
+async def test_the_errors_unfold_when_a_gpu_fails_and_stay_as_the_reader_has_them(tab: Tab) -> None:
+    with demo("--mig=0", "--shared=0", "--gpus=2", "--fail=15", "--collect-interval=1") as base:
+        await opened(tab, f"{base}/")
+        assert await tab.run("document.getElementById('events').open") is False
+        await tab.until("document.querySelector('#devices .health summary')?.innerText.startsWith('gone')")
+        await tab.until("document.getElementById('events').open && !document.getElementById('events').hidden")
+        await tab.run("document.querySelector('#events summary').click()")
+        updated = await tab.run("document.getElementById('updated').textContent")
+        await tab.until(f"document.getElementById('updated').textContent !== {json.dumps(updated)}")
+        assert await tab.run("document.getElementById('events').open") is False
