@@ -1,4 +1,4 @@
-"""The page at every width that people have, from a telephone to a wide screen: nothing that matters is cut or missing."""
+"""The page at every width that people have, from a telephone to a wide screen: nothing that matters is cut."""
 
 import asyncio
 import json

@@ -340,6 +340,36 @@ def test_an_instance_that_matches_stands_below_its_gpu(asked: Mapping[str, Any],
     assert lines(PARENT, *INSTANCES, OTHER, **asked) == names
 
 
+# issue 22, line 14
+def test_a_filtered_gpu_has_the_memory_of_all_its_instances() -> None:
+    parent = {**PARENT, "framebuffer_used": 1536}
+    (asked, instance), (whole, *_) = cells(parent, *INSTANCES, show="free"), cells(parent, *INSTANCES)
+    assert asked["memory"] == whole["memory"] == "1.0/4.0 GiB", "what the GPU has and its instances have is not mixed"
+    assert (whole["pod"], asked["pod"]) == ("2 MIG instances", "1 of 2 MIG instances")
+    assert instance["memory"] == "0.0/2.0 GiB"
+    known = {**parent, "framebuffer_free": 2560}
+    assert cells(known, *INSTANCES, show="free")[0]["memory"] == "1.5/4.0 GiB"
+
+
+# issue 22, line 14
+@pytest.mark.parametrize(
+    ("rows", "asked", "words"),
+    [
+        ([OTHER], {}, ""),
+        ([OTHER], {"filter": "<b>"}, "No GPU or MIG instance matches “<b>” . Show all"),
+        ([OTHER], {"show": "idle"}, "No GPU or MIG instance matches held but idle . Show all"),
+        ([OTHER], {"filter": "x", "show": "free"}, "No GPU or MIG instance matches “x” and free . Show all"),
+        ([], {}, "No GPU is known."),
+        ([], {"pod": "ns/gone"}, ""),
+    ],
+)
+def test_an_empty_table_says_why_and_leads_back(rows: list[Object], asked: Mapping[str, Any], words: str) -> None:
+    html = table(rows, sort="pod", **asked)
+    assert words_of(html.partition("</table>")[2]) == words
+    if "Show all" in words:
+        assert 'href="?sort=pod&amp;fold=none"' in html
+
+
 def test_of_more_lines_than_are_shown_a_link_leads_to_the_next() -> None:
     rows = [object_of(device_uuid=f"GPU-{number}", device_id=str(number)) for number in range(450)]
     html = table(rows)

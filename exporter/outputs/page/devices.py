@@ -65,7 +65,7 @@ def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) ->
             f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
             f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">',
             *texts,
-            f"</tbody></table>{_more(len(lines) - view.lines, view)}",
+            f"</tbody></table>{_nothing(rows, view) if not devices else ''}{_more(len(lines) - view.lines, view)}",
         ),
         fold,
     )
@@ -77,6 +77,16 @@ def _caption(rows: Sequence[Object], devices: Sequence[Sequence[Object]]) -> str
     note = SHARED if any(row["gpu_shared"] for row in rows) else ""
     matches = f"{count} of {of_all} GPUs and instances match"
     return f'GPUs and MIG instances, and who holds them: <span id="matches">{matches}</span>.{escape(note)}'
+
+
+def _nothing(rows: Sequence[Object], view: PageView) -> str:
+    """Why the table is empty, and the way back."""
+    if not rows:
+        return "" if view.pod else '<p id="nothing">No GPU is known.</p>'
+    asked = (f"“{view.filter}”" if view.filter else "", _SHOWN.get(view.show, ""))
+    href = escape(view.address(filter="", show=""))
+    words = text(" and ".join(filter(None, asked)))
+    return f'<p id="nothing">No GPU or MIG instance matches {words}. <a href="{href}">Show all</a></p>'
 
 
 def _more(rest: int, view: PageView) -> str:
@@ -181,7 +191,8 @@ def _holder(line: DeviceLine, view: PageView) -> str:
         return counted(len(pods), "pod")
     if line.below:
         is_shared, count = line.below[0].kind == "owner", len(line.below)
-        words = f"shared by {count}" if is_shared else counted(count, "MIG instance")
+        of_all = f"{count} of " if count < line.parts else ""
+        words = f"shared by {count}" if is_shared else f"{of_all}{counted(line.parts or count, 'MIG instance')}"
     elif row["pod"]:
         href = escape(view.address(pod=_pod(row), lines=MOST_LINES))
         words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<strong>{text(row["pod"])}</strong></a>'

@@ -3,7 +3,7 @@
 They are made of the objects of /container/metrics. A line that has others below it says what they do together.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -35,7 +35,8 @@ class DeviceLine:
     """A line. `row` has its values, `rows` are the objects that it stands for, and `below` the lines under it.
 
     `kind`: node, gpu (or an instance whose GPU is not known), instance, owner. `key` names it in addresses. `depth` is
-    that in the tree as it is shown; `is_open` is None where nothing is below it.
+    that in the tree as it is shown; `is_open` is None where nothing is below it. `parts` counts the instances of a
+    GPU that is cut, of which those that the view asks for are below it.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class DeviceLine:
     below: Sequence["DeviceLine"] = ()
     depth: int = 0
     is_open: bool | None = None
+    parts: int = 0
 
     @property
     def state(self) -> DeviceState:
@@ -158,27 +160,44 @@ def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
 
 
 def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
-    """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances."""
+    """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances.
+
+    Of a GPU that is cut, the instances among the `devices` are below it, and its values are those of all of its
+    instances among the `rows`.
+    """
     cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
+    yield
+    of_cut = (row for row in rows if row["entity"] != "mig-parent" and device_of(row)[:2] in cut)
+    instances: dict[tuple[str, str], list[DeviceLine]] = {gpu: [] for gpu in cut}
+    for count, (device, of) in enumerate(groupby(of_cut, device_of), start=1):
+        instances[device[:2]].append(replace(_device([*of]), kind="instance"))
+        if not count % _DEVICES_A_SLICE:
+            yield
     lines: list[DeviceLine] = []
     by_gpu = groupby(devices, lambda of: device_of(of[0])[:2])
     for count, (gpu, of_gpu) in enumerate(by_gpu, start=1):
-        parts = [each for each in of_gpu if each[0]["entity"] != "mig-parent"]
-        parent = cut.get(gpu)
-        if parent is None:
-            lines += (_device(each) for each in parts)
+        if gpu in cut:
+            shown_ones = {device_of(of[0]) for of in of_gpu}
+            lines.append(_cut_gpu(cut[gpu], instances[gpu], shown_ones))
         else:
-            below = tuple(replace(_device(each), kind="instance") for each in parts)
-            instances = [line.row for line in below]
-            sums = {name: _sum(name, instances) for name in _MEMORY if parent[name] is None}
-            # a page repeats on instances what the GPU draws, and how hot it is
-            highest = {name: _highest(name, [parent, *instances]) for name in ("power_usage", "temperature")}
-            objects = [parent, *(row for each in parts for row in each)]
-            row = {**parent, **sums, **highest}
-            lines.append(DeviceLine(kind="gpu", key=_key(parent), row=row, rows=objects, below=below))
+            lines += map(_device, of_gpu)
         if not count % _DEVICES_A_SLICE:
             yield
     return lines
+
+
+def _cut_gpu(parent: Object, instances: Sequence[DeviceLine], shown_ones: Container[DeviceId]) -> DeviceLine:
+    """The line of a GPU that is cut, above those of its instances that are shown."""
+    of_instances = [line.row for line in instances]
+    memory: Mapping[str, float | None] = {name: _sum(name, [parent]) for name in _MEMORY}
+    if None in memory.values():
+        memory = {name: _sum(name, of_instances) for name in _MEMORY}
+    # a page repeats on instances what the GPU draws, and how hot it is
+    highest = {name: _highest(name, [parent, *of_instances]) for name in ("power_usage", "temperature")}
+    below = tuple(line for line in instances if device_of(line.row) in shown_ones)
+    objects = [parent, *(row for line in below for row in line.rows)]
+    row = {**parent, **memory, **highest}
+    return DeviceLine(kind="gpu", key=_key(parent), row=row, rows=objects, below=below, parts=len(instances))
 
 
 def _device(rows: Sequence[Object]) -> DeviceLine:
