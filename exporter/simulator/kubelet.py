@@ -2,15 +2,18 @@
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 import grpc.aio
 
 from exporter._gen import podresources_v1_pb2 as v1
+from exporter.model.devices import Claim
 from exporter.simulator.parts import Container, Pod, Slot
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -29,10 +32,17 @@ async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) ->
     return server
 
 
-def list_response(pods: Sequence[Pod], order: random.Random | None = None) -> bytes:
+ClaimName = tuple[str, str]  # namespace and name
+_PREPARED_ONCE: Mapping[ClaimName, int] = MappingProxyType({})
+
+
+def list_response(
+    pods: Sequence[Pod], order: random.Random | None = None, prepared: Mapping[ClaimName, int] = _PREPARED_ONCE
+) -> bytes:
     """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology.
 
     As the kubelet does, it leaves out init containers, lists others before they start, and shuffles (by `order`).
+    `prepared` says how often each claim was prepared, where that was more than once.
     """
     shuffled = order.sample if order else lambda items, _: list(items)
     body: bytes = v1.ListPodResourcesResponse(
@@ -47,7 +57,7 @@ def list_response(pods: Sequence[Pod], order: random.Random | None = None) -> by
                             v1.ContainerDevices(resource_name=resource, device_ids=[device_id])
                             for resource, device_id in shuffled(container.devices, len(container.devices))
                         ],
-                        dynamic_resources=_dynamic(container),
+                        dynamic_resources=_dynamic(container, prepared),
                     )
                     for container in pod.containers
                 ],
@@ -67,26 +77,70 @@ def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Rando
     return body
 
 
-def _dynamic(container: Container) -> list[v1.DynamicResource]:
+def _dynamic(container: Container, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
     """One for each claim, with all of its devices."""
     return [
         v1.DynamicResource(
             claim_name=name,
             claim_namespace=namespace,
-            claim_resources=[
-                v1.ClaimResource(
-                    driver_name=claim.driver,
-                    pool_name=claim.pool,
-                    device_name=claim.device,
-                    cdi_devices=[v1.CDIDevice(name=name) for name in claim.cdi_names],
-                    share_id=claim.share or None,
-                )
-                for claim in claims
-                if claim.driver  # a driver that prepares nothing on the node: the kubelet names no device
-            ],
+            claim_resources=_entries(tuple(claims) * prepared.get((namespace, name), 1)),
         )
         for (namespace, name), claims in groupby(container.claims, lambda claim: (claim.namespace, claim.name))
     ]
+
+
+def _entries(devices: Sequence[Claim]) -> list[v1.ClaimResource]:
+    """An entry for each time that a driver named a device, with the CDI names of those before it, too (1.36.2)."""
+    cdi_names: defaultdict[str, list[v1.CDIDevice]] = defaultdict(list)
+    entries = []
+    for device in devices:
+        if not device.driver:
+            continue  # a driver that prepares nothing on the node: the kubelet names no device
+        cdi_names[device.driver] += (v1.CDIDevice(name=name) for name in device.cdi_names)
+        entries.append(
+            v1.ClaimResource(
+                driver_name=device.driver,
+                pool_name=device.pool,
+                device_name=device.device,
+                cdi_devices=cdi_names[device.driver],
+                share_id=device.share or None,
+            )
+        )
+    return entries
+
+
+class PreparedClaims:
+    """How often the kubelet has had each claim prepared, as long as a pod has the claim (measured on 1.36.2).
+
+    Each of the pods that start on it together has it prepared, and a later pod does not. A kubelet that restarts
+    forgets that it was prepared, though not what came of it: then the next pod to start has it prepared again.
+    """
+
+    def __init__(self) -> None:
+        self.times: dict[ClaimName, int] = {}
+        self._pods: dict[ClaimName, set[str]] = {}
+        self._is_ready: set[ClaimName] = set()
+
+    def look(self, pods: Iterable[Pod]) -> None:
+        """These pods are there now."""
+        pods_of: defaultdict[ClaimName, set[str]] = defaultdict(set)
+        for pod in pods:
+            for container in pod.containers:
+                for claim in container.claims:
+                    pods_of[claim.namespace, claim.name].add(pod.uid or pod.name)
+        self._is_ready &= pods_of.keys()
+        times: dict[ClaimName, int] = {}
+        for name, of_claim in pods_of.items():
+            new = of_claim - self._pods.get(name, set())
+            times[name] = self.times.get(name, 0)
+            if new and name not in self._is_ready:
+                times[name] += len(new)
+                self._is_ready.add(name)
+        self.times, self._pods = times, pods_of
+
+    def restart(self) -> None:
+        """The kubelet has restarted."""
+        self._is_ready.clear()
 
 
 class SimulatedKubelet:
@@ -101,9 +155,11 @@ class SimulatedKubelet:
         self.offers = offers
         self._server: grpc.aio.Server | None = None
         self._random = random.Random(1)
+        self.prepared = PreparedClaims()
 
     async def start(self) -> None:
         """Serve."""
+        self.prepared.restart()
         handlers = []
         for version in self.versions:
             methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
@@ -122,7 +178,9 @@ class SimulatedKubelet:
 
     async def answer_list(self, _version: str, _: bytes, __: Context) -> bytes:
         """List. All that v1alpha1 has is alike in v1."""
-        return list_response(self._pods(), self._random)
+        pods = self._pods()
+        self.prepared.look(pods)
+        return list_response(pods, self._random, self.prepared.times)
 
     async def answer_allocatable(self, _: bytes, __: Context) -> bytes:
         """GetAllocatableResources."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.devices import Claim
+from exporter.ownership.explain import NOBODY
 from exporter.simulator import driver_files
 from exporter.sources.cdi.source import CdiInventory
 from tests.support.exporter import Exporter, config_of, running
@@ -45,7 +46,7 @@ def holders(world: World) -> dict[str, list[str]]:
         for container in pod.containers:
             for claim in container.claims:
                 by_gpu[names[claim.device]].append(pod.name)
-    return by_gpu
+    return {uuid: sorted(pods) for uuid, pods in by_gpu.items()}
 
 
 # issue 18, line 1
@@ -81,6 +82,25 @@ async def test_restarts_of_the_kubelet_lose_no_owner_of_a_claim(node: SimulatedN
         while not restart.done() or time.monotonic() < lists_all_at or node.kubelet.calls < calls + 3:
             assert await owners(exporter) == before
     await until(lambda: is_right(node, exporter))
+
+
+# issue 22, line 2
+@pytest.mark.parametrize("starts", [1, 8])
+async def test_a_device_that_the_kubelet_lists_again_and_again_is_one(
+    node: SimulatedNode, exporter: Exporter, starts: int
+) -> None:
+    """After each restart one more pod of a shared claim starts, so the driver names its device once more."""
+    first = next(pod for pod in node.world.listed if any(container.claims for container in pod.containers))
+    for number in range(starts):
+        await node.restart_kubelet(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
+        node.world.pods = (*node.world.pods, replace(first, name=f"also-{number}", uid=f"uid-{number}"))
+        await until(lambda: is_right(node, exporter))
+    claim = next(claim for container in first.containers for claim in container.claims)
+    assert node.kubelet.prepared.times[claim.namespace, claim.name] == 1 + starts
+    mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+    assert {row["reason"] for row in mapping["assigned"]} == {""}
+    free = [row["reason"] for row in mapping["seen"] if not row["owners"]]
+    assert set(free) == {NOBODY}, "of none it is unknown whether it is held"
 
 
 # issue 18, line 2

@@ -116,16 +116,22 @@ def listed(pod: str, content: dict[str, list[dict[str, list[list[object]]]]]) ->
                     driver="gpu.nvidia.com",
                     pool=str(pool),
                     device=str(device),
-                    cdi_names=tuple(cdi_names) if isinstance(cdi_names, list) else (),
+                    cdi_names=cdi_names,
                 )
                 for claim in claims
                 for name, devices in claim.items()
-                for pool, device, _, cdi_names in devices
+                for (pool, device, *_), cdi_names in zip(devices, own_names(devices), strict=True)
             ),
         )
         for container, claims in content.items()
     ]
     return Pod(namespace="default", name=pod, containers=tuple(containers))
+
+
+def own_names(devices: list[list[object]]) -> list[tuple[str, ...]]:
+    """What each entry names beyond the one before it: the simulated kubelet adds the others again."""
+    lists = [tuple(map(str, names)) if isinstance(names, list) else () for *_, names in devices]
+    return [names[len(before) :] for before, names in zip([(), *lists], lists, strict=False)]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
+from exporter.model.devices import Claim
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.socket import open_channel
 from tests.support.simulated import Container, Pod, SimulatedKubelet
@@ -38,8 +39,8 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[SimulatedKubelet]:
     await simulated.stop()
 
 
-async def asked(kubelet: SimulatedKubelet) -> dict[str, list[str]]:
-    """The device ids of the pods in one answer, in its order."""
+async def answer_of(kubelet: SimulatedKubelet) -> v1.ListPodResourcesResponse:
+    """One answer."""
     channel = open_channel(str(kubelet._socket))
     try:
         call = channel.unary_unary(
@@ -48,7 +49,12 @@ async def asked(kubelet: SimulatedKubelet) -> dict[str, list[str]]:
         body: bytes = await call(b"", wait_for_ready=True)
     finally:
         await channel.close()
-    answer = v1.ListPodResourcesResponse.FromString(body)
+    return v1.ListPodResourcesResponse.FromString(body)
+
+
+async def asked(kubelet: SimulatedKubelet) -> dict[str, list[str]]:
+    """The device ids of the pods in one answer, in its order."""
+    answer = await answer_of(kubelet)
     return {
         pod.name: [device_id for container in pod.containers for of in container.devices for device_id in of.device_ids]
         for pod in answer.pod_resources
@@ -100,3 +106,45 @@ async def test_without_the_api_server_it_lists_nothing_only_if_it_starts_so(kube
     assert await asked(kubelet) == {"static-node": []}
     kubelet.api_away = False
     assert len(await asked(kubelet)) == len(PODS)
+
+
+DEVICES = tuple(
+    Claim(namespace="ml", name="both", driver="d", pool="p", device=device, cdi_names=(f"cdi-{device}",))
+    for device in ("gpu-6", "gpu-7")
+)
+ON_ONE_CLAIM = tuple(
+    Pod(namespace="ml", name=name, uid=name, containers=(Container(name="main", claims=DEVICES),)) for name in "abcd"
+)
+
+
+# issue 22, line 2
+async def test_a_claims_devices_are_listed_for_each_time_that_it_was_prepared(tmp_path: Path) -> None:
+    pods = ON_ONE_CLAIM[:1]
+    kubelet = SimulatedKubelet(tmp_path / "kubelet.sock", lambda: pods)
+    await kubelet.start()
+
+    async def listed() -> list[tuple[str, int]]:
+        """The devices of the claim, each with the number of its CDI names."""
+        entries = (await answer_of(kubelet)).pod_resources[0].containers[0].dynamic_resources[0].claim_resources
+        return [(entry.device_name, len(entry.cdi_devices)) for entry in entries]
+
+    async def restarted() -> None:
+        await kubelet.restart(down_seconds=0.0, empty_seconds=0.0, partial_seconds=0.0)
+
+    once, again = [("gpu-6", 1), ("gpu-7", 2)], [("gpu-6", 3), ("gpu-7", 4)]
+    try:
+        assert await listed() == once
+        pods = ON_ONE_CLAIM[:2]
+        assert await listed() == once, "a later pod does not have it prepared"
+        await restarted()
+        assert await listed() == once, "as recorded"
+        pods = ON_ONE_CLAIM[:3]
+        assert await listed() == [*once, *again]
+        pods = ON_ONE_CLAIM[2:3]
+        assert await listed() == [*once, *again], "as long as the claim lives"
+        pods = ()
+        assert not (await answer_of(kubelet)).pod_resources
+        pods = ON_ONE_CLAIM[:2]
+        assert await listed() == [*once, *again], "two started on it together"
+    finally:
+        await kubelet.stop()

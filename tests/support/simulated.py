@@ -306,13 +306,14 @@ class SimulatedKubelet(kubelet.SimulatedKubelet):
         self.calls += 1
         await self._answering.wait()
         pods = self._pods()  # a process of its own reads what it is to do with them
+        self.prepared.look(pods)
         await self._refuse(version, context)
         if self.raw_answer is not None:
             return self.raw_answer
         listed = self._listed(pods)
         if version != "v1":  # it knows no claims
             listed = [replace(pod, containers=tuple(map(_without_claims, pod.containers))) for pod in listed]
-        return kubelet.list_response(listed, self._random)
+        return kubelet.list_response(listed, self._random, self.prepared.times)
 
     async def answer_allocatable(self, _: bytes, context: kubelet.Context) -> bytes:
         self.calls_of_allocatable += 1

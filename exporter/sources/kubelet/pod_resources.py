@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import NamedTuple
 
 from exporter._gen import podresources_v1_pb2 as v1
@@ -195,15 +195,15 @@ def _drivers(container: _Container) -> Iterator[str]:
 
 def _claims(container: _Container) -> Iterator[Claim]:
     for dynamic in _dynamic(container):
-        for device, cdi_names in zip(dynamic.claim_resources, _own_cdi_names(dynamic), strict=True):
+        for (driver, pool, device, share), cdi_names in _devices_of(dynamic).items():
             yield Claim(
                 namespace=dynamic.claim_namespace,
                 name=dynamic.claim_name,
-                driver=device.driver_name,
-                pool=device.pool_name,
-                device=device.device_name,
+                driver=driver,
+                pool=pool,
+                device=device,
                 cdi_names=cdi_names,
-                share=device.share_id,
+                share=share,
             )
 
 
@@ -214,21 +214,28 @@ def _not_prepared(container: _Container) -> Iterator[Claim]:
             yield Claim(namespace=dynamic.claim_namespace, name=dynamic.claim_name, driver="", pool="", device="")
 
 
-def _own_cdi_names(dynamic: v1.DynamicResource) -> list[tuple[str, ...]]:
-    """For each device of a claim the CDI names that are its own.
+_Device = tuple[str, str, str, str]  # driver, pool, name and share
 
-    The kubelet lists those of the devices before it, too (measured on 1.36.2): a shorter list's are another device's.
+
+def _devices_of(dynamic: v1.DynamicResource) -> Mapping[_Device, tuple[str, ...]]:
+    """The devices of a claim, each with the CDI names that are its own.
+
+    The kubelet appends what a driver names each time that it has the claim prepared: by each pod of several that start
+    on it together, and by the next pod after a restart. List has an entry for each of these times. To the CDI names of
+    an entry it adds those of all entries before it (both measured on 1.36.2). So an entry's own names are those by
+    which its list is longer than another list that it begins with, and a device has the names of all its entries.
     """
-    listed = [tuple(cdi.name for cdi in device.cdi_devices) for device in dynamic.claim_resources]
-    own = list(listed)
-    of_others: set[str] = set()
-    by_length = sorted(range(len(listed)), key=lambda at: len(listed[at]))
-    for _, group in groupby(by_length, key=lambda at: len(listed[at])):
-        of_one_length = tuple(group)
-        for at in of_one_length:
-            own[at] = tuple(name for name in listed[at] if name not in of_others)
-        of_others.update(name for at in of_one_length for name in listed[at])
-    return own
+    entries = [
+        ((of.driver_name, of.pool_name, of.device_name, of.share_id), tuple(cdi.name for cdi in of.cdi_devices))
+        for of in dynamic.claim_resources
+    ]
+    lists = {names for _, names in entries}
+    lengths = sorted({len(names) for names in lists}, reverse=True)
+    own: dict[_Device, dict[str, None]] = {}
+    for device, names in sorted(entries, key=lambda entry: len(entry[1])):
+        shorter = (length for length in lengths if length < len(names) and names[:length] in lists)
+        own.setdefault(device, {}).update(dict.fromkeys(names[next(shorter, 0) :]))
+    return {device: tuple(names) for device, names in own.items()}
 
 
 def _dynamic(container: _Container) -> Sequence[v1.DynamicResource]:

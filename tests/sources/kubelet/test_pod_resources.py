@@ -163,6 +163,66 @@ def test_a_device_is_read_with_the_cdi_names_that_are_its_own(
     assert claimed(*listed) == {str(number): names for number, names in enumerate(own)}
 
 
+Entry = tuple[str, str, tuple[str, ...]]  # device, share and CDI names of a ClaimResource
+
+
+def entries_prepared(*times: tuple[str, ...]) -> list[Entry]:
+    """What a kubelet 1.36.2 lists of a claim that was prepared so many times, each time with the devices in an order."""
+    names = [device for of_time in times for device in of_time]
+    return [(device, "", tuple(f"cdi-{name}" for name in names[: at + 1])) for at, device in enumerate(names)]
+
+
+def read_of(entries: list[Entry]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The devices that are read of a claim with these entries, in order."""
+    resources = [
+        v1.ClaimResource(
+            driver_name="gpu.nvidia.com",
+            device_name=device,
+            share_id=share or None,
+            cdi_devices=[v1.CDIDevice(name=name) for name in names],
+        )
+        for device, share, names in entries
+    ]
+    container = v1.ContainerResources(
+        name="main", dynamic_resources=[v1.DynamicResource(claim_name="c", claim_resources=resources)]
+    )
+    pod = v1.PodResources(namespace="ml", name="train", containers=[container])
+    body = v1.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+    claims = [one.claim for one in parse(body, resources=GLOBS, claims=True).assignments if one.claim]
+    return sorted((claim.device, claim.share, claim.cdi_names) for claim in claims)
+
+
+ONE, TWO = ("gpu-6", "", ("cdi-gpu-6",)), ("gpu-7", "", ("cdi-gpu-7",))
+
+
+# issue 22, line 2
+@pytest.mark.parametrize(
+    ("entries", "devices"),
+    [
+        pytest.param(entries_prepared(("gpu-6",), ("gpu-6",)), [ONE], id="the recorded two"),
+        pytest.param(entries_prepared(*[("gpu-6",)] * 9), [ONE], id="nine"),
+        pytest.param(entries_prepared(*[("gpu-6", "gpu-7")] * 3), [ONE, TWO], id="two devices"),
+        pytest.param(entries_prepared(("gpu-6", "gpu-7"), ("gpu-7", "gpu-6")), [ONE, TWO], id="in another order"),
+        pytest.param(entries_prepared(("gpu-6", "gpu-7"), ("gpu-6",)), [ONE, TWO], id="not all of them again"),
+        pytest.param([ONE, ONE, TWO, TWO], [ONE, TWO], id="a kubelet that lists each with its own names"),
+        pytest.param(
+            [("gpu-6", "", ("a",)), ("gpu-6", "", ("a", "b")), ("gpu-6", "", ("a", "b", "a"))],
+            [("gpu-6", "", ("a", "b"))],
+            id="several CDI devices",
+        ),
+        pytest.param(
+            [("gpu-6", "x", ("a",)), ("gpu-6", "y", ("a", "b")), ("gpu-6", "x", ("a", "b", "a"))],
+            [("gpu-6", "x", ("a",)), ("gpu-6", "y", ("b",))],
+            id="shares are devices",
+        ),
+        pytest.param([("gpu-6", "", ()), ("gpu-6", "", ())], [("gpu-6", "", ())], id="no CDI device"),
+    ],
+)
+def test_the_entries_of_one_device_of_a_claim_are_one_device(entries: list[Entry], devices: list[Entry]) -> None:
+    assert read_of(entries) == devices
+    assert read_of(entries[::-1]) == devices
+
+
 # issue 10, B: tencent.com/vcuda-core and tencent.com/vcuda-memory
 def test_ids_that_count_units_are_one_assignment_a_container_whatever_their_order() -> None:
     cores, memory = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
