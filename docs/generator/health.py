@@ -9,7 +9,8 @@ from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
 from exporter.model.health import VERDICTS, HealthReason
 from exporter.ownership.kernel_events import OF_KIND
-from exporter.ownership.verdicts import MISSING, TAINTS, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
+from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
+from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
 from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
@@ -32,7 +33,9 @@ device and holder, also for devices that nobody holds; `/container/metrics` has 
 
 A device that is `failing` or `gone` and that nobody holds is not free: its `state` is `failing`. `last_xid` is its last
 XID by the kernel's log, also one that no page shows; else the page's. Taints count as ResourceSlices have them; those
-of a `DeviceTaintRule` are not read."""
+of a `DeviceTaintRule` are not read. A taint `gpu.nvidia.com/xid` of NVIDIA's DRA driver counts as the XID that it
+names, whatever its effect, and ends as an error of the kernel's log does. A taint NoSchedule stays until that driver
+starts anew, and makes the device at least `degraded`. Other taints with the effect None say nothing."""
 _TIMES = """\
 ## For how long a word counts
 
@@ -83,8 +86,12 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
     yield UNCLEAR, f"{kubelet} is Unknown", _KEP
     yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
-    for effect, reason in TAINTS.items():
+    for effect, reason in EFFECTS.items():
         yield reason, f"the device of a ResourceSlice has a taint {effect}", "KEP-5055, where slices are read"
+    taint, driver = "a taint `gpu.nvidia.com/", "NVIDIA's DRA driver, device_health.go"
+    yield ONE_GPU_LOST, f"{taint}gpu-lost`, on devices of one GPU alone", driver
+    yield SOME_GPU_LOST, f"{taint}gpu-lost` on several GPUs; `unknown` for a device that no source reads", driver
+    yield UNWATCHED, f"{taint}unmonitored`, and no source reads the device", driver
     yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
     for severity in ("fatal", "nonfatal"):
         yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"

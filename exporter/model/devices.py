@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from exporter.errors import Trouble
 from exporter.model.pods import Owner
@@ -205,18 +206,30 @@ class Inventory:
     places: CdiPlaces = field(default_factory=lambda: NO_PLACES)
 
 
+class Taint(NamedTuple):
+    """A taint that a DRA driver gives a device (KEP-5055), and when: seconds since 1970, 0 where nobody says it.
+
+    The API server dates each. The effect is None, NoSchedule or NoExecute.
+    """
+
+    effect: str
+    key: str
+    value: str = ""
+    added_at: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}" if self.value else self.key
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceDevice:
-    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none.
-
-    `taints` are effect and key=value of each taint that its driver gives it (KEP-5055).
-    """
+    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none."""
 
     uuid: str = ""
     kind: str = ""
     parent_uuid: str = ""
     profile: str = ""
-    taints: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 # driver, pool and name of a device of a ResourceSlice

@@ -24,6 +24,11 @@ class HealthReason(NamedTuple):
         return f"{self.text} -> {self.remedy}"
 
 
+def one_line(text: str) -> str:
+    """A driver's text on one line, without what cannot be printed."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 class DeviceVerdict(NamedTuple):
     """The worst of its reasons, which stand the worst first. `gpu` is the GPU's number, "" where nobody said it.
 

@@ -14,7 +14,15 @@ from exporter.dcgm.xids import verdict_of
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading
-from exporter.model.health import MOST_REASONS, NO_VERDICTS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason
+from exporter.model.health import (
+    MOST_REASONS,
+    NO_VERDICTS,
+    VERDICTS,
+    DeviceVerdict,
+    DeviceVerdicts,
+    HealthReason,
+    one_line,
+)
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage
 from exporter.model.slices import ITEMS_A_SLICE, Work
@@ -22,6 +30,7 @@ from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import RECOVERY_CHANGED, ends_at, reason_of
+from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
 GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
@@ -44,11 +53,6 @@ UNLISTED = HealthReason("nvml-lost", "gone", "NVML listed it before, and does no
 UNOFFERED = HealthReason("not-offered", "unknown", "its device plugin no longer offers it", _PLUGIN)
 UNHEALTHY = HealthReason("kubelet", "failing", "its device plugin or DRA driver calls it unhealthy", _PLUGIN)
 UNCLEAR = HealthReason("kubelet", "unknown", "its device plugin or DRA driver does not know how it is", _PLUGIN)
-_TAINT = "ask who tainted it, and why: kubectl describe resourceslice, and the log of the DRA driver on the node"
-TAINTS: Mapping[str, HealthReason] = {
-    "NoExecute": HealthReason("taint", "failing", "its DRA driver drives pods away from it", _TAINT),
-    "NoSchedule": HealthReason("taint", "degraded", "its DRA driver keeps new pods away from it", _TAINT),
-}
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
@@ -158,9 +162,10 @@ class Verdicts:
         yield
         by_page = ((key, rule.reason) for key, rule in page.words)
         by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
+        taints = taints_of_devices(snapshot.context.slice_devices.values(), snapshot.inventory, by_device)
+        errors = (*errors, *xids_of_taints(taints, (*errors, *shown)))
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        by_slices = _by_slices(snapshot, by_device)
-        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read), by_slices):
+        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read), by_taints(taints, read)):
             by_device.setdefault(key, set()).add(reason)
         for key in by_device.keys() - read:
             by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
@@ -248,24 +253,10 @@ def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
         yield from (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), DeviceKey(uuid=mig.uuid))
 
 
-def _by_slices(snapshot: Snapshot, devices: Container[DeviceKey]) -> Reasons:
-    gpus = snapshot.inventory.gpus
-    cut = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in gpus for mig in gpu.mig}
-    for device in snapshot.context.slice_devices.values():
-        key = cut.get(device.uuid, DeviceKey(uuid=device.uuid))
-        for effect, taint in device.taints if key in devices else ():
-            if effect in TAINTS:
-                yield key, TAINTS[effect]._replace(text=f"{TAINTS[effect].text}: {_printable(taint)}")
-
-
-def _printable(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
         # a message is a driver's; NVIDIA's DRA driver tells the kubelet nothing, and samples say more than that
-        says = _printable(health.message)
+        says = one_line(health.message)
         if says in NOT_OFFERED:
             yield key, UNOFFERED._replace(text=says)
         elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):

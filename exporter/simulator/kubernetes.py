@@ -17,6 +17,7 @@ from exporter.simulator.world import World
 Object = dict[str, Any]
 LOOK_SECONDS = 0.02
 BOOKMARK_SECONDS = 0.2
+_XIDS_OF_PROGRAMS = {13, 31, 43, 45, 68, 109}  # the driver's own list (its device_health.go)
 
 
 class SimulatedApi:
@@ -34,6 +35,7 @@ class SimulatedApi:
         self.version = 1
         self.versions: dict[str, tuple[Object, int]] = {}
         self.gone: list[tuple[str, Object, int]] = []
+        self._tainted_at: dict[tuple[str, int], str] = {}  # by the GPU and its error
         self._broken = asyncio.Event()
         self._serving: Serving | None = None
 
@@ -86,13 +88,14 @@ class SimulatedApi:
         devices = []
         for gpu in self._world.gpus:
             if gpu.claimed:
+                taints = self._taints(gpu.uuid)
                 for _, name in gpu.slots:
                     attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
                     if name != gpu.claim_device:
                         # what is only cut for its claim has no UUID
                         of_part = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
                         attributes = {attribute: {"string": value} for attribute, value in of_part.items()}
-                    devices.append({"name": name, "attributes": attributes})
+                    devices.append({"name": name, "attributes": attributes, **({"taints": taints} if taints else {})})
         pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": DRA_DRIVER, "nodeName": self.node_name, "pool": pool}
         return [
@@ -105,6 +108,17 @@ class SimulatedApi:
             }
             for number in range(2)
         ]
+
+    def _taints(self, uuid: str) -> list[Object]:
+        """What NVIDIA's DRA driver makes of the GPU's last XID: it stays until the driver starts anew."""
+        errors = self._world.machine.xids.get(uuid)
+        if not errors:
+            return []
+        last = errors[-1]
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        effect = "None" if last.xid in _XIDS_OF_PROGRAMS else "NoSchedule"
+        taint = {"key": f"{DRA_DRIVER}/xid", "value": f"{last.xid}", "effect": effect}
+        return [{**taint, "timeAdded": self._tainted_at.setdefault((uuid, last.at_ns), now)}]
 
     def is_meant(self, request: web.Request, key: str, _: Object) -> bool:
         """Whether a request is about an object."""

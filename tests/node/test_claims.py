@@ -103,3 +103,22 @@ async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None
         assert node.api.lists == 1
     finally:
         await second.close()
+
+
+# issue 22, line 39
+async def test_a_taint_of_nvidias_driver_is_among_the_reasons_of_its_gpu(node: SimulatedNode) -> None:
+    """The simulated driver taints as NVIDIA's does: NoSchedule for an error of the GPU, None for one of a program."""
+    ill, busy = node.world.gpus[1].uuid, node.world.gpus[2].uuid
+    async with running(config_of(**settings(node))) as exporter:
+        assert "dra_claim_name=" in await exporter.page()
+        node.world.machine.add_xid(ill, 63)
+        node.world.machine.add_xid(busy, 31)
+
+        def is_tainted(text: str) -> bool:
+            reasons = {row["device_uuid"]: row.get("health_reasons", ()) for row in json.loads(text)}
+            return any("keeps new pods away from it: gpu.nvidia.com/xid=63 ->" in each for each in reasons[ill])
+
+        text = await exporter.until("/container/metrics", is_tainted)
+        rows = {row["device_uuid"]: row for row in json.loads(text)}
+        assert (rows[ill]["health"], rows[ill]["last_xid"]) == ("degraded", 63)
+        assert (rows[busy]["health"], rows[busy]["last_xid"]) == ("ok", 31)

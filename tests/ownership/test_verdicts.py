@@ -1,5 +1,6 @@
 """One verdict by device, by all that speak of it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import strategies as st
 
 from exporter.dcgm.xids import XIDS
 from exporter.errors import Trouble
-from exporter.model.devices import DeviceHealth, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners, SliceDevice
+from exporter.model.devices import (
+    DeviceHealth,
+    DeviceKey,
+    Inventory,
+    InventoryGpu,
+    MigInstance,
+    Owners,
+    SliceDevice,
+    Taint,
+)
 from exporter.model.driver import DriverReading
 from exporter.model.health import MOST_REASONS, VERDICTS, DeviceVerdict, DeviceVerdicts, HealthReason, Verdict
 from exporter.model.kernel import DeviceEvent, KernelEvent
@@ -359,26 +369,90 @@ def test_what_nvml_says(why: int, verdict: str, code: str) -> None:
     assert (unlisted.verdict, unlisted.code) == ("gone", "nvml-lost")
 
 
+XID_TAINT, LOST_TAINT, UNMONITORED = (f"gpu.nvidia.com/{name}" for name in ("xid", "gpu-lost", "unmonitored"))
+
+
+def xid_taint(xid: str, effect: str = "NoSchedule", added_at: float = NOW) -> Taint:
+    return Taint(effect, XID_TAINT, xid, added_at)
+
+
+# issue 22, line 39
 @pytest.mark.parametrize(
-    ("taints", "verdict"),
+    ("taints", "verdict", "code", "last_xid"),
     [
-        ([("NoExecute", "gpu.nvidia.com/xid=79")], "failing"),
-        ([("NoSchedule", "gpu.nvidia.com/xid=\x1b63")], "degraded"),
-        ([("NoSchedule", "a="), ("NoExecute", "b=")], "failing"),
-        ([("None", "a=b")], "ok"),
-        ([("", "")], "ok"),
-        ([], "ok"),
+        # NVIDIA's driver knows no other keys and effects than these (its device_health.go); it takes none back
+        ([xid_taint("79")], "gone", "fell-off-bus", 79),
+        ([xid_taint("48")], "failing", "xid", 48),
+        ([xid_taint("63")], "degraded", "taint", 63),
+        ([xid_taint("31", "None")], "ok", "", 31),
+        ([xid_taint("48", added_at=NOW - FAILING_SECONDS)], "degraded", "taint", 48),
+        ([xid_taint("nonsense")], "degraded", "taint", None),
+        ([xid_taint("\x1b63")], "degraded", "taint", None),
+        ([Taint("NoSchedule", LOST_TAINT)], "gone", "taint", None),
+        ([Taint("None", UNMONITORED)], "ok", "", None),
+        # other drivers
+        ([Taint("NoExecute", "acme.com/broken", "yes")], "failing", "taint", None),
+        ([Taint("NoSchedule", "a"), Taint("NoExecute", "b")], "failing", "taint", None),
+        ([Taint("None", "a", "b")], "ok", "", None),
+        ([Taint("", "")], "ok", "", None),
+        ([], "ok", "", None),
     ],
 )
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_taints_of_its_dra_driver(taints: list[tuple[str, str]], verdict: str, *, is_cut: bool) -> None:
-    device = SliceDevice(uuid="MIG-1" if is_cut else GPU, kind="mig" if is_cut else "gpu", taints=tuple(taints))
-    strange = SliceDevice(uuid="GPU-of-another-node", taints=(("NoExecute", "a=b"),))
-    context = LookContext(slice_devices={("d", "p", "gpu-0"): device, ("d", "p", "gpu-9"): strange})
-    inventory = Inventory(gpus=(InventoryGpu(uuid=GPU, mig=(MigInstance(uuid="MIG-1", instance_id="3"),)),))
-    page = replace(PAGE, subjects={Subject(uuid=GPU, index="0", instance="3" if is_cut else ""): 9})
-    seen_devices = look(Verdicts(), replace(looked(page, inventory=inventory), context=context))
-    tainted = seen_devices[INSTANCE if is_cut else KEY]
-    assert tainted.verdict == verdict
-    assert all(str(reason).isprintable() for reason in tainted.reasons)
+def test_taints_of_its_dra_driver(
+    taints: list[Taint], verdict: str, code: str, last_xid: int | None, *, is_cut: bool
+) -> None:
+    strange = SliceDevice(uuid="GPU-of-another-node", taints=(Taint("NoExecute", "a", "b"), Taint("None", LOST_TAINT)))
+    snapshot = tainted({"MIG-1" if is_cut else GPU: taints}, strange, is_cut=is_cut)
+    seen_devices = look(Verdicts(), snapshot)
+    seen = seen_devices[INSTANCE if is_cut else KEY]
+    assert (seen.verdict, seen.code, seen.last_xid) == (verdict, code, last_xid)
+    assert all(str(reason).isprintable() and reason.remedy for reason in seen.reasons)
     assert {key.uuid for key in seen_devices} == {GPU}
+
+
+def tainted(taints: Mapping[str, Sequence[Taint]], *others: SliceDevice, is_cut: bool = False) -> Snapshot:
+    """A look at a node whose ResourceSlices taint these devices; samples are of GPU alone."""
+    of_slices = (*(SliceDevice(uuid=uuid, taints=tuple(of)) for uuid, of in taints.items()), *others)
+    context = LookContext(slice_devices={("d", "p", f"gpu-{i}"): device for i, device in enumerate(of_slices)})
+    cut = (MigInstance(uuid="MIG-1", instance_id="3"),) if is_cut else ()
+    gpus = tuple(InventoryGpu(uuid=uuid, mig=cut) for uuid in dict.fromkeys((GPU, *taints)) if uuid.startswith("GPU"))
+    page = replace(PAGE, subjects={Subject(uuid=GPU, index="0", instance="3" if is_cut else ""): 9})
+    return replace(looked(page, inventory=Inventory(gpus=gpus)), context=context)
+
+
+# issue 22, line 39
+def test_of_several_gpus_that_the_driver_calls_lost_nobody_says_which_one_is() -> None:
+    """NVIDIA's driver taints all of a node as one is lost. What is read goes on; of the others one may be gone."""
+    lost = [Taint("NoSchedule", LOST_TAINT)]
+    seen = look(Verdicts(), tainted({GPU: lost, OTHER: lost}))
+    assert (seen[KEY].verdict, seen[KEY].code) == ("degraded", "taint")
+    assert (seen[DeviceKey(uuid=OTHER)].verdict, seen[DeviceKey(uuid=OTHER)].code) == ("unknown", "taint")
+
+
+# issue 22, line 39
+def test_a_device_that_neither_the_driver_nor_anybody_else_watches_is_unknown() -> None:
+    seen = look(Verdicts(), tainted({GPU: [], OTHER: [Taint("None", UNMONITORED)]}))[DeviceKey(uuid=OTHER)]
+    assert (seen.verdict, seen.code) == ("unknown", "taint")
+    assert "cannot watch" in seen.reasons[0].text
+
+
+# issue 22, line 39
+def test_an_xid_of_a_taint_ends_with_a_reset_though_the_taint_stays() -> None:
+    looks, verdicts = Looks(), Verdicts()
+    context = tainted({GPU_AT(0): [xid_taint("48", added_at=NOW - 60)]}).context
+    verdict = verdict_by_energy(verdicts, looks, context, "5000000", NOW)
+    assert verdict.verdict == "failing"
+    verdict = verdict_by_energy(verdicts, looks, context, "12", NOW + 1)
+    assert (verdict.verdict, verdict.code) == ("degraded", "taint")
+
+
+def verdict_by_energy(verdicts: Verdicts, looks: Looks, context: LookContext, value: str, at: float) -> DeviceVerdict:
+    snapshot = replace(seen(looks, ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", value)), context=context)
+    return look(verdicts, snapshot, errors=None, at=at)[DeviceKey(uuid=GPU_AT(0))]
+
+
+# issue 22, line 39
+def test_an_xid_that_log_and_taint_have_is_one_reason() -> None:
+    seen = look(Verdicts(), tainted({GPU: [xid_taint("48", added_at=NOW + 61)]}), errors=(error(48),))[KEY]
+    assert [reason.code for reason in seen.reasons] == ["xid", "taint"]

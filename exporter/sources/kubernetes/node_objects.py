@@ -6,7 +6,7 @@ from datetime import datetime
 from math import inf
 
 from exporter.errors import Malformed
-from exporter.model.devices import Assignment, ResourceSlice, SliceDevice
+from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, Taint
 from exporter.model.pods import AllocatedDevice, PodInfo, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import KnownDevices, described, named
@@ -111,7 +111,7 @@ class ApiPods(ListWatch):
         self._on_health(name, health)
 
 
-_MOST_TAINTS, _MOST_TAINT_CHARS = 4, 256
+_MOST_TAINTS, _MOST_TAINT_CHARS = 4, 128
 
 
 def read_slice(item: Object) -> ResourceSlice:
@@ -129,10 +129,7 @@ def read_slice(item: Object) -> ResourceSlice:
             kind=attributes.get("type", ""),
             parent_uuid=attributes.get("parentUUID", ""),
             profile=attributes.get("profile", ""),
-            taints=tuple(
-                (str(taint.get("effect", "")), f"{taint.get('key', '')}={taint.get('value', '')}"[:_MOST_TAINT_CHARS])
-                for taint in ((device.get("basic") or device).get("taints") or ())[:_MOST_TAINTS]
-            ),
+            taints=tuple(map(_read_taint, ((device.get("basic") or device).get("taints") or ())[:_MOST_TAINTS])),
         )
     return ResourceSlice(
         driver=driver,
@@ -141,6 +138,15 @@ def read_slice(item: Object) -> ResourceSlice:
         slice_count=int(pool.get("resourceSliceCount", 1)),
         devices=devices,
     )
+
+
+def _read_taint(taint: Object) -> Taint:
+    effect, key, value = (str(taint.get(name, ""))[:_MOST_TAINT_CHARS] for name in ("effect", "key", "value"))
+    try:
+        added_at = datetime.fromisoformat(str(taint.get("timeAdded"))).timestamp()
+    except ValueError:
+        added_at = 0.0
+    return Taint(effect, key, value, added_at)
 
 
 class ApiSlices(ListWatch):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import Malformed
-from exporter.model.devices import Assignment, Claim
+from exporter.model.devices import Assignment, Claim, Taint
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import container_id
@@ -225,9 +225,10 @@ def test_taints_of_a_slice(*, is_basic: bool) -> None:
         "devices": [{"name": "g", **({"basic": fields} if is_basic else fields)}],
     }
     device = read_slice({"spec": spec}).devices["g"]
-    assert device.taints[0] == ("NoExecute", "gpu.nvidia.com/xid=79")
+    assert device.taints[0] == Taint("NoExecute", "gpu.nvidia.com/xid", "79", 1_767_225_600.0)
+    assert (str(device.taints[0]), device.taints[1].added_at) == ("gpu.nvidia.com/xid=79", 0.0)
     assert len(device.taints) <= 8
-    assert all(len(text) <= 256 for _, text in device.taints)
+    assert all(len(f"{taint}") <= 257 for taint in device.taints)
 
 
 async def test_slices_that_change(server: SimulatedApi, connect: Connect) -> None:

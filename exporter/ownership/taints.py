@@ -1,0 +1,82 @@
+"""What the taints of DRA devices say of how they are (KEP-5055). Pure.
+
+NVIDIA's DRA driver writes three (its cmd/gpu-kubelet-plugin/device_health.go), and keeps each until it starts anew:
+
+- gpu.nvidia.com/xid=<number>, the last XID of the device: NoSchedule, or None for one that is a program's fault. It is
+  read as an error of that moment, so it ends as those of the kernel's log do;
+- gpu.nvidia.com/gpu-lost, NoSchedule: NVML has said that a GPU is lost, and does not say which one. All devices of the
+  node get it;
+- gpu.nvidia.com/unmonitored, None: the driver cannot watch the device.
+
+What other drivers mean by theirs, the effect alone says.
+"""
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+from exporter.model.devices import DeviceKey, Inventory, SliceDevice, Taint
+from exporter.model.health import HealthReason, Verdict, one_line
+from exporter.model.kernel import DeviceEvent, KernelEvent
+
+_XID, _LOST, _UNMONITORED = (f"gpu.nvidia.com/{name}" for name in ("xid", "gpu-lost", "unmonitored"))
+_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
+_ASK = "ask who tainted it, and why: kubectl describe resourceslice, and the log of the DRA driver on the node"
+EFFECTS: Mapping[str, HealthReason] = {
+    "NoExecute": HealthReason("taint", "failing", "its DRA driver drives pods away from it", _ASK),
+    "NoSchedule": HealthReason("taint", "degraded", "its DRA driver keeps new pods away from it", _ASK),
+}
+_LOOK = (
+    "look at nvidia-smi and at the kernel's log on the node (dmesg | grep -e NVRM -e Xid); drain the node and"
+    " restart it, then restart the DRA driver's pod, which keeps its taints as long as it runs"
+)
+ONE_GPU_LOST = HealthReason("taint", "gone", "NVIDIA's DRA driver has lost it (gpu-lost)", _LOOK)
+SOME_GPU_LOST = HealthReason(
+    "taint", "degraded", "NVIDIA's DRA driver has lost a GPU of the node, and does not say which (gpu-lost)", _LOOK
+)
+UNWATCHED = HealthReason(
+    "taint",
+    "unknown",
+    "NVIDIA's DRA driver cannot watch it (unmonitored), and no source has read it",
+    "let dcgm-exporter or NVML read it (--dcgm.url, --nvml.mode); the driver's log on the node says why it cannot",
+)
+TaintsOfDevices = Mapping[DeviceKey, Sequence[Taint]]
+
+
+def taints_of_devices(
+    slices: Iterable[SliceDevice], inventory: Inventory, devices: Container[DeviceKey]
+) -> TaintsOfDevices:
+    """The taints of these devices, as samples name them."""
+    cut = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig}
+    tainted = ((cut.get(device.uuid, DeviceKey(uuid=device.uuid)), device.taints) for device in slices if device.taints)
+    return {key: taints for key, taints in tainted if key in devices}
+
+
+def xids_of_taints(taints: TaintsOfDevices, others: Iterable[DeviceEvent]) -> tuple[DeviceEvent, ...]:
+    """The XIDs that taints hold; none that is among these `others`, which say more of it."""
+    had = {(other.uuid, other.event.code) for other in others}
+    return tuple(
+        DeviceEvent(event=_xid(taint, key), at_seconds=taint.added_at, uuid=key.uuid)
+        for key, of_device in taints.items()
+        for taint in of_device
+        if taint.key == _XID and _NUMBER.fullmatch(taint.value) and (key.uuid, int(taint.value)) not in had
+    )
+
+
+def _xid(taint: Taint, key: DeviceKey) -> KernelEvent:
+    return KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(taint.value), instance=key.instance)
+
+
+def by_taints(taints: TaintsOfDevices, read: Container[DeviceKey]) -> Iterator[tuple[DeviceKey, HealthReason]]:
+    """Why devices are not well by their taints, but for the XIDs. `read` are those that samples or NVML know."""
+    lost = {key.uuid for key, of_device in taints.items() if any(taint.key == _LOST for taint in of_device)}
+    for key, of_device in taints.items():
+        for taint in of_device:
+            if taint.key == _LOST:
+                verdict: Verdict = "degraded" if key in read else "unknown"
+                yield key, ONE_GPU_LOST if len(lost) == 1 else SOME_GPU_LOST._replace(verdict=verdict)
+            elif taint.key == _UNMONITORED:
+                if key not in read:
+                    yield key, UNWATCHED
+            elif taint.effect in EFFECTS:
+                reason = EFFECTS[taint.effect]
+                yield key, reason._replace(text=f"{reason.text}: {one_line(f'{taint}')}")
