@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners
+from exporter.model.names import as_people_count
 from exporter.model.pods import Owner
 
 
@@ -187,9 +188,6 @@ class JoinedPage:
         return b"".join(self.pieces)
 
 
-_MAX_INDEX_DIGITS = 9
-
-
 def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory) -> list[Subject]:
     """The GPUs and MIG instances among subjects, by their labels, by the kubelet or by the inventory.
 
@@ -236,10 +234,4 @@ def object_of(device: Subject, cut: Container[str]) -> dict[str, str]:
 def in_order(subject: Subject) -> tuple[object, ...]:
     """The key that sorts devices: by GPU index, then by MIG instance."""
     # a GPU goes before its instances, one without an index after all others
-    return (not subject.index, _number(subject.index), bool(subject.instance), _number(subject.instance), subject.key)
-
-
-def _number(text: str) -> tuple[int, str]:
-    """Numbers by size; what is no number after them."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_INDEX_DIGITS
-    return (int(text), "") if is_number else (10**_MAX_INDEX_DIGITS, text)
+    return (not subject.index, as_people_count(subject.index), as_people_count(subject.instance), subject.key)

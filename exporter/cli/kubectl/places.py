@@ -14,6 +14,7 @@ from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import View
 from exporter.errors import HttpRefusal, Unavailable
 from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.model.names import as_people_count
 
 FLAG = "--exporter"
 NAMESPACE = "pod-gpu-metrics"  # of the shipped manifests, as the names that follow
@@ -179,7 +180,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
             f"no exporter runs {where}: no Service is labelled app.kubernetes.io/name={CLUSTER}, and no pod"
             f" {NODE} -> install it (docs/install.md); if it has other labels, {_NAME_IT}"
         )
-    return NodesReader({node: reader_of_pod(kubectl, pod) for node, pod in pods.items()})
+    return NodesReader({node: reader_of_pod(kubectl, pods[node]) for node in sorted(pods, key=as_people_count)})
 
 
 def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[str, AnyObject]:

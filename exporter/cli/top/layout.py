@@ -13,6 +13,7 @@ from exporter.cli.top.devices import Shown, ShownDevice, ShownProcess, ShownSour
 from exporter.cli.top.history import DeviceHistory, charts
 from exporter.cli.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.cli.top.tables import TableEntry, device_columns, entries, gib, process_columns
+from exporter.model.names import as_people_count
 from exporter.model.states import BROKEN, WORDS, DeviceState, state_of_device
 
 MOST_TROUBLES = 3  # shown in full
@@ -294,9 +295,10 @@ def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator
     each_width = most + 1 + max(len("missing"), *map(len, nodes.values()))
     across = max(1, (width + _GAP) // (each_width + _GAP))
     room = across * max(1, most_lines - 1)
-    chosen = sorted(nodes)
+    chosen = sorted(nodes, key=as_people_count)
     if len(chosen) > room:
-        chosen = sorted(sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)])
+        worst = sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)]
+        chosen = sorted(worst, key=as_people_count)
     seen = {state for cells in nodes.values() for state in cells}
     of_states = {
         state: TextSpan(char, style) for (state, style), char in zip(_STYLES.items(), glyphs.cells, strict=True)

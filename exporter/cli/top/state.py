@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from exporter.cli.top.devices import DeviceName, ShownDevice, ShownProcess
+from exporter.model.names import as_people_count
 from exporter.model.states import IN_HAND, WORDS, DeviceState
 
 MOST_FILTER_CHARS = 100
@@ -162,7 +163,7 @@ def _most(value: float | None) -> Key:
 _OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
 # Whether a row goes last, and by what it is sorted among its like.
 _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
-    "gpu": lambda of: (False, of.node, len(of.gpu), of.gpu, len(of.mig_instance_id), of.mig_instance_id),
+    "gpu": lambda of: (False, *map(as_people_count, (of.node, of.gpu, of.mig_instance_id))),
     "utilization": lambda of: _most(of.utilization_percent),
     "memory": lambda of: _most(of.memory_used_mib),
     "watts": lambda of: _most(of.power_watts),

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from exporter.errors import counted
 from exporter.lenient import finite, mapping
+from exporter.model.names import as_people_count
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState, counts_of, idle_seconds, is_before, last_xid, rounded, used_by
 from exporter.outputs.page.document import text, visible
@@ -240,7 +241,7 @@ _MEASURED: Final = (
     _measured("temperature", "Temp.", 3, lambda line: line.row["temperature"], " °C"),
 )
 COLUMNS: Final = (
-    DeviceColumn("node", "Node", _node, lambda line: line.row["node_name"]),
+    DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row["node_name"])),
     DeviceColumn("gpu", "GPU", _name, lambda line: line.row["model_name"]),
     DeviceColumn("state", "State", _state, lambda line: [*DeviceState].index(line.state)),
     DeviceColumn("pod", "Held by", _holder, lambda line: _pod(line.row) if line.row["pod"] else None),

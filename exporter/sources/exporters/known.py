@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from exporter.errors import SourceError, Trouble, listed
 from exporter.model.cluster import ClusterView, NodeEvent, NodeView
+from exporter.model.names import as_people_count
 from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.cluster import Place
 from exporter.sources.exporters.answer import MOST_ROWS, NodeAnswer
@@ -174,7 +175,7 @@ class KnownExporters:
         if self._view is None or now >= self._until or self._view.trouble != trouble:
             nodes = self._nodes(now)
             self._view = ClusterView(
-                nodes=MappingProxyType(dict(sorted(nodes.items()))),
+                nodes=MappingProxyType({name: nodes[name] for name in sorted(nodes, key=as_people_count)}),
                 at_seconds=now_seconds,
                 trouble=trouble,
                 events=tuple(self._events),

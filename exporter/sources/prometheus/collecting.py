@@ -12,6 +12,7 @@ from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
 from exporter.model.devices import DeviceKey
 from exporter.model.health import VERDICTS
+from exporter.model.names import as_people_count
 from exporter.model.pages import Subject, cut_gpus, in_order, merged, object_of
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -305,7 +306,8 @@ class Collected:
         """The nodes in the order of their names. A node without trouble was scraped when its view says."""
         self._entries.clear()
         views = {}
-        for name, targets in sorted(self._targets.items()):
+        for name in sorted(self._targets, key=as_people_count):
+            targets = self._targets[name]
             rows, trouble = self._rows.get(name), self._troubles.get(name)
             if rows is not None and rows.is_too_large:
                 trouble = _TOO_LARGE

@@ -288,6 +288,14 @@ def test_a_cluster_has_a_cell_for_each_gpu_by_its_state() -> None:
         }
 
 
+# issue 22, line 15
+def test_nodes_are_in_the_order_in_which_people_count() -> None:
+    shown = cluster({f"n-{number}": [{"state": "used"}] for number in (1, 10, 11, 2)}, missing="n-3")
+    _, first = map(text_of, strip(shown, 140, 9, UNICODE))
+    assert first.split()[::2] == ["1", "2", "3", "10", "11"]
+    assert [of.node for of in chosen_devices(shown.devices, State())] == ["n-1", "n-2", "n-10", "n-11"]
+
+
 # issue 32, "top"
 def test_of_too_many_nodes_those_with_most_to_look_at_stay() -> None:
     used = [{"state": "used"}] * 8

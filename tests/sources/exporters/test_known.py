@@ -66,6 +66,13 @@ def test_an_answer_counts_until_it_is_too_old_whatever_fails_meanwhile() -> None
     assert view(found, 50.0).nodes["a"].answered_at_seconds == WALL + 40
 
 
+# issue 22, line 15
+def test_nodes_are_in_the_order_in_which_people_count() -> None:
+    names = ["n-2", "n-10", "n-1", "n-11"]
+    found = followed(names)
+    assert [*view(found, 0.0).nodes] == [*view(found, 0.0).missing] == ["n-1", "n-2", "n-10", "n-11"]
+
+
 def test_the_view_is_the_same_while_nothing_changes_but_ages() -> None:
     found = followed("ab")
     found.answered(found.entries["a"], answer("a"), 0.0, WALL)
