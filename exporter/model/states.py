@@ -20,23 +20,29 @@ class DeviceState(StrEnum):
     USED = "used"  # a container holds it, and its activity is not below --accounting.idle-below
     HELD = "held"  # a container holds it; what the container does with it is not known
     IDLE = "idle"  # a container holds it, and its activity is below --accounting.idle-below
-    OUTSIDE = "outside"  # no container holds it, and it is active, or in use: somebody uses it around Kubernetes
+    OUTSIDE = "outside"  # no container holds it, and it is active, or in use: somebody uses it outside Kubernetes
     UNKNOWN = "unknown"  # who holds it is not known; `state_reason` says why
     FAILING = "failing"  # no container holds it, and none should: its verdict (`health`) is failing or gone
     FREE = "free"  # no container holds it
     CUT = "cut"  # it is cut into MIG instances, which are devices of their own
 
 
-# What every output that people read calls them.
+# What every output that people read calls them. "held" alone is each that a container holds, whatever is known of its
+# use; "failing" is a verdict on a device's health, whoever holds it.
 WORDS: Final[Mapping[DeviceState, str]] = {
     **{state: str(state) for state in DeviceState},
+    DeviceState.HELD: "use unknown",
     DeviceState.IDLE: "held but idle",
-    DeviceState.OUTSIDE: "used around Kubernetes",
+    DeviceState.UNKNOWN: "holder unknown",
+    DeviceState.FAILING: "broken",
+    DeviceState.OUTSIDE: "used outside Kubernetes",
     DeviceState.CUT: "cut into instances",
 }
 # What somebody takes of a device before they count as at work there, in bytes: who has only opened a CUDA context (an
 # agent, say) takes some 0.5 GiB.
 AT_WORK_BYTES: Final = 2**30
+# What a red ring, or an X of `top`, means: verdicts on health, which stand as they are.
+IN_BAD_HEALTH: Final = "degraded, failing or gone"
 _MOST_USERS = 3
 _MOST_CHARS = 60  # of a command
 IN_HAND: Final = frozenset({DeviceState.USED, DeviceState.HELD, DeviceState.IDLE})

@@ -96,7 +96,7 @@ async def test_the_filter_leaves_what_matches_and_says_how_much(tab: Tab, node: 
         await tab.until(f"document.querySelector('#show [selected]').value === '{show}'")
         rows = of_objects(await read(tab))
         states = {row["state"].partition(",")[0].removesuffix(" before") for row in rows}
-        nobodys = {"free", "used around Kubernetes", "failing", "unknown"}
+        nobodys = {"free", "used outside Kubernetes", "broken", "holder unknown"}
         assert {
             "held": not states & nobodys,
             "free": states <= {"free"},

@@ -22,7 +22,8 @@ IN_ORDER = (
 
 # issue 22, line 15
 def test_numbers_count_by_their_size() -> None:
-    assert sorted(reversed(IN_ORDER), key=as_people_count) == [*IN_ORDER]
+    backwards = IN_ORDER[::-1]
+    assert sorted(backwards, key=as_people_count) == [*IN_ORDER]
     assert sorted(["n-1.b2", "n-1.b10", "n-1.a3", "n-01.a3"], key=as_people_count) == [
         *("n-01.a3", "n-1.a3", "n-1.b2", "n-1.b10")
     ]
@@ -31,4 +32,5 @@ def test_numbers_count_by_their_size() -> None:
 # issue 22, line 15
 @given(st.lists(st.text(st.sampled_from("0129a-٣²"), max_size=6), unique=True))
 def test_names_of_any_kind_have_one_order(names: list[str]) -> None:
-    assert sorted(names, key=as_people_count) == sorted(reversed(names), key=as_people_count)
+    backwards = names[::-1]
+    assert sorted(names, key=as_people_count) == sorted(backwards, key=as_people_count)

@@ -53,7 +53,7 @@ async def test_values_of_the_holder_before_are_nobodys_state(start: Start, simul
     assert (row["state"], row["holder_since"]) == ("used", None)
     gpu.hold("")
     row = await device(exporter, "")
-    assert (row["state"], row["gpu_utilization"]) == ("free", 92), "not used around Kubernetes"
+    assert (row["state"], row["gpu_utilization"]) == ("free", 92), "not used outside Kubernetes"
     assert row["holder_since"] >= row["read_at"]
     _, html = await exporter.get("/")
     assert '<span class="badge before">before</span>' in html

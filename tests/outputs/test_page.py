@@ -74,7 +74,7 @@ def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
     [
         pytest.param({}, "free", "", "unknown", id="nothing is known of it"),
         pytest.param({"gpu_utilization": 0}, "free", "", "0 %", id="free"),
-        pytest.param({"gpu_utilization": 5}, "used around Kubernetes", "", "5 %", id="busy without a pod"),
+        pytest.param({"gpu_utilization": 5}, "used outside Kubernetes", "", "5 %", id="busy without a pod"),
         pytest.param({**HELD, "gpu_utilization": 5}, "used", "ns / p", "5 %", id="used"),
         pytest.param({**HELD, "gpu_utilization": 4.9}, "held but idle", "ns / p", "5 %", id="held but idle"),
         pytest.param(
@@ -91,7 +91,7 @@ def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         pytest.param({**HELD, "graphics_engine_active": 0.498}, "used", "ns / p", "50 %", id="by the engine"),
         pytest.param({**HELD, "graphics_engine_active": 0}, "held but idle", "ns / p", "0 %", id="engine idle"),
-        pytest.param({**HELD}, "held", "ns / p", "unknown", id="held, and it is not known what it does"),
+        pytest.param({**HELD}, "use unknown", "ns / p", "unknown", id="held, and it is not known what it does"),
         pytest.param(
             {"gpu_shared": True, "gpu_utilization": 0},
             "held but idle",
@@ -194,7 +194,7 @@ def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(health: str, holder
     row = {**bare, "state": str(state_of(bare))}
     figures = at_once(figures_of([row]))
     assert (row["state"], figures["free"], figures["failing"]) == (state, int(state == "free"), int(state == "failing"))
-    assert (cells(row)[0]["state"] == "failing") == (state == "failing")
+    assert (cells(row)[0]["state"] == "broken") == (state == "failing")
 
 
 def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:

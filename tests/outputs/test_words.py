@@ -11,6 +11,7 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import ShownDevice, shown_of
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
+from exporter.model.health import VERDICTS
 from exporter.model.slices import at_once
 from exporter.model.states import WORDS, DeviceState, state_of
 from exporter.outputs.page.devices import TITLES
@@ -37,12 +38,12 @@ KUBELET = "the kubelet does not answer"
         (QUIET, "", "free", "free", "free"),
         ({}, "", "free", "free", "free"),
         (BUSY | BEFORE, "", "free", "free", "free"),
-        (BUSY, "", "outside", "outside", "used around Kubernetes"),
-        (QUIET | {"used_by": [USER]}, "", "outside", "outside", "used around Kubernetes"),
-        (BUSY | {"health": "failing"}, "", "outside", "outside", "used around Kubernetes"),
-        (QUIET | {"health": "gone"}, "", "failing", "failing", "failing"),
+        (BUSY, "", "outside", "outside", "used outside Kubernetes"),
+        (QUIET | {"used_by": [USER]}, "", "outside", "outside", "used outside Kubernetes"),
+        (BUSY | {"health": "failing"}, "", "outside", "outside", "used outside Kubernetes"),
+        (QUIET | {"health": "gone"}, "", "failing", "failing", "broken"),
         (QUIET | {"health": "degraded"}, "", "free", "free", "free"),
-        (BUSY, KUBELET, "unknown", "unknown", f"unknown ({KUBELET})"),
+        (BUSY, KUBELET, "unknown", "unknown", f"holder unknown ({KUBELET})"),
         (QUIET | {"entity": "mig-parent"}, "", "cut", "cut", "0 MIG instances"),
     ],
 )
@@ -74,9 +75,21 @@ def test_the_filter_of_top_knows_a_state_by_its_words() -> None:
             assert state in {each.state for each in chosen_devices(devices, State(filter=typed))}
 
 
+# issue 22, line 15
+def test_a_word_stands_for_one_thing() -> None:
+    assert len({*WORDS.values()}) == len(WORDS)
+    # the sum of three, and verdicts on a device's health
+    assert not {*WORDS.values()} & {"held", *VERDICTS}
+
+
+# issue 22, line 15
 def test_the_docs_have_each_state_by_its_words() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", (ROOT / "docs/json.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w ,]+) \|", (ROOT / "docs/json.md").read_text(), re.MULTILINE)
     assert dict(rows[1:]) == {str(state): words for state, words in WORDS.items()}
+    page = (ROOT / "docs/page.md").read_text()
+    words_of_page = re.findall(r"^\| \*\*([\w ,]+)\*\* \| .*`(\w+)` \|$", page, re.MULTILINE)
+    assert {state: words for words, state in words_of_page} == {str(state): words for state, words in WORDS.items()}
+    assert all(f"**{verdict}**" in page for verdict in VERDICTS)
     openapi = json.loads((ROOT / "exporter/outputs/openapi.json").read_text())
     text = json.dumps(openapi)
     assert all(f"{state}: " in text for state in DeviceState)

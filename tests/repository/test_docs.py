@@ -139,7 +139,7 @@ def test_the_states_of_devices_have_a_row_each_in_their_order() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", JSON.partition("## States")[2], re.MULTILINE)
     assert [state for state, _ in rows[1:]] == [state.value for state in DeviceState]
     words = dict(rows)
-    assert (words["idle"], words["outside"]) == ("held but idle", "used around Kubernetes")
+    assert (words["idle"], words["outside"]) == ("held but idle", "used outside Kubernetes")
 
 
 def test_the_demo_offers_every_generation_that_the_simulator_writes() -> None:

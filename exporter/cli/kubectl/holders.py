@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from exporter.lenient import AnyObject, finite, mapping, text
-from exporter.model.states import BROKEN, DeviceState, activity, idle_seconds, last_xid, rounded, stated, used_by
+from exporter.model.states import BROKEN, WORDS, DeviceState, activity, idle_seconds, last_xid, rounded, stated, used_by
 from exporter.outputs.diagnosis import printable
 
 _MIB_A_GIB = 1024
@@ -66,7 +66,7 @@ def _cells(row: AnyObject) -> Iterator[str]:
     yield text(row, "mig_profile") or text(row, "model_name").removeprefix("NVIDIA ")
     yield f"{text(row, 'namespace')}/{text(row, 'pod')}" if text(row, "pod") else _UNKNOWN
     yield text(row, "container") or _UNKNOWN
-    yield f"{state} {rounded(idle_seconds(row))}".strip() if state is DeviceState.IDLE else state
+    yield f"{WORDS[state]} {rounded(idle_seconds(row))}".strip() if state is DeviceState.IDLE else WORDS[state]
     yield _UNKNOWN if utilization is None else f"{utilization:.0%}"
     yield _UNKNOWN if mib is None else f"{mib / _MIB_A_GIB:.1f}G"
     yield text(row, "health") or _UNKNOWN

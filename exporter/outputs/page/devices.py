@@ -314,7 +314,6 @@ def _gib(mib: float) -> str:
 
 # Of states, which lead to their devices.
 _SHOWN = {name: WORDS[DeviceState(name)] for name in counts_of(())}
-_SHOWN[DeviceState.FAILING] += ", not held"
 TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
 
 

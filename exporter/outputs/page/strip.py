@@ -6,11 +6,12 @@ from html import escape
 from itertools import groupby
 
 from exporter.model.slices import Work
-from exporter.model.states import WORDS, DeviceState
+from exporter.model.states import IN_BAD_HEALTH, WORDS, DeviceState
 from exporter.outputs.page.document import text, visible
 from exporter.outputs.page.lines import DeviceLine, Object, matching, tree
 from exporter.outputs.page.view import PageView
 
+_ILL = f'<span><span class="cell used ill"></span> {IN_BAD_HEALTH}</span>'
 _LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
 
 
@@ -26,7 +27,7 @@ def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[st
     legend = "".join(f'<span><span class="cell {state}"></span> {WORDS[state]}</span>' for state in _LEGEND)
     return (
         '<section id="strips" aria-label="The GPUs of each node">',
-        f'<p class="legend" aria-hidden="true">{legend}<span><span class="cell used ill"></span> ill</span></p>',
+        f'<p class="legend" aria-hidden="true">{legend}{_ILL}</p>',
         '<ul tabindex="0" aria-label="Nodes">',
         *items,
         "</ul></section>",
@@ -37,7 +38,7 @@ def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
     counts = Counter(line.state for line in gpus)
     words_of = ", ".join(f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state])
     ill = sum(line.is_ill for line in gpus)
-    label = f"{words_of}{f', {ill} ill' if ill else ''}" if gpus else words
+    label = f"{words_of}{f', {ill} {IN_BAD_HEALTH}' if ill else ''}" if gpus else words
     address = PageView(node=name, fold="none").address()
     cells = "".join(_cell(line, address) for line in gpus)
     title = escape(visible(f"{label}; {words}" if gpus else words))

@@ -276,8 +276,8 @@ def test_a_cluster_has_a_cell_for_each_gpu_by_its_state() -> None:
     shown = cluster(gpus, missing="gpu-node-5")
     for glyphs, cells in ((UNICODE, ("█▓░·", "!?X", "░")), (ASCII, ("#=-.", "!?X", "-"))):
         legend, first = map(text_of, strip(shown, 140, 9, glyphs))
-        assert legend.startswith(f"gpu-node-{glyphs.ellipsis} {cells[0][0]} used  {cells[0][1]} held  ")
-        assert legend.endswith("! used around Kubernetes  ? unknown  X failing or gone  ")
+        assert legend.startswith(f"gpu-node-{glyphs.ellipsis} {cells[0][0]} used  {cells[0][1]} use unknown  ")
+        assert legend.endswith("! used outside Kubernetes  ? holder unknown  X failing or gone  ")
         words = first.split()
         assert dict(zip(words[::2], words[1::2], strict=True)) == {
             "2": cells[0],
