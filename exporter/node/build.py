@@ -103,6 +103,7 @@ def make_node(
         handover.owners.pods_of_owners if handover.owners else None,
         config.node.name,
         handover.owners.knowledge.places if handover.owners else NO_PLACES,
+        handover.owners.requests if handover.owners else None,
     )
     pages = JoinedPages(
         make_joiner=partial(_joiner, policy, config.families),

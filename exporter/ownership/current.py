@@ -34,8 +34,9 @@ from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
-from exporter.ownership.owners import Knowledge, OwnersBuilder, of_their_containers
+from exporter.ownership.owners import Knowledge, OwnersBuilder
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
+from exporter.ownership.requests import Requests
 from exporter.ownership.rows import Attribution, OfPods
 
 if TYPE_CHECKING:
@@ -125,10 +126,12 @@ class CurrentOwners:
         pods_of_owners: PodsOfOwners | None = None,
         node: str = "",
         places: CdiPlaces = NO_PLACES,
+        requests: Requests | None = None,
     ) -> None:
-        """`book` (divided counters), `pods_of_owners` and `places` come from before a reload; `node` is this node's."""
+        """`node` is this node's name. `book`, `pods_of_owners`, `places` and `requests` come from before a reload."""
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
+        self.requests = requests or Requests()
         self.owners = Owners()
         self.label_problems: Mapping[str, int] = {}
         self.pod_labels: Mapping[PodName, AddedLabels] = {}
@@ -176,9 +179,7 @@ class CurrentOwners:
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
-        if not same(self._held_from, (assignments, pods)):
-            self._held_from, self._held = (assignments, pods), of_their_containers(assignments, pods)
-        assignments = self._held
+        assignments = self._held_of(assignments, pods)
         looked_up = (assignments, inventory, slices)
         if not same(self._looked_up, looked_up):
             places = _places_of(assignments, inventory.places, self.knowledge.places)
@@ -209,6 +210,13 @@ class CurrentOwners:
                 before=self.attribution,
             )
         return self.attribution
+
+    def _held_of(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
+        """The assignments by which containers hold devices. The same object while nothing changed."""
+        if not same(self._held_from, (assignments, pods)):
+            self._held_from = (assignments, pods)
+            self._held = self.requests.of_their_containers(assignments, pods)
+        return self._held
 
     def learn(self, places: CdiPlaces) -> None:
         """Specs were read since the last update: `places` are all that are known now."""

@@ -31,7 +31,7 @@ from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, re
 from exporter.ownership.device_names import NodeDevices, rivals_among
 
 if TYPE_CHECKING:
-    from exporter.model.pods import Owner, PodsByName
+    from exporter.model.pods import Owner
 
 # of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
@@ -105,30 +105,6 @@ def _read_id(resource: str, device_id: str, knowledge: Knowledge) -> DeviceRef |
         return ref
     # a compute instance is a part of a GPU instance, and samples are of the whole GPU instance
     return replace(ref, profile=profile, shared=ref.shared or _PART_OF_INSTANCE.match(profile) is not None)
-
-
-def of_their_containers(assignments: frozenset[Assignment], pods: "PodsByName") -> frozenset[Assignment]:
-    """The assignments, without the devices of a claim that another container of the pod asked for.
-
-    The kubelet names all devices of a claim for each container of the pod, though each may have asked for one request
-    alone (measured on 1.36.2). A container's own status names those that it got, by their CDI names.
-    """
-    if not any(pod.allocated for pod in pods.values()):
-        return assignments
-    return frozenset(each for each in assignments if each.claim is None or _is_of_container(each, pods))
-
-
-def _is_of_container(assignment: Assignment, pods: "PodsByName") -> bool:
-    owner, claim = assignment.owner, assignment.claim
-    pod = pods.get((owner.namespace, owner.pod))
-    if pod is None or claim is None:
-        return True
-    names = {
-        device.device_id
-        for device in pod.allocated.get(owner.container, ())
-        if device.resource.startswith("claim:") and device.device_id
-    }
-    return not names or not names.isdisjoint(claim.status_names)
 
 
 def needs_slices(assignment: Assignment, places: CdiPlaces = NO_PLACES) -> bool:

@@ -5,7 +5,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 
@@ -57,7 +56,7 @@ def list_response(
                             v1.ContainerDevices(resource_name=resource, device_ids=[device_id])
                             for resource, device_id in shuffled(container.devices, len(container.devices))
                         ],
-                        dynamic_resources=_dynamic(container, prepared),
+                        dynamic_resources=_dynamic(container, pod, prepared),
                     )
                     for container in pod.containers
                 ],
@@ -77,15 +76,20 @@ def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Rando
     return body
 
 
-def _dynamic(container: Container, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
-    """One for each claim, with all of its devices."""
+def _dynamic(container: Container, pod: Pod, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
+    """One for each claim of the container, with all devices of the claim, whichever container asked for them."""
+    of_pod: dict[ClaimName, dict[Claim, None]] = {}
+    for each in pod.containers:
+        for claim in each.claims:
+            of_pod.setdefault((claim.namespace, claim.name), {})[claim] = None
+    names = dict.fromkeys((claim.namespace, claim.name) for claim in container.claims)
     return [
         v1.DynamicResource(
             claim_name=name,
             claim_namespace=namespace,
-            claim_resources=_entries(tuple(claims) * prepared.get((namespace, name), 1)),
+            claim_resources=_entries(tuple(of_pod[namespace, name]) * prepared.get((namespace, name), 1)),
         )
-        for (namespace, name), claims in groupby(container.claims, lambda claim: (claim.namespace, claim.name))
+        for namespace, name in names
     ]
 
 

@@ -11,7 +11,8 @@ from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
 from exporter.node.build import make_node
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.simulated import Container, Pod, SimulatedNode, World
+from tests.support.simulated import DRA_DRIVER, DRA_POOL, Container, Pod, SimulatedNode, World
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -122,3 +123,57 @@ async def test_a_taint_of_nvidias_driver_is_among_the_reasons_of_its_gpu(node: S
         rows = {row["device_uuid"]: row for row in json.loads(text)}
         assert (rows[ill]["health"], rows[ill]["last_xid"]) == ("degraded", 63)
         assert (rows[busy]["health"], rows[busy]["last_xid"]) == ("ok", 31)
+
+
+def pair(node: SimulatedNode) -> Pod:
+    """A pod with a claim of two GPUs, of which each container asked for one."""
+    claims = [
+        Claim(
+            namespace="ml",
+            name="pair-0-gpus-bcdfg",
+            driver=DRA_DRIVER,
+            pool=DRA_POOL,
+            device=gpu.claim_device,
+            cdi_names=(f"k8s.gpu.nvidia.com/claim=uid-{gpu.claim_device}",),
+        )
+        for gpu in node.world.gpus[:2]
+    ]
+    containers = tuple(
+        Container(name=name, claims=(claim,)) for name, claim in zip(("main", "side"), claims, strict=True)
+    )
+    return Pod(namespace="ml", name="pair-0", uid="pair", containers=containers)
+
+
+async def containers(exporter: Exporter) -> list[list[tuple[str, bool]]]:
+    """Who holds each GPU, and whether others do, too."""
+    mapping = json.loads((await exporter.get("/debug/mapping"))[1])
+    return [[(owner["container"], owner["shared"]) for owner in row["owners"]] for row in mapping["seen"]]
+
+
+# issue 22, line 3
+async def test_requests_of_a_claim_are_told_apart_while_the_api_is_away(node: SimulatedNode) -> None:
+    """The pod's name may come again, so without the API nobody can say which pod it is."""
+    node.world.pods = (pair(node),)
+    port = int(node.api_url.rpartition(":")[2])
+    apart = [[("main", False)], [("side", False)], [], []]
+    given = settings(node, pods_source="api", labels_pod_labels="app")
+    async with running(config_of(**given)) as exporter:
+
+        async def are_apart() -> bool:
+            return await containers(exporter) == apart
+
+        async def pods_are(up: bool) -> bool:
+            assert await containers(exporter) == apart
+            sources = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
+            return bool(sources["pods"]["up"]) is up
+
+        await until(are_apart)
+        await node.api.stop()
+        await until(lambda: pods_are(up=False))
+        for _ in range(10):
+            assert await containers(exporter) == apart
+        await node.restart_kubelet(down_seconds=0.1, empty_seconds=0.2)
+        assert await containers(exporter) == apart
+        await node.api.start(port)
+        await until(lambda: pods_are(up=True))
+        assert await containers(exporter) == apart

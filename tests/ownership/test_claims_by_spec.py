@@ -31,9 +31,9 @@ from exporter.ownership.owners import (
     Knowledge,
     Unmatched,
     needs_slices,
-    of_their_containers,
     read_assignment,
 )
+from exporter.ownership.requests import Requests
 from exporter.ownership.retention import Retained, answered, settled
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
@@ -95,7 +95,7 @@ def test_a_containers_status_says_which_request_of_a_claim_it_got(says: str) -> 
     if says == "nothing":
         pod = replace(pod, allocated={})
     pods = {("default", "pair-0" if says != "of_another_pod" else "pair-1"): pod}
-    of = of_their_containers(frozenset(assignments), pods)
+    of = Requests().of_their_containers(frozenset(assignments), pods)
     owners = build_owners(of, {}, Knowledge(inventory=inventory, places=inventory.places))
     named = {minor: [holder.owner.container for holder in owners.of(DeviceKey(uuid=UUIDS[minor]))] for minor in (6, 1)}
     assert named == ({6: ["main"], 1: ["side"]} if says == "status" else {6: ["main", "side"], 1: ["main", "side"]})

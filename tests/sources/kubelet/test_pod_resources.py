@@ -167,7 +167,7 @@ Entry = tuple[str, str, tuple[str, ...]]  # device, share and CDI names of a Cla
 
 
 def entries_prepared(*times: tuple[str, ...]) -> list[Entry]:
-    """What a kubelet 1.36.2 lists of a claim that was prepared so many times, each time with the devices in an order."""
+    """What kubelet 1.36.2 lists of a claim that was prepared so many times, each time with its devices in an order."""
     names = [device for of_time in times for device in of_time]
     return [(device, "", tuple(f"cdi-{name}" for name in names[: at + 1])) for at, device in enumerate(names)]
 

@@ -1,0 +1,71 @@
+"""Which devices of a claim a container asked for: the kubelet names all of them for each container of the pod.
+
+A container may ask for one request of a claim alone. Its own status names the devices that it got, by their CDI names
+(measured on kubelet 1.36.2). What a status has said stays true as long as the claim is there. So it also counts while
+nobody can say which pod the name means, as when the API server is away, until the kubelet no longer lists the claim
+for the container, lists another claim of that name, or another pod has the pod's name.
+
+Pure, except for what `Requests` remembers.
+"""
+
+from typing import NamedTuple
+
+from exporter.model.devices import Assignment, Claim
+from exporter.model.pods import Owner, PodInfo, PodsByName
+
+# a container, and namespace and name of its claim
+_Use = tuple[Owner, str, str]
+
+
+class _Got(NamedTuple):
+    """The devices by the names in a container's status, and the uid of its pod."""
+
+    uid: str
+    names: frozenset[str]
+
+
+class Requests:
+    """Remembers which devices each container got of its claims."""
+
+    def __init__(self) -> None:
+        self._got: dict[_Use, _Got] = {}
+
+    def of_their_containers(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
+        """The assignments, without the devices of a claim that another container of the pod asked for."""
+        claims: dict[_Use, set[str]] = {}
+        for assignment in assignments:
+            if assignment.claim is not None:
+                claims.setdefault(_use(assignment.owner, assignment.claim), set()).update(assignment.claim.status_names)
+        got: dict[_Use, _Got] = {}
+        for use, names in claims.items():
+            owner = use[0]
+            of_use = _now(owner, pods.get((owner.namespace, owner.pod)), self._got.get(use))
+            # the names of another claim, such as one of the same name that was there before, say nothing of this one
+            if of_use is not None and not names.isdisjoint(of_use.names):
+                got[use] = of_use
+        self._got = got
+        if not got:
+            return assignments
+        return frozenset(each for each in assignments if each.claim is None or self._has(each.owner, each.claim))
+
+    def _has(self, owner: Owner, claim: Claim) -> bool:
+        got = self._got.get(_use(owner, claim))
+        return got is None or not got.names.isdisjoint(claim.status_names)
+
+
+def _use(owner: Owner, claim: Claim) -> _Use:
+    return owner, claim.namespace, claim.name
+
+
+def _now(owner: Owner, pod: PodInfo | None, before: _Got | None) -> _Got | None:
+    """What the container's status says; what it said before while it says nothing, unless the pod is another one."""
+    if pod is None:
+        return before
+    names = frozenset(
+        device.device_id
+        for device in pod.allocated.get(owner.container, ())
+        if device.resource.startswith("claim:") and device.device_id
+    )
+    if names:
+        return _Got(pod.uid, names)
+    return before if before is not None and before.uid == pod.uid else None
