@@ -1,5 +1,6 @@
 """What the kernel's log says of GPUs and NVSwitches."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,18 @@ from exporter.model.pods import Owner
 # PCI Express (AER).
 EventKind = Literal["xid", "sxid", "lost", "pcie"]
 Severity = Literal["", "corrected", "nonfatal", "fatal"]
+
+
+_PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2})(?::([0-9a-f]{2})(?:\.([0-7]))?)?", re.IGNORECASE)
+
+
+def pci_address(text: str) -> str:
+    """An address as Linux writes it, 0000:65:00.0, from 00000000:65:00.0, 0000:65:00 or 0000:65; "" for no address."""
+    match = _PCI.fullmatch(text)
+    if match is None:
+        return ""
+    domain, bus, slot, function = match.groups()
+    return f"{domain.lstrip('0').zfill(4)}:{bus}:{slot or '00'}.{function or '0'}".lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ class Subject:
     """What a sample is about, read from its labels; a text field is "" where no label says it.
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE, `host` from Hostname or hostname. `came_with` is the owner that the page already names (dcgm-exporter
-    with -k, virtual GPUs), `came_extra` are the page's other labels of that owner (of the pod, of a claim), and
-    `exported` is the owner that a Prometheus on the way moved to exported_pod, exported_namespace and
-    exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is one that only GPUs have;
-    without a `uuid`, the one with the number or the name. `xid` is dcgm-exporter's label of that name, the error that a
-    count is of. `is_unread`: it stands for all devices of a page beyond the most that are told apart.
+    GPU_I_PROFILE, `host` from Hostname or hostname, `address` from pci_bus_id, as it is written there. `came_with`
+    is the owner that the page already names (dcgm-exporter with -k, virtual GPUs), `came_extra` are the page's
+    other labels of that owner (of the pod, of a claim), and `exported` is the owner that a Prometheus on the way
+    moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's
+    form, but another label is one that only GPUs have; without a `uuid`, the one with the number or the name. `xid`
+    is dcgm-exporter's label of that name, the error that a count is of. `is_unread`: it stands for all devices of a
+    page beyond the most that are told apart.
     """
 
     uuid: str = ""
@@ -34,6 +35,7 @@ class Subject:
     came_extra: AddedLabels = ()
     came_shared: bool = False
     host: str = ""
+    address: str = ""
     exported: Owner | None = None
     has_gpu_label: bool = False
     xid: str = ""
@@ -70,6 +72,7 @@ def merged(device: Subject | None, other: Subject) -> Subject:
         model=device.model or other.model,
         profile=device.profile or other.profile,
         host=device.host or other.host,
+        address=device.address or other.address,
     )
 
 

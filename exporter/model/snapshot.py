@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 KUBELET: Final = "kubelet"
 PODS: Final = "pods"
 CDI: Final = "cdi"
+KERNEL_LOG: Final = "kernel-log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from exporter.exposition.lines import Reason
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile
+from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.model.snapshot import CDI, KUBELET, PODS, Health, Snapshot, seen_devices
+from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot, seen_devices
 from exporter.model.states import is_at_work, used_by
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.outputs.objects import explainer, users_of_devices
@@ -147,11 +148,31 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     for name in snapshot.health:
         if name != KUBELET and name not in snapshot.page_sources:
             yield from _of_source(snapshot, name, Level.WARNING)
+    yield from _of_kernel_log(snapshot)
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
         # The user has not asked for it, so this is no warning, but a hint.
         says = f"what pods use of GPUs is not all measured, rows of shared ones are what --sharing says: {why.message}"
         yield fine("measured use", says, why.remedy)
+
+
+def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
+    """GPUs whose address on PCI is not known: the kernel's log names a GPU by its address alone."""
+    if snapshot.events is None or snapshot.joined is None:
+        return
+    gpus = [each for each in snapshot.joined.subjects if each.is_device and not each.uuid.startswith("MIG-")]
+    placed = {gpu.uuid for gpu in gpus if pci_address(gpu.address)}
+    placed |= {name for gpu in snapshot.inventory.gpus if gpu.address for name in gpu.names}
+    unplaced = {gpu.uuid for gpu in gpus} - placed
+    if unplaced:
+        some = "a GPU" if len(unplaced) == 1 else f"{len(unplaced)} GPUs"
+        yield warning(
+            KERNEL_LOG,
+            f"the log names a GPU by its address on PCI, and of {some} nobody says the address: their errors are of no"
+            " GPU and of no holder",
+            "let the exporter see /proc/driver/nvidia (NVIDIA's runtime, or its folder gpus mounted there), or have"
+            " dcgm-exporter's page carry the label pci_bus_id",
+        )
 
 
 def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from exporter.dcgm.xids import OTHER_XID, XIDS, verdict_of
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.health import HealthReason
-from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts
+from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts, pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
+from exporter.ownership.owners import Unmatched
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -72,7 +73,9 @@ class KernelEvents:
         self._owners: Owners | None = None
         self._measured: Measured | None = None
         self._inventory = Inventory()
-        self._gpus: dict[str, InventoryGpu] = {}
+        self._gpus: dict[str, InventoryGpu] = {}  # by address, as the driver and the log have them
+        self._subjects: Iterable[Subject] = ()
+        self._gpus_of_pages: dict[str, InventoryGpu] = {}
         self._processes: Mapping[tuple[int, str], tuple[Owner, DeviceKey]] = {}
 
     def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
@@ -127,13 +130,11 @@ class KernelEvents:
         now: float,
     ) -> None:
         """A look: the owners by the answer that the kubelet was asked for at `asked_at`; None without one."""
-        if inventory is not self._inventory:
-            self._inventory = inventory
-            self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
+        self._note_gpus(owners, inventory, subjects)
         for recalled in self._recalled:
-            if recalled.uuid in self._gpus:
-                self.standing = still_standing(self.standing, replace(recalled, uuid=self._gpus[recalled.uuid].uuid))
-        self._recalled = tuple(each for each in self._recalled if each.uuid not in self._gpus)
+            if uuid := self._gpu_at(recalled.uuid).uuid:
+                self.standing = still_standing(self.standing, replace(recalled, uuid=uuid))
+        self._recalled = tuple(each for each in self._recalled if not self._gpu_at(each.uuid).uuid)
         settled: list[DeviceEvent] = []
         holders_of = cache(_holders_of)  # in a flood many events are of one GPU
         waiting, self._waiting = self._waiting, deque()
@@ -164,11 +165,31 @@ class KernelEvents:
         """The number of the last record up to which everything is settled, where `sequence` was read last."""
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
 
+    def _note_gpus(self, owners: Owners, inventory: Inventory, subjects: Iterable[Subject]) -> None:
+        """Note which GPU is at which address. A page loses a GPU that has fallen off the bus: what it said stays."""
+        if inventory is not self._inventory:
+            self._inventory = inventory
+            self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
+        is_other_nodes = any(match.reason == Unmatched.OTHER_NODE for match in owners.matches)
+        if subjects is not self._subjects and not is_other_nodes:
+            self._subjects = subjects
+            if len(self._gpus_of_pages) > MOST_WAITING:
+                self._gpus_of_pages.clear()
+            self._gpus_of_pages |= gpus_by_address(subjects)
+
+    def _gpu_at(self, address: str) -> InventoryGpu:
+        """The GPU at an address: by the driver or the log, else by pages; `_NO_GPU` where nobody says it."""
+        gpu = self._gpus.get(address)
+        if gpu is not None:
+            return gpu
+        of_page = self._gpus_of_pages.get(address, _NO_GPU)
+        return next((gpu for gpu in self._inventory.gpus if gpu.uuid == of_page.uuid), of_page)
+
     def _settled(
         self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
         event = waiting.event.event
-        gpu = self._gpus.get(event.address, _NO_GPU)
+        gpu = self._gpu_at(event.address)
         if event.kind == "pcie" and not gpu.uuid:
             return None  # another device's
         now = holders_of(owners, gpu, event.instance)
@@ -193,6 +214,23 @@ class KernelEvents:
             holders=None if holders is None else tuple(sorted(holders)),
             container=of_process[0] if of_process else None,
         )
+
+
+def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:
+    """The GPUs of a page by their addresses, as the kernel writes these; none where it is the page of several nodes."""
+    gpus: dict[str, InventoryGpu] = {}
+    contradicted, hosts = set(), set()
+    for subject in subjects:
+        address = pci_address(subject.address)
+        if not address or not subject.is_device or subject.uuid.startswith("MIG-"):
+            continue
+        hosts.add(subject.host)
+        gpu = gpus.setdefault(address, InventoryGpu(uuid=subject.uuid, index=subject.index))
+        if gpu.uuid != subject.uuid:
+            contradicted.add(address)
+    if len(hosts - {""}) > 1:
+        return {}
+    return {address: gpu for address, gpu in gpus.items() if address not in contradicted}
 
 
 def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 from exporter.dcgm.fields import ADDITIVE
@@ -46,11 +47,13 @@ class SampleLabels:
     instance: tuple[str, ...] = ("GPU_I_ID",)
     profile: tuple[str, ...] = ("GPU_I_PROFILE",)
     model: tuple[str, ...] = ("modelName", "model_name")
+    address: tuple[str, ...] = ("pci_bus_id",)
 
     @property
     def all(self) -> frozenset[str]:
         """Every label that may say something of a device."""
-        return frozenset((*self.uuid, *self.index, *self.device, *self.instance, *self.profile, *self.model))
+        naming = (self.uuid, self.index, self.device, self.instance, self.profile, self.model, self.address)
+        return frozenset(chain.from_iterable(naming))
 
     @property
     def naming(self) -> Naming:
@@ -127,6 +130,7 @@ class LabelPolicy:
             came_extra=tuple((name, value) for name, value in labels.items() if value and self._is_extra(name)),
             came_shared=bool(labels.get(SHARED_LABEL)),
             host=first(HOST_LABELS),
+            address=first(labels_of.address),
             exported=Owner(**exported) if exported["pod"] else None,
             has_gpu_label=not uuid.startswith(NVIDIA_UUIDS)
             and bool(first(labels_of.of_gpus if uuid else labels_of.names_of_gpus)),

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -265,3 +266,30 @@ async def test_a_gpu_that_is_gone_is_so_whatever_restarts_until_the_driver_calls
             return await verdicts(exporter) == {node.uuids[0]: ("first", "ok", ""), node.uuids[1]: well}
 
         await until(is_well)
+
+
+# issue 22, line 6
+async def test_a_page_s_pci_bus_id_names_the_gpu_where_the_driver_s_folder_is_not_to_be_seen(node: KernelNode) -> None:
+    shutil.rmtree(node.root / "proc")
+    address = re.search(f'UUID="{node.uuids[0]}",pci_bus_id="([^"]+)"', node.simulated.dcgm.page())
+    assert address is not None
+    async with reading(node.config()) as exporter:
+        node.write(
+            f"NVRM: Xid (PCI:{address[1][4:-2].lower()}): 79, pid=4711, name=python3, GPU has fallen off the bus."
+        )
+        await until(lambda: events(exporter))
+        (event,) = await events(exporter)
+        assert (event["device_uuid"], event["device_id"]) == (node.uuids[0], "0")
+        assert [holder["pod"] for holder in event["holders"]] == ["first"]
+
+
+# issue 22, line 6
+async def test_doctor_says_that_the_log_s_addresses_lead_to_no_gpu(node: KernelNode) -> None:
+    shutil.rmtree(node.root / "proc")
+    page = node.simulated.dcgm.page
+    node.simulated.dcgm.page = lambda: re.sub(r'pci_bus_id="[^"]*",', "", page())  # type: ignore[method-assign]
+    async with reading(node.config()) as exporter:
+        says = json.loads((await exporter.get("/debug/mapping"))[1])["doctor"]["findings"]
+        (finding,) = [each for each in says if "PCI" in each["says"]]
+        assert (finding["level"], finding["about"]) == ("warning", "kernel-log")
+        assert "/proc/driver/nvidia" in finding["remedy"]

@@ -83,7 +83,7 @@ def test_a_wrong_inventory(content: object, complaint: str) -> None:
             {"devices": [{"resource": "x", "id": "(?P<uuid>.)(?P<y>.)"}]},
             "devices[0].id: '(?P<uuid>.)(?P<y>.)' must",
         ),
-        ({"samples": {"bus": ["x"]}}, "samples: 'bus' is not known; the parts are device, index"),
+        ({"samples": {"bus": ["x"]}}, "samples: 'bus' is not known; the parts are address, device"),
         ({"samples": {"uuid": "x"}}, "samples.uuid: 'x' must be a list of label names"),
         ({"samples": {"uuid": ["a b"]}}, "samples.uuid: ['a b'] must be a list of label names"),
     ],

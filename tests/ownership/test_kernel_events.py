@@ -6,8 +6,9 @@ import pytest
 
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import GpuProcess
-from exporter.model.kernel import EventKind, KernelEvent
+from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
 from exporter.model.measured import Measured
+from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
 
@@ -209,3 +210,53 @@ def test_after_a_restart_those_count_who_hold_it_still() -> None:
         story.hear(xid(), 5, is_new=False)
         story.look(now, 5.1)
         assert story.holders == holders
+
+
+def subject(uuid: str, address: str, index: str = "3", host: str = "") -> Subject:
+    return Subject(uuid=uuid, index=index, address=address, host=host)
+
+
+def heard_with(*subjects: Subject, inventory: Inventory | None = None, lost_since: bool = False) -> DeviceEvent:
+    """An XID at ADDRESS, where pages or the inventory say which GPU that is."""
+    events, inventory = KernelEvents(), inventory or Inventory()
+    events.look(held(A), inventory, subjects, asked_at=0, now=0)
+    events.hear(xid(), {}, at_seconds=1_000, heard_at=5, is_new=True)
+    events.look(held(A), inventory, () if lost_since else subjects, asked_at=5.1, now=5.1)
+    (event,) = events.newest
+    return event
+
+
+OTHER = subject("GPU-2", "00000000:66:00.0", "4")
+
+
+# issue 22, line 6
+@pytest.mark.parametrize("lost_since", [False, True])
+@pytest.mark.parametrize("address", ["00000000:65:00.0", "0000:65:00.0", "0000:65:00.0".upper()])
+def test_the_page_says_which_gpu_an_address_is(address: str, *, lost_since: bool) -> None:
+    """Where /proc/driver/nvidia is not to be seen; a page lacks a GPU that is lost."""
+    event = heard_with(subject(UUID, address), OTHER, lost_since=lost_since)
+    assert (event.uuid, event.index, event.holders) == (UUID, "3", (A,))
+
+
+# issue 22, line 6
+@pytest.mark.parametrize(
+    ("subjects", "inventory", "uuid"),
+    [
+        # the driver's own word wins
+        ((subject("GPU-2", ADDRESS),), INVENTORY, UUID),
+        # NVML knows the GPU and no address of it
+        ((subject(UUID, ADDRESS),), Inventory(gpus=(InventoryGpu(uuid=UUID, index="3"),)), UUID),
+        # pages of two nodes
+        ((subject(UUID, ADDRESS, host="a"), subject("GPU-2", ADDRESS, host="b")), Inventory(), ""),
+        ((subject(UUID, ADDRESS, host="a"), subject("GPU-2", "0000:66:00.0", host="b")), Inventory(), ""),
+        # what is no address, and a page that names none
+        ((subject(UUID, "N/A"), subject(UUID, "::::"), subject(UUID, "")), Inventory(), ""),
+        # an instance's rows, and those of a page without UUIDs
+        ((Subject(uuid=UUID, instance="3", address=ADDRESS), Subject(uuid=UUID, address=ADDRESS)), Inventory(), UUID),
+        ((Subject(index="3", address=ADDRESS),), Inventory(), ""),
+    ],
+)
+def test_an_address_is_a_gpu_only_where_nothing_contradicts_it(
+    subjects: tuple[Subject, ...], inventory: Inventory, uuid: str
+) -> None:
+    assert heard_with(*subjects, inventory=inventory).uuid == uuid

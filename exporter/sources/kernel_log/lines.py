@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from exporter.model.kernel import EventKind, KernelEvent, Severity
+from exporter.model.kernel import EventKind, KernelEvent, Severity, pci_address
 
 MOST_TEXT = 400  # characters
 MOST_GPUS = 256
@@ -76,13 +76,6 @@ def read_record(line: bytes) -> Record | None:
     if len(fields) < _FIELDS or not all(field.isdigit() and len(field) <= _DIGITS for field in fields[:3]):
         return None
     return Record(int(fields[1]), int(fields[2]), message)
-
-
-def pci_address(text: str) -> str:
-    """An address as Linux writes it, 0000:65:00.0, from any form: 00000000:65:00.0, 0000:65:00, 0000:65."""
-    domain, bus, *device = text.lower().split(":")
-    slot, _, function = (device[0] if device else "00").partition(".")
-    return f"{domain.lstrip('0').zfill(4)}:{bus}:{slot}.{function or '0'}"
 
 
 class EventReader:

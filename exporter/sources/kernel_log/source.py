@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.model.kernel import KernelEvent
+from exporter.model.snapshot import KERNEL_LOG
 from exporter.ownership.kernel_events import MOST_EVENTS, KernelEvents
 from exporter.sources.kernel_log.lines import EventReader, may_be_event, read_record
 from exporter.sources.polled import Watch
 from exporter.sources.source import Bound, OnHealth
 from exporter.telemetry import Telemetry
 
-NAME = "kernel-log"
 DEVICE = "/dev/kmsg"
 # The longest record has 8 KiB. A turn of the event loop takes as much as this at most, some 100 records, and the next
 # one comes after this time: a flood costs some 10,000 records a second, and what the kernel then overwrites is counted.
@@ -41,7 +41,7 @@ class KernelLog(Watch):
     """
 
     def __init__(self, *, path: str, events: KernelEvents, telemetry: Telemetry, on_health: OnHealth) -> None:
-        super().__init__(NAME, on_health, longest_pause_seconds=60.0)
+        super().__init__(KERNEL_LOG, on_health, longest_pause_seconds=60.0)
         telemetry.kernel_records.update(dict.fromkeys(RECORDS, 0))
         self.events = events
         self.sequence: int | None = None

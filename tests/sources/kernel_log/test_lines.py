@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from exporter.dcgm.xids import OTHER_XID, XIDS
-from exporter.model.kernel import KernelEvent
-from exporter.sources.kernel_log.lines import EventReader, Record, may_be_event, pci_address, read_record
+from exporter.model.kernel import KernelEvent, pci_address
+from exporter.sources.kernel_log.lines import EventReader, Record, may_be_event, read_record
 from tests.support.places import DATA
 
 WHOLE = "0000:65:00.0"
