@@ -112,6 +112,7 @@ _SOURCES = {
     **dict.fromkeys(("hot", "power", "slowdown"), "nvml.h, nvmlClocksEventReason…"),
     "ecc": "DCGM's health watch of memory",
     "nvlink": "DCGM's health watch of NVLink",
+    **dict.fromkeys(("nvlink-recovery", "nvlink-fatal"), "dcgm_structs.h, DCGM_GPU_NVLINK_ERROR_…"),
 }
 
 

@@ -3,12 +3,12 @@
 A family that is not in the table is copied to each owner, and has no JSON field.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
 
-from exporter.dcgm.table import GROUPS, TABLE, Additive, DcgmField, NvmlCall, Unit
+from exporter.dcgm.table import COUNTERS_FILES, GROUPS, TABLE, Additive, DcgmField, NvmlCall, Unit
 from exporter.model.health import HealthReason
 
 
@@ -68,6 +68,27 @@ _AIR = "look at fans, airflow and the room; compare it with the node's other GPU
 _POWER = "look at the node's power supply and its limits"
 _LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
 _LINKS = HealthRule(HealthReason("nvlink", "degraded", "errors of NVLink within the last hour", _LINK), grows=True)
+_RECOVER = HealthRule(HealthReason("nvlink-recovery", "degraded", "a link of NVLink has to recover", _FREE), 1)
+_FATAL = HealthReason(
+    "nvlink-fatal", "failing", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link"
+)
+# A CRC error alone is repaired by a replay. Since Blackwell a link counts its recoveries, and packets that were bad or
+# lost; before, it counted replays and recoveries.
+_LINK_COUNTERS = (
+    "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    "DEV_NVLINK_ERROR_DL_REPLAY",
+    "DEV_NVLINK_ERROR_DL_RECOVERY",
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS",
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS",
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS",
+    "DEV_NVLINK_COUNT_RX_ERRORS",
+    "DEV_NVLINK_COUNT_RX_MALFORMED_PACKET_ERRORS",
+    "DEV_NVLINK_COUNT_RX_BUFFER_OVERRUN_ERRORS",
+    "DEV_NVLINK_COUNT_RX_REMOTE_ERRORS",
+    "DEV_NVLINK_COUNT_RX_GENERAL_ERRORS",
+    "DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
+)
 _REMAPS = HealthReason("row-remap-pending", "degraded", "a row of memory waits to be remapped", _FREE)
 _FAILED = HealthReason("row-remap-failed", "failing", "a row of memory could not be remapped", _REPLACE)
 RULES: Mapping[str, tuple[HealthRule, ...]] = {
@@ -75,8 +96,9 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
     "DEV_ROW_REMAP_PENDING": (HealthRule(_REMAPS),),
     "DEV_ROW_REMAP_FAILURE": (HealthRule(_FAILED),),
     "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "degraded", "a page is to be retired", _FREE)),),
-    # CRC errors alone are repaired by replays
-    **dict.fromkeys(("DEV_NVLINK_REPLAY_ERROR_TOTAL", "DEV_NVLINK_RECOVERY_ERROR_TOTAL"), (_LINKS,)),
+    **dict.fromkeys(_LINK_COUNTERS, (_LINKS,)),
+    # dcgm_structs.h: 1 DCGM_GPU_NVLINK_ERROR_RECOVERY_REQUIRED, 2 …_FATAL
+    "DEV_GPU_NVLINK_ERRORS": (_RECOVER, HealthRule(_FATAL, 2)),
     # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is how GPUs work
     "DEV_CLOCKS_EVENT_REASONS": (
         HealthRule(HealthReason("hot", "degraded", "its clocks are lowered for heat", _AIR), 0x20 | 0x40),
@@ -100,18 +122,33 @@ for _row in TABLE:
         NVML.setdefault(_row.nvml.function, []).append((_row.nvml, _row))
 
 
-def counters_csv(names: tuple[str, ...] | None) -> str:
-    """A counters file of these fields, or daemonset.yaml's. An unknown field becomes a gauge, with its name as help."""
+def counters_csv(names: tuple[str, ...] | None, exporter: str = COUNTERS_FILES[-1]) -> str:
+    """A counters file of these fields, or daemonset.yaml's. An unknown field becomes a gauge, with its name as help.
+
+    `exporter`, one of COUNTERS_FILES, is the oldest dcgm-exporter that has to know each name of the whole list.
+    """
     if names is None:
-        return "".join(
-            f"# {heading}\n{''.join(_line(row) for row in rows if row.is_in_file)}" for heading, rows in GROUPS
-        )
-    lines = {row.family: _line(row) for row in TABLE if row.is_in_file}
+        return "".join(_part_of_file(heading, rows, exporter) for heading, rows in GROUPS)
+    lines = {row.family: _line(row, row.family) for row in TABLE if row.is_in_file}
     return "".join(lines.get(name) or f"{name}, gauge, {name}.\n" for name in names)
 
 
-def _line(row: DcgmField) -> str:
-    return f"{row.family}, {row.kind}, {row.help}\n"
+def _part_of_file(heading: str, rows: Sequence[DcgmField], exporter: str) -> str:
+    names = [(_name_for(row, exporter), row) for row in rows if row.is_in_file]
+    lines = [_line(row, name) for name, row in names if name]
+    return f"# {heading}\n{''.join(lines)}"
+
+
+def _name_for(row: DcgmField, exporter: str) -> str:
+    """What a dcgm-exporter calls the field; "" where it does not know it."""
+    is_known = not row.since or COUNTERS_FILES.index(row.since) <= COUNTERS_FILES.index(exporter)
+    if is_known:
+        return row.family
+    return f"DCGM_FI_{row.before}" if row.before else ""
+
+
+def _line(row: DcgmField, name: str) -> str:
+    return f"{name}, {row.kind}, {row.help}\n"
 
 
 OLDER, NEWER = "4.8", "4.9"

@@ -57,6 +57,10 @@ LICENCES = "nvmlDeviceGetGridLicensableFeatures_v4"
 EVENTS = "nvmlEventSetWait_v2"
 
 
+COUNTERS_FILES = ("3.3", "4.4", "4.8.3")
+"""The first dcgm-exporter that each counters file is for, by what its go-dcgm knows and what it counts itself."""
+
+
 class NvmlCall(NamedTuple):
     """The function of nvml.h that tells a field's value, and its arguments after the GPU's handle.
 
@@ -88,7 +92,9 @@ class DcgmField:
     - `nvml`: None where NVML does not know the value;
     - `otel`: the metric of OpenTelemetry's conventions that has the value, and the attribute that says which of its
       values it is. It is in DCGM 4.9's unit there. A GPU has the first row's value that a page has;
-    - `is_in_file`: whether the counters file of daemonset.yaml has it.
+    - `is_in_file`: whether the counters file of daemonset.yaml has it;
+    - `since`: the first dcgm-exporter that knows the name, one of COUNTERS_FILES; "" where each does. A name in its
+      file that it does not know ends dcgm-exporter. `before` is what older ones call the field, "" where they lack it.
     """
 
     name: str
@@ -104,6 +110,8 @@ class DcgmField:
     of_gpu: bool = False
     accounts: tuple[str, int] | None = None
     is_in_file: bool = True
+    since: str = ""
+    before: str = ""
     otel: tuple[str, str, str] | None = None
 
     @property

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.dcgm.fields import FIELDS, METRICS, counters_csv
 from exporter.dcgm.table import TABLE, DcgmField
-from tests.support.places import DATA
+from tests.support.places import DATA, ROOT
 
 ROWS = {row.name: row for row in TABLE}
 with (DATA / "dcgm-fields.csv").open(encoding="utf-8") as file:
@@ -53,3 +53,43 @@ def test_a_value_in_the_newer_unit_is_the_same_amount() -> None:
 def test_the_counters_file_has_each_row_that_is_in_it_once() -> None:
     lines = [line for line in counters_csv(None).splitlines() if not line.startswith("#")]
     assert lines == [f"{row.family}, {row.kind}, {row.help}" for row in TABLE if row.is_in_file]
+
+
+NAMES = DATA / "dcgm" / "go-dcgm-names.tsv"
+# the files of deploy/, and the go-dcgm of the oldest and newest dcgm-exporter that each is for
+COUNTERS = {
+    "counters/before-4.4.csv": ("3.3", ("3.3.9", "4.4.0")),
+    "counters/before-4.8.3.csv": ("4.4", ("4.4.0", "4.5", "4.6.0", "4.6.1")),
+    "kustomize/sidecar/counters.csv": ("4.8.3", ("4.6.0", "4.6.1")),
+}
+
+
+def known_to(go_dcgm: str) -> set[str]:
+    lines = [line.split("\t") for line in NAMES.read_text().splitlines() if not line.startswith("#")]
+    return {name for versions, name in lines if go_dcgm in versions.split(",")}
+
+
+# issue 22, line 35
+@pytest.mark.parametrize("path", COUNTERS)
+def test_a_counters_file_has_no_name_that_ends_its_dcgm_exporter(path: str, request: pytest.FixtureRequest) -> None:
+    exporter, versions = COUNTERS[path]
+    made = counters_csv(None, exporter)
+    if request.config.getoption("--update-golden"):
+        (ROOT / "deploy" / path).write_text(made)
+    assert (ROOT / "deploy" / path).read_text() == made
+    names = {line.partition(",")[0] for line in made.splitlines() if not line.startswith("#")}
+    own = {name for name in names if name.startswith("DCGM_EXP_")}
+    # dcgm-exporter counts these itself, since 4.8.3
+    assert own == ({"DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL"} if exporter == "4.8.3" else set())
+    for version in versions:
+        assert names - own - known_to(version) == set(), version
+
+
+# issue 22, line 34
+def test_the_table_has_no_name_that_no_go_dcgm_knows() -> None:
+    every = set.union(*(known_to(version) for version in ("3.3.9", "4.4.0", "4.5", "4.6.0", "4.6.1")))
+    for row in TABLE:
+        if row.kind != "label" and not row.name.startswith("EXP_"):
+            assert row.family in every, row.name
+        if row.name.startswith("DEV_NVLINK_") and row.kind == "counter":
+            assert row.newer_family in every, row.name

@@ -31,7 +31,7 @@ OF_THE_WHOLE_GPU = (
 )
 # an H100 does not measure the first, and the others begin with the first event
 XID_COUNT = SimulatedFamily(name="DCGM_EXP_XID_ERRORS_COUNT", help="XIDs of the last minutes.")
-ABSENT = re.compile(r"DCGM_FI_DEV_NVLINK_\w+_ERROR_TOTAL|DCGM_EXP_\w+_TOTAL|")
+ABSENT = re.compile(r"DCGM_FI_DEV_(GPU_)?NVLINK_\w*(ERROR|RECOVERY|REPLAY)\w*|DCGM_EXP_\w+_TOTAL|")
 Page = Mapping[str, Mapping[str, str]]
 
 
