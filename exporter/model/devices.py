@@ -105,6 +105,7 @@ class DeviceRef:
     are a GPU's name (nvidia3) and number, `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG instance down.
     `minor` is N of its device node /dev/nvidia<N>, which need not be its number. `is_vfio`: it is a whole GPU that a
     virtual machine has by vfio, and `device` is what its driver calls it. `form` names the rule that read the id.
+    `allocator` is whose token the id is: it names this device only if the node has no other ("": it does name it).
     """
 
     form: str
@@ -118,6 +119,7 @@ class DeviceRef:
     minor: str = ""
     shared: bool = False
     is_vfio: bool = False
+    allocator: str = ""
 
     @property
     def is_no_gpu(self) -> bool:
@@ -284,6 +286,11 @@ class Match:
     samples: int = 0
     reason: str = ""
 
+    @property
+    def is_token(self) -> bool:
+        """Whether an allocator has chosen the device, and the id does not say which one it is."""
+        return self.key is None and self.ref is not None and bool(self.ref.allocator)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owners:
@@ -298,6 +305,12 @@ class Owners:
     matches: tuple[Match, ...] = ()
     units: tuple[Assignment, ...] = ()
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def unplaced(self) -> frozenset[Owner]:
+        """Who holds devices of which the kubelet does not say which they are: units, and tokens of allocators."""
+        of_tokens = (match.assignment.owner for match in self.matches if match.is_token)
+        return frozenset((*(assignment.owner for assignment in self.units), *of_tokens))
 
     @property
     def named(self) -> set[DeviceKey]:

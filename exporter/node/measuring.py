@@ -109,7 +109,7 @@ class Measuring:
         if owners is not self._owners:
             self._owners = owners
             is_shared = any(holder.shared for held in owners.holders.values() for holder in held)
-            self._has_shares = is_shared or bool(owners.units)
+            self._has_shares = is_shared or bool(owners.unplaced)
             self._is_wanted |= self._has_shares or self._is_exposed
         self._is_wanted |= bool(last and last.processes)
         if not self._is_wanted:

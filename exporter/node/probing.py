@@ -76,7 +76,7 @@ class Probing:
         if owners is not self._owners:
             self._owners = owners
             held = {holder.owner for holders in owners.holders.values() for holder in holders}
-            self._there = frozenset(held.union(assignment.owner for assignment in owners.units))
+            self._there = frozenset(held | owners.unplaced)
         self._inventory = inventory
         turn = self.probe.turn
         if turn is None:

@@ -225,7 +225,7 @@ class CurrentOwners:
     def owners_of(self, subjects: Subjects) -> Owners:
         """The owners by the assignments of the last update, for the subjects of a page that is away."""
         assignments, _, knowledge, allocatable = self._made_from
-        return OwnersBuilder().build(assignments, subjects, knowledge, allocatable)
+        return OwnersBuilder(self._builder.gpus).build(assignments, subjects, knowledge, allocatable)
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""

@@ -32,6 +32,7 @@ from fnmatch import fnmatchcase
 
 from exporter.dcgm.vendors import VendorFamily, read_families
 from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, DeviceRef, ResourceSlice, SliceDevices
+from exporter.ownership.allocators import ALLOCATORS
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 
@@ -42,22 +43,26 @@ NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry."""
+    """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry.
+
+    `allocator` is whose token an id of this form is (allocators.py); "" for an id that names its device.
+    """
 
     form: str
     pattern: re.Pattern[str]
     resource: str = "*"
     uuid_prefix: str = ""
+    allocator: str = ""
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _SHARE = r"(?P<share>::.*)?"
 RULES = (
-    Rule("GPU-<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-_-[0-9]+)")),
-    Rule("<uuid>-_-<n> (gpushare)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-_-[0-9]+)"), uuid_prefix="GPU-"),
-    Rule("GPU-<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>GPU-{_UUID})(?P<share>-[0-9]+)")),
-    Rule("MIG-<uuid>-<n> (HAMi)", re.compile(rf"(?P<mig>MIG-{_UUID})(?P<share>-[0-9]+)")),
-    Rule("<uuid>-<n> (HAMi)", re.compile(rf"(?P<uuid>{_UUID})(?P<share>-[0-9]+)"), uuid_prefix="GPU-"),
+    *(
+        Rule(f"a token of {name}", re.compile(pattern), resource, uuid_prefix="GPU-", allocator=name)
+        for name, allocator in ALLOCATORS.items()
+        for resource, pattern in allocator.tokens
+    ),
     Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(rf"(?P<uuid>GPU-[^:/\s]+){_SHARE}")),
     Rule("<uuid>, <uuid>::<n>", re.compile(rf"(?P<uuid>{_UUID}){_SHARE}"), uuid_prefix="GPU-"),
     # drivers before R470 named an instance by its GPU and its GPU and compute instance ids
@@ -85,7 +90,7 @@ def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES)
                 parts["device"] = f"vfio/{group}"  # its device node, below /dev
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]
-            return DeviceRef(form=rule.form, shared=shared, is_vfio=bool(group), **parts)
+            return DeviceRef(form=rule.form, shared=shared, is_vfio=bool(group), allocator=rule.allocator, **parts)
     return None
 
 

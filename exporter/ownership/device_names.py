@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, TypeVar
 
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
 from exporter.model.pages import Subjects
@@ -13,6 +14,22 @@ _UNNAMED = "-"  # the parent of an instance whose parent is not known; no UUID l
 Rivals = Mapping[tuple[str, str], frozenset[object]]
 
 
+class Sole(NamedTuple):
+    """Whether the node has one GPU alone, and whether that is cut into one instance at most."""
+
+    gpu: bool
+    instance: bool
+
+    def names(self, ref: DeviceRef) -> bool:
+        """Whether an id says which device it is of: a token does only where there is no other."""
+        return not ref.allocator or (self.instance if ref.mig else self.gpu)
+
+
+def bare(uuid: str) -> str:
+    """A GPU's UUID without its prefix, as some samples have it."""
+    return uuid.removeprefix("GPU-")
+
+
 class NodeDevices:
     """The devices of the node as samples and the inventory name them: by UUID, name, number and MIG profile."""
 
@@ -21,6 +38,16 @@ class NodeDevices:
         self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
         # volumes and virtual machines have a label uuid as well
         self.has_gpu_uuids: bool = any(subject.is_device for subject in subjects)
+        # by their UUIDs without GPU-
+        self.gpus: frozenset[str] = frozenset(
+            bare(uuid)
+            for uuid in (
+                *(subject.uuid for subject in subjects if subject.is_device),
+                *(gpu.uuid for gpu in inventory.gpus),
+            )
+            if uuid and not uuid.startswith("MIG-")
+        )
+        self._has_second_number = any(subject.index not in ("", "0") for subject in subjects if subject.is_device)
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
         self._by_index = _index((subject.index, subject.uuid) for subject in subjects)
@@ -34,6 +61,7 @@ class NodeDevices:
         migs = [(gpu, mig) for gpu in inventory.gpus for mig in gpu.mig]
         self._mig = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu, mig in migs}
         self._mapped = frozenset(self._mig.values())
+        self._cut = self._mapped | {subject.key for subject in subjects if subject.instance}
         self._contested = frozenset(
             uuid for doubt in inventory.doubts if doubt.is_contradiction for uuid in doubt.leaves_out
         )
@@ -55,6 +83,20 @@ class NodeDevices:
         """
         of_page, *of_inventory = self._made_from
         return of_page is subjects and of_inventory == [inventory.gpus, inventory.doubts]
+
+    def sole(self, refs: Iterable[DeviceRef], gpus_before: AbstractSet[str]) -> "Sole":
+        """What the node surely has a single one of. `refs` are what all ids mean, `gpus_before` were there once.
+
+        A page lacks a GPU that is lost. So numbers on the page count, too, and what ids name.
+        """
+        uuids, instances = set[str](), set[str]()
+        for ref in refs:
+            uuids.add(bare(ref.uuid))
+            instances.add(ref.mig)
+        gpus = self.gpus | gpus_before | (uuids - {""})
+        has_one_gpu = bool(self.gpus) and len(gpus) == 1 and not self._has_second_number
+        has_one_instance = len(instances - {""}) <= 1 and len(self._cut) <= 1
+        return Sole(has_one_gpu, has_one_gpu and has_one_instance)
 
     def samples_of(self, held: Container[DeviceKey]) -> Mapping[DeviceKey, int]:
         """How many samples came in for each device. A GPU's number includes its instances that have no holder."""
@@ -97,8 +139,9 @@ class NodeDevices:
 
     def _of_uuid(self, uuid: str, instance: str) -> DeviceKey:
         """Samples may lack the prefix of a GPU's UUID."""
-        bare = uuid.removeprefix("GPU-")
-        return DeviceKey(uuid=bare if uuid not in self.uuids and bare in self.uuids else uuid, instance=instance)
+        without = bare(uuid)
+        is_bare = uuid not in self.uuids and without in self.uuids
+        return DeviceKey(uuid=without if is_bare else uuid, instance=instance)
 
     def carry_no_name_like(self, ref: DeviceRef) -> bool:
         """Whether samples are of GPUs, and none of them says what this id says: a UUID, a name or a number."""

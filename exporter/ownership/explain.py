@@ -14,6 +14,7 @@ from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceRef, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Health, LookContext
+from exporter.ownership.allocators import ALLOCATORS
 from exporter.ownership.owners import Unmatched, is_meant
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Explainer:
             return None
         if match.reason == Unmatched.OTHER_NODE:
             return self.other_node
+        if match.reason == Unmatched.ALLOCATOR and match.ref is not None:
+            return ALLOCATORS[match.ref.allocator].trouble
         if match.reason == Unmatched.MIG_UNRESOLVED:
             return self._unresolved(match.ref.mig if match.ref else "")
         if match.reason == Unmatched.CLAIM_UNRESOLVED:

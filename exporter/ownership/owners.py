@@ -11,7 +11,6 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from exporter.model.devices import (
     NO_PLACES,
@@ -27,11 +26,9 @@ from exporter.model.devices import (
     SliceDevice,
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
+from exporter.model.pods import Owner
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
-from exporter.ownership.device_names import NodeDevices, rivals_among
-
-if TYPE_CHECKING:
-    from exporter.model.pods import Owner
+from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 
 # of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
@@ -47,7 +44,7 @@ def profile_of_resource(resource: str) -> str:
     return name.removeprefix("mig-").removesuffix(".shared") if name.startswith("mig-") else ""
 
 
-NOTHING_OFFERED: Mapping[tuple[str, DeviceKey], int] = MappingProxyType({})
+NOTHING_OFFERED: "Offered" = MappingProxyType({})
 
 
 class Unmatched(StrEnum):
@@ -62,6 +59,7 @@ class Unmatched(StrEnum):
     UNNAMED = "unnamed"
     TOO_MANY_DEVICES = "too_many_devices"
     CONTRADICTED = "contradicted"
+    ALLOCATOR = "allocator"
     NO_GPU = "no_gpu"
     VFIO = "vfio"
 
@@ -125,7 +123,9 @@ class OwnersBuilder:
     that has the holders it had has the same tuple of them, as an object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: frozenset[str] = frozenset()) -> None:
+        """`gpus` are those that were there before: a page lacks a GPU that is lost."""
+        self.gpus = gpus
         self._devices = NodeDevices({}, Inventory())
         self._ordered: list[Assignment] = []
         self._knowledge = Knowledge()
@@ -142,7 +142,10 @@ class OwnersBuilder:
         """
         if not self._devices.are_of(subjects, knowledge.inventory):
             self._devices = NodeDevices(subjects, knowledge.inventory)
-        owners = _build(self._read(assignments, knowledge), subjects, knowledge, allocatable, self._devices)
+        if len(self.gpus) < 2:  # noqa: PLR2004 - whether there was a second one is all that is asked of them
+            self.gpus |= self._devices.gpus
+        read = self._read(assignments, knowledge)
+        owners = _build(read, subjects, knowledge, allocatable, self._devices, self.gpus)
         before = self._holders
         self._holders = MappingProxyType(
             {key: last if (last := before.get(key)) == now else now for key, now in owners.holders.items()}
@@ -171,11 +174,44 @@ class OwnersBuilder:
         return read
 
 
+Placed = Sequence[tuple[Assignment, DeviceRef | None, DeviceKey | None]]
+Offered = Mapping[tuple[str, DeviceKey], int]
+
+
 def _build(
-    refs: Sequence[ReadId], subjects: Subjects, knowledge: Knowledge, allocatable: Allocatable, devices: NodeDevices
+    refs: Sequence[ReadId],
+    subjects: Subjects,
+    knowledge: Knowledge,
+    allocatable: Allocatable,
+    devices: NodeDevices,
+    gpus_before: frozenset[str],
 ) -> Owners:
+    on_offer = [(resource, _read_id(resource, one, knowledge)) for resource, ids in allocatable.items() for one in ids]
+    every_ref = [ref for _, ref in (*refs, *on_offer) if ref is not None]
+    sole = devices.sole(every_ref, gpus_before)
+
+    def key_of(ref: DeviceRef | None, rivals: Rivals) -> DeviceKey | None:
+        return devices.key_of(ref, rivals) if ref is not None and sole.names(ref) else None
+
     rivals = rivals_among(ref for _, ref in refs)
-    placed = [(each, ref, devices.key_of(ref, rivals) if ref else None) for each, ref in refs]
+    placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
+    # a free id may mean the instance of its profile just as well as one in use: all are rivals
+    rivals = rivals_among(every_ref)
+    offers = ((resource, key_of(ref, rivals)) for resource, ref in on_offer)
+    offered = MappingProxyType(Counter((resource, key) for resource, key in offers if key is not None))
+    holders = _holders(placed, offered)
+    return Owners(
+        holders=MappingProxyType(
+            {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
+        ),
+        matches=_matches(
+            placed, devices, devices.samples_of(holders), _why_missing(subjects, knowledge, placed, devices)
+        ),
+        offered=offered if allocatable else NOTHING_OFFERED,
+    )
+
+
+def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Mapping[Owner, Holder]]:
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
     for assignment, ref, key in placed:
         if ref is None or key is None:
@@ -188,57 +224,35 @@ def _build(
             shared=ref.shared or (before is not None and before.shared),
             claim=assignment.claim,
         )
+    ids = Counter(key for _, _, key in placed)
     for key, of_key in holders.items():
         if len(of_key) > 1:
             # two pods on one claim hold no shares by their ids, but they do share the device
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
-    offered = NOTHING_OFFERED
-    if allocatable:
-        offered = _offered(allocatable, [ref for _, ref in refs], devices, knowledge)
-        ids = Counter(key for _, _, key in placed)
-        for key, of_key in holders.items():
+        elif ids[key] == 1 and all(offered.get((holder.resource, key)) == 1 for holder in of_key.values()):
             # of a device that has one share alone nobody else can have a part
-            if ids[key] == 1 and all(offered.get((holder.resource, key)) == 1 for holder in of_key.values()):
-                holders[key] = {owner: replace(holder, shared=False) for owner, holder in of_key.items()}
-    samples = devices.samples_of(holders)
-    missing = _why_missing(subjects, knowledge.node, placed, devices)
+            holders[key] = {owner: replace(holder, shared=False) for owner, holder in of_key.items()}
+    return holders
+
+
+def _matches(
+    placed: Placed, devices: NodeDevices, samples: Mapping[DeviceKey, int], missing: Unmatched
+) -> tuple[Match, ...]:
     matches = []
-    for assignment, device_ref, device in placed:
-        count = samples.get(device, 0) if device else 0
-        reason = "" if count else _why(assignment, device_ref, device, missing)
-        if reason == Unmatched.NO_SAMPLE and device_ref and devices.carry_no_name_like(device_ref):
+    for assignment, ref, key in placed:
+        count = samples.get(key, 0) if key else 0
+        reason = "" if count else _why(assignment, ref, key, missing)
+        if reason == Unmatched.NO_SAMPLE and ref and devices.carry_no_name_like(ref):
             reason = Unmatched.UNNAMED
-        matches.append(Match(assignment=assignment, ref=device_ref, key=device, samples=count, reason=reason))
-    return Owners(
-        holders=MappingProxyType(
-            {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
-        ),
-        matches=tuple(matches),
-        offered=offered,
-    )
+        matches.append(Match(assignment=assignment, ref=ref, key=key, samples=count, reason=reason))
+    return tuple(matches)
 
 
-def _offered(
-    allocatable: Allocatable, held: Iterable[DeviceRef | None], devices: NodeDevices, knowledge: Knowledge
-) -> Mapping[tuple[str, DeviceKey], int]:
-    """How many ids of each resource mean each device. `held` is what the ids in use refer to.
-
-    A free id may mean the instance of its profile just as well as one in use: all are rivals.
-    """
-    refs = [(resource, _read_id(resource, one, knowledge)) for resource, ids in allocatable.items() for one in ids]
-    rivals = rivals_among((*held, *(ref for _, ref in refs)))
-    keys = ((resource, devices.key_of(ref, rivals)) for resource, ref in refs if ref)
-    return MappingProxyType(Counter((resource, key) for resource, key in keys if key is not None))
-
-
-Placed = Iterable[tuple[Assignment, DeviceRef | None, DeviceKey | None]]
-
-
-def _why_missing(subjects: Subjects, node: str, placed: Placed, devices: NodeDevices) -> Unmatched:
+def _why_missing(subjects: Subjects, knowledge: Knowledge, placed: Placed, devices: NodeDevices) -> Unmatched:
     if UNREAD in subjects or UNREAD_OWNED in subjects:
         return Unmatched.TOO_MANY_DEVICES
     # with this node's Hostname the page is this node's, whatever ids the kubelet handed out
-    is_here = any(subject.is_device and subject.host and subject.host == node for subject in subjects)
+    is_here = any(subject.is_device and subject.host and subject.host == knowledge.node for subject in subjects)
     return Unmatched.OTHER_NODE if not is_here and _is_of_another_node(placed, devices) else Unmatched.NO_SAMPLE
 
 
@@ -262,6 +276,8 @@ def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, m
     """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices."""
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
+    if ref.allocator and key is None:
+        return Unmatched.ALLOCATOR
     if ref.is_no_gpu:
         return Unmatched.NO_GPU
     if ref.is_vfio and key is not None:

@@ -130,9 +130,9 @@ class HeldDevices:
             devices = tuple(self._devices(key))
             for owner in {holder.owner for holder in holders}:
                 placed.setdefault(owner, []).extend(devices)
-        # gpu-manager chooses the GPU after the kubelet, and does not say which one
-        for assignment in owners.units:
-            placed.pop(assignment.owner, None)
+        # gpu-manager and allocators choose the GPU, and the kubelet does not say which one
+        for owner in owners.unplaced:
+            placed.pop(owner, None)
         placed[None] = [device for key in self._keys(owners) for device in self._devices(key)]
         self._of = {owner: _sorted(devices) for owner, devices in placed.items()}
 

@@ -142,7 +142,7 @@ class _Keys:
         self._unresolved = unresolved
         self._known_at = known_at
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
-        self.holders_of_units = frozenset(assignment.owner for assignment in owners.units)
+        self.unplaced = owners.unplaced
         self._held = owners.holders
         self._names: dict[DeviceKey, DeviceKey] = {}
         for gpu in inventory.gpus:
@@ -163,7 +163,7 @@ class _Keys:
 
     def holder_for(self, device: DeviceKey, owner: Owner) -> Owner | None:
         """The holder for whom a container's processes count: itself, or the only one in its pod."""
-        if owner in self.holders.get(device, ()) or owner in self.holders_of_units:
+        if owner in self.holders.get(device, ()) or owner in self.unplaced:
             return owner
         of_pod = self._of_pod(device, owner)
         return of_pod[0] if len(of_pod) == 1 else None
@@ -260,8 +260,8 @@ def _unexplained(
             memory[key] += (process.memory_bytes if process.memory_bytes is not None else total.memory_bytes) or 0
             kernels[key] += (process.sm_ratio if process.sm_ratio is not None else total.least_sm_ratio) or 0.0
     unexplained: dict[DeviceKey, Unexplained] = {}
-    # a holder of units may use any GPU
-    for key in {*keys.holders, *(totals if keys.holders_of_units else ())}:
+    # whoever holds units or tokens may use any GPU
+    for key in {*keys.holders, *(totals if keys.unplaced else ())}:
         total = totals.get(key, _NOTHING)
         in_use, ran = total.memory_bytes or 0, max(total.least_sm_ratio or 0.0, kernels[key] + of_servers[key])
         if in_use - memory.get(key, 0) >= max(_LEAST_UNEXPLAINED_BYTES, _LEAST_UNEXPLAINED_PART * in_use):

@@ -107,7 +107,7 @@ def subject(uuid: str, instance: str = "", profile: str = "") -> Subject:
     ("offers", "inventory", "expected"),
     [
         ({SHARED: shares(A, 4), WHOLE: frozenset({B})}, Inventory(), {(SHARED, A, ""): 4, (WHOLE, B, ""): 1}),
-        # HAMi's and gpushare's ids, those without GPU-, and those by number
+        # those by number
         ({SHARED: frozenset({"nvidia0/vgpu0", "nvidia0/vgpu1"})}, Inventory(), {(SHARED, "nvidia0", ""): 2}),
         ({SHARED: frozenset({"what is this"})}, Inventory(), {}),
         ({MIG: frozenset({"MIG-1", "MIG-2"})}, INVENTORY, {(MIG, B, "3"): 1, (MIG, B, "4"): 1}),

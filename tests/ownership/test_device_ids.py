@@ -11,7 +11,7 @@ MIG = f"MIG-{UUID}"
 
 
 def parts_of(ref: DeviceRef) -> dict[str, object]:
-    names = ("uuid", "mig", "device", "index", "instance", "shared")
+    names = ("uuid", "mig", "device", "index", "instance", "shared", "allocator")
     return {name: value for name in names if (value := getattr(ref, name))}
 
 
@@ -39,12 +39,12 @@ def parts_of(ref: DeviceRef) -> dict[str, object]:
         ("nvidia0/vgpu1", {"device": "nvidia0", "index": "0", "shared": True}),
         ("nvidia0/gi3/vgpu1", {"device": "nvidia0", "index": "0", "instance": "3", "shared": True}),
         ("0/vgpu", {"index": "0", "shared": True}),
-        # HAMi and gpushare
-        (f"{GPU}-0", {"uuid": GPU, "shared": True}),
-        (f"{UUID}-3", {"uuid": GPU, "shared": True}),
-        (f"{MIG}-1", {"mig": MIG, "shared": True}),
-        (f"{GPU}-_-0", {"uuid": GPU, "shared": True}),
-        (f"{UUID}-_-11", {"uuid": GPU, "shared": True}),
+        # HAMi and gpushare: what a token's text names may be another device than the one that was given
+        (f"{GPU}-0", {"uuid": GPU, "shared": True, "allocator": "HAMi"}),
+        (f"{UUID}-3", {"uuid": GPU, "shared": True, "allocator": "HAMi"}),
+        (f"{MIG}-1", {"mig": MIG, "shared": True, "allocator": "HAMi"}),
+        (f"{GPU}-_-0", {"uuid": GPU, "shared": True, "allocator": "gpushare"}),
+        (f"{UUID}-_-11", {"uuid": GPU, "shared": True, "allocator": "gpushare"}),
     ],
 )
 def test_an_id_that_is_understood(device_id: str, parts: dict[str, object]) -> None:

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.devices import (
+    Assignment,
+    DeviceKey,
+    DeviceRef,
+    Holder,
+    Inventory,
+    InventoryGpu,
+    Match,
+    MigInstance,
+    Owners,
+)
 from exporter.model.driver import DriverReading, GpuProcess, Kind
 from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Total, Use
 from exporter.model.pods import Owner, PodInfo
@@ -477,3 +487,14 @@ def test_another_container_of_the_holders_pod_is_no_stranger() -> None:
     several = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, replace(A, container="other"))}))
     assert [(each.reason, each.owner) for each in several.unowned] == [("unresolved", A)]
     assert several.strangers == {}
+
+
+# issue 22, line 1
+def test_a_process_shows_which_gpu_the_holder_of_a_token_uses() -> None:
+    """HAMi's scheduler chose the GPU, and the kubelet's id does not say which."""
+    token = DeviceRef(form="a token of HAMi", uuid="GPU-of-the-id", shared=True, allocator="HAMi")
+    held = Assignment(owner=A, resource="nvidia.com/gpu", device_id="GPU-of-the-id-3")
+    who = replace(owners({}), matches=(Match(assignment=held, ref=token, key=None, reason="allocator"),))
+    result = measured(reading(on(WHOLE, 11), on(WHOLE, 21)), who)
+    assert result.uses == {(WHOLE, A): use(GIB, 0.25, 1)}
+    assert [(each.process.pid, each.reason) for each in result.unowned] == [(21, "not_assigned")]
