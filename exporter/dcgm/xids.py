@@ -20,19 +20,23 @@ _CONTENT: Mapping[str, Any] = json.loads(get_data(__package__, "xids.json") or b
 
 
 class XidMeaning(NamedTuple):
-    """An XID in short, its usual cause, what to do, and what it says of its GPU."""
+    """An XID in short, its usual cause, what to do, and what it says of its GPU.
+
+    One that only `informs` is no error: nobody counts it or is told of it.
+    """
 
     name: str
     cause: str = ""
     remedy: str = ""
     verdict: Verdict = "ok"
+    informs: bool = False
 
 
-def _meaning(name: str, cause: str = "", remedy: str = "") -> XidMeaning:
+def _meaning(name: str, cause: str = "", remedy: str = "", *, informs: bool = False) -> XidMeaning:
     if not remedy:
-        return XidMeaning(name, cause)
+        return XidMeaning(name, cause, informs=informs)
     to_do = _CONTENT["remedies"][remedy]
-    return XidMeaning(name, cause, to_do["text"], to_do["verdict"])
+    return XidMeaning(name, cause, to_do["text"], to_do["verdict"], informs)
 
 
 OTHER_XID = _meaning(UNKNOWN_XID, remedy="look up")
@@ -46,3 +50,8 @@ def verdict_of(code: int, *, is_fatal: bool = False) -> Verdict:
     if code == _FALLEN_OFF:
         return "gone"
     return "failing" if is_fatal else XIDS.get(code, OTHER_XID).verdict
+
+
+def is_error(code: int) -> bool:
+    """Whether an XID is an error. XID 154 is none: it says what the driver recommends, mostly after one."""
+    return not XIDS.get(code, OTHER_XID).informs

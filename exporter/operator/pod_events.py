@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from exporter import log
-from exporter.dcgm.xids import OTHER_XID, XIDS
+from exporter.dcgm.xids import OTHER_XID, XIDS, is_error
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
 from exporter.model.cluster import NodeEvent
@@ -77,7 +77,9 @@ class PodEvents:
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
         """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
         for event in [*events][::-1]:
-            if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
+            if event.kind != "xid" or not event.code or not is_error(event.code):
+                continue
+            if abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
             for namespace, pod in event.holders:

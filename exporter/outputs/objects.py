@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
-from exporter.dcgm.xids import OTHER_XID, XIDS
+from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
@@ -24,6 +24,7 @@ from exporter.model.snapshot import KUBELET, Snapshot, known_devices
 from exporter.model.states import DeviceState, rfc3339, state_of
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
+from exporter.ownership.kernel_events import is_well_again
 
 # What an autoscaler may ask for.
 METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
@@ -246,6 +247,12 @@ def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any
     return [_event_row(node, each) for each in events]
 
 
+def _remedy(device_event: DeviceEvent, xid: XidMeaning | None) -> str:
+    if is_well_again(device_event):
+        return "nothing: the driver says that the GPU is well again"
+    return xid.remedy if xid else ""
+
+
 def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
     event, holders = device_event.event, device_event.holders
     xid = XIDS.get(event.code or 0, OTHER_XID) if event.kind == "xid" else None
@@ -256,7 +263,7 @@ def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
         "code": event.code,
         "name": xid.name if xid else "",
         "cause": xid.cause if xid else "",
-        "remedy": xid.remedy if xid else "",
+        "remedy": _remedy(device_event, xid),
         "severity": event.severity,
         "text": event.text,
         "pci_address": event.address,

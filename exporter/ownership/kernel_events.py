@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from exporter.dcgm.xids import OTHER_XID, XIDS, verdict_of
+from exporter.dcgm.xids import OTHER_XID, XIDS, is_error, verdict_of
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.health import HealthReason
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts, pci_address
@@ -203,7 +203,8 @@ class KernelEvents:
         process = ((event.pid or 0, name) for name in gpu.names)
         of_process = next((self._processes[each] for each in process if each in self._processes), None)
         # where nobody keeps accounts nobody takes them
-        if event.kind == "xid" and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
+        is_counted = event.kind == "xid" and event.code is not None and is_error(event.code)
+        if is_counted and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
             sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}
             owner, key = next(iter(sure.items()), (None, DeviceKey(uuid=gpu.uuid)))
             self._counts[key, owner, event.code] += 1

@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
-from exporter.dcgm.xids import verdict_of
+from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading
@@ -29,7 +29,7 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
-from exporter.ownership.kernel_events import RECOVERY_CHANGED, ends_at, reason_of
+from exporter.ownership.kernel_events import ends_at, reason_of
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 
 # dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
@@ -227,15 +227,12 @@ class Verdicts:
 
 
 def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, tuple[int, Container[str]]]:
-    """The last XIDs of GPUs ("") and of instances, with the GPU's names, the last of all first.
-
-    XID 154 is no error: it says what to do about one.
-    """
+    """The last XIDs of GPUs ("") and of instances that are errors, with the GPU's names, the last of all first."""
     names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
     xids: dict[DeviceKey, tuple[int, Container[str]]] = {}
     for each in sorted(events, key=lambda event: -event.at_seconds):
         event, uuid = each.event, each.uuid
-        if event.kind == "xid" and event.code and event.code != RECOVERY_CHANGED and uuid:
+        if event.kind == "xid" and event.code and is_error(event.code) and uuid:
             of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
             xids.setdefault(DeviceKey(uuid=uuid, instance=event.instance), (event.code, of_gpu))
     return xids

@@ -62,6 +62,9 @@ def after(*steps: Step) -> dict[str, dict[str, int]]:
         ([(last(79), "a"), (last("9223372036854775794"), "a"), (last(79), "a")], {}),
         ([(last(79), "a"), (last(13), "a"), (last(79), "a")], {"a": {"13": 1, "79": 1}}),
         ([(last(0), "a"), (last(4_000_000), "a")], {}),  # no XID
+        # issue 22, line 7: what the driver recommends is no error
+        ([(last(0), "a"), (last(154), "a")], {}),
+        ([(last(0), "a"), (last(79), "a"), (last(154), "a")], {"a": {"79": 1}}),
     ],
 )
 def test_the_last_xid(steps: list[Step], counted: dict[str, dict[str, int]]) -> None:
@@ -81,6 +84,7 @@ def test_the_last_xid(steps: list[Step], counted: dict[str, dict[str, int]]) -> 
         (last(79), last(79) + total(x79=1), {"79": 1}),  # it counts a little later than the field changes
         (last(79), last(79) + total(x79=2), {"79": 2}),
         (count(x79=1, x0=7, x123456=3, xzz=1), NONE, {"79": 1}),
+        (last(154) + count(x79=1, x154=2), NONE, {"79": 1}),
     ],
 )
 def test_the_same_xid_again(first: str, second: str, counted: dict[str, int]) -> None:

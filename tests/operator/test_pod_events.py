@@ -163,6 +163,7 @@ NOT_TOLD: dict[str, tuple[DeviceEvent, Object | None]] = {
     "nobody can say who held it": (xid(holders=None), pod()),
     "nobody held it": (xid(holders=()), pod()),
     "it is no XID": (xid(None, kind="lost"), pod()),
+    "it is no error": (xid(154), pod()),  # issue 22, line 7
     "it is an NVSwitch's": (xid(12028, kind="sxid"), pod()),
     "it is older than an hour": (xid(ago=AGAIN_SECONDS), pod(ago=9000)),
     "the node's clock is of tomorrow": (xid(ago=-86_400), pod()),

@@ -544,6 +544,12 @@ GPU: Cases = {
         # the first error of a row: increase() cannot see it
         Firing(at="70m", series=_xid("79", "_x60 1x5 stale"), labels={**_BY_ROW, "xid": "79"}),
         Firing(at="70m", series=_xid("48", "1x60 2x30"), labels={**_BY_ROW, "xid": "48"}),
+        # issue 22, line 7: nobody's XID has a sentence of its own
+        Firing(
+            at="70m",
+            series={'pod_gpu_xid_errors_total{xid="79",UUID="GPU-a",node="n"}': "_x60 1x5 stale"},
+            labels={"node": "n", "UUID": "GPU-a", "xid": "79"},
+        ),
         Quiet(at="70m", series={**_xid("79", "1x90"), **_xid("31", "_x20 1x90")}),
     ],
     "GpuThrottled": [

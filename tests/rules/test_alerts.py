@@ -29,6 +29,11 @@ HOLDERS = re.compile(r"\s*\{\{- \$of := [^}]*\}\}\s*\{\{- range [^$]*\$of \| que
 def expanded(text: str, case: Firing) -> str:
     """An annotation, as Prometheus makes it of its template."""
     text = HOLDERS.sub(r"\1", text)
+    text = re.sub(
+        r"\{\{ if \$labels\.(\w+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
+        lambda found: found[2] if case.labels.get(found[1]) else found[3],
+        text,
+    )
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels.get(found[1], ""), text)
     return re.sub(r"\{\{ \$value[^}]*\}\}", lambda _: case.value, text)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from exporter.accounts.entries import COUNTS, AmountFamily, Entry
 from exporter.accounts.gpu import GpuAtLook
 from exporter.accounts.observation import XidSamples
+from exporter.dcgm.xids import is_error
 
 XIDS = "xids"
 FAMILIES = (AmountFamily("pod_gpu_xid_errors_total", XIDS, COUNTS, label="xid"),)
@@ -53,8 +54,9 @@ class Xids:
         # where the field has no value, the last one stays
         self.last = replace(now, values=now.values or last.values)
         new = self._new(last, self.last, gpu.at_ns)
-        if new and gpu.counts_xids:
-            add(_holder(gpu), new)
+        errors = {xid: number for xid, number in new.items() if is_error(xid)}
+        if errors and gpu.counts_xids:
+            add(_holder(gpu), errors)
 
     def _new(self, last: XidSamples, now: XidSamples, at_ns: int) -> Mapping[int, int]:
         if now.counts is not None:
