@@ -14,6 +14,7 @@ from typing import ClassVar
 from exporter.config.files import open_regular
 from exporter.errors import Malformed, Trouble, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
+from exporter.exposition.units import UtilizationUnit
 from exporter.exposition.vendors import Vendor, VendorPages
 from exporter.model.pages import Page
 from exporter.sources.single_flight import SingleFlight
@@ -59,6 +60,7 @@ class PromFileSource(AskedSource):
         self._max_bytes = max_bytes
         self._clock = clock
         self._vendor_pages = VendorPages(vendor) if vendor else None
+        self._unit = UtilizationUnit()
         self._odd: list[Trouble] = []  # about the newest page
         self._flight = SingleFlight(self._read)
         self.begin, self.wait, self.close = self._flight.begin, self._flight.wait, self._flight.close
@@ -111,9 +113,10 @@ class PromFileSource(AskedSource):
         if not await in_slices(has_sample(body)):
             remedy = "is this the file that GPU samples are written to? Name it with --dcgm.file"
             raise Malformed("no_samples", f"{self._path} has not one valid sample", remedy=remedy)
+        self._odd = []
         if self._vendor_pages:
-            self._odd = []
             body = await in_slices(self._vendor_pages.with_dcgm(body, self._odd))
+        body = self._unit.settle(body, self._odd)
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
         self._read_as = before
         self._age_when_read, self._read_at = age, time.monotonic()

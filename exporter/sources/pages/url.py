@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 from exporter.config.http_file import HttpConfig
 from exporter.errors import Malformed
 from exporter.exposition.check import has_sample, why_too_large
+from exporter.exposition.units import UtilizationUnit
 from exporter.exposition.vendors import Vendor, VendorPages
 from exporter.model.pages import Page
 from exporter.sources.http import Client, peer
@@ -63,6 +64,7 @@ class DcgmSource(AskedSource):
         self._places: AbstractAsyncContextManager[None] = places or nullcontext()
         self._vendor_pages = VendorPages(vendor) if vendor else None
         self._admit = admit
+        self._unit = UtilizationUnit()
         # identity: on a node's own network compression costs more than it saves
         self._client = Client(
             _PEER,
@@ -99,6 +101,7 @@ class DcgmSource(AskedSource):
                     body = await in_slices(self._vendor_pages.with_dcgm(body, odd))
                 if self._admit:
                     body = self._admit(body)
+                body = self._unit.settle(body, odd)
                 if not await in_slices(has_sample(body)):
                     beginning = repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
                     raise Malformed(

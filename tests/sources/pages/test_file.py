@@ -139,3 +139,15 @@ async def test_a_clock_that_steps_makes_no_known_file_old(tmp_path: Path) -> Non
     os.utime(path, (then + 1, then + 1))
     with pytest.raises(Unavailable):
         await source.begin()
+
+
+# issue 22, line 36
+async def test_a_name_with_two_units_goes_on_under_the_one_that_says_its_unit(
+    source: PromFileSource, path: Path
+) -> None:
+    put(path, b'DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0",UUID="GPU-1"} 1\n')
+    assert (await source.begin()).body == b'DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0",UUID="GPU-1"} NaN\n'
+    assert (source.health.up, source.health.reason) == (True, "unit")
+    put(path, b'DCGM_FI_DEV_GPU_UTIL_RATIO{gpu="0",UUID="GPU-1"} 87\n')
+    assert (await source.begin()).body == b'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 87\n'
+    assert (source.health.up, source.health.reason) == (True, "")

@@ -337,3 +337,15 @@ async def test_a_reader_who_cannot_wait_leaves_the_read_running(upstream: Upstre
     go_on.set()
     assert (await source.begin()).body == PAGE
     assert len(upstream.requests) == 1
+
+
+# issue 22, line 36
+async def test_use_in_percent_under_the_name_of_a_ratio_goes_on_under_the_other_name(
+    upstream: Upstream, make: Make
+) -> None:
+    source = make()
+    upstream.answer = ok(b'DCGM_FI_DEV_GPU_UTIL_RATIO{UUID="GPU-1"} 87\n')
+    assert (await source.begin()).body == b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 87\n'
+    # one percent: the source has shown its unit
+    upstream.answer = ok(b'DCGM_FI_DEV_GPU_UTIL_RATIO{UUID="GPU-1"} 1\n')
+    assert (await source.begin()).body == b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 1\n'
