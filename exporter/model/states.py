@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from exporter.lenient import finite, mapping
+
 Object = Mapping[str, Any]
 
 IDLE_BELOW: Final = 0.05  # --accounting.idle-below of an exporter that does not say it
@@ -53,16 +55,11 @@ _RANK = {state: rank for rank, state in enumerate(DeviceState)}
 
 def activity(row: Object) -> float | None:
     """How busy the holder keeps the device (0 to 1): as measured, else the device's GR_ENGINE_ACTIVE or GPU_UTIL."""
-    measured = row.get("measured")
-    ratio = _number(measured.get("utilization_ratio")) if isinstance(measured, Mapping) else None
+    ratio = finite(mapping(row, "measured"), "utilization_ratio")
     if ratio is None:
-        ratio = _number(row.get("graphics_engine_active"))
-    percent = _number(row.get("gpu_utilization"))
+        ratio = finite(row, "graphics_engine_active")
+    percent = finite(row, "gpu_utilization")
     return percent / 100 if ratio is None and percent is not None else ratio
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def rfc3339(seconds: float | None) -> str | None:
@@ -122,7 +119,7 @@ def users(row: Object) -> Sequence[Object]:
 
 def is_at_work(user: Object, idle_below: float = IDLE_BELOW) -> bool:
     """Whether one of `used_by` does more on the device than keep a context open."""
-    memory_bytes, ratio = (_number(user.get(name)) or 0.0 for name in ("memory_used_bytes", "utilization_ratio"))
+    memory_bytes, ratio = (finite(user, name) or 0.0 for name in ("memory_used_bytes", "utilization_ratio"))
     return memory_bytes >= AT_WORK_BYTES or ratio >= idle_below
 
 

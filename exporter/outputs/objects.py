@@ -6,7 +6,7 @@ shared device has, and with what values. The page for people shows the same obje
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning
 from exporter.dividing.decimals import number
+from exporter.dividing.instances import is_repeated
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
 from exporter.model.node_answers import OWN_FAMILIES
@@ -31,8 +32,11 @@ METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
 _UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
-# what rows of a shared device may have their owners' parts of
-_OF_WHOLE_DEVICE = ("gpu_utilization", "framebuffer_total", "framebuffer_used", "framebuffer_free", "power_usage")
+# what rows of a shared device may have their owners' parts of, and rows of MIG instances their GPU's
+_OF_WHOLE_DEVICE = (
+    *("gpu_utilization", "graphics_engine_active", "power_usage"),
+    *("framebuffer_total", "framebuffer_used", "framebuffer_free"),
+)
 _WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in _OF_WHOLE_DEVICE)
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
@@ -70,6 +74,7 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     yield from _hold_the_rest(held, filled, devices, snapshot)
     shared = {key for key, holders in held.items() if any(entry.shared for entry in holders.values())}
     shared.update(key for key in devices if len(snapshot.owners.of(key)) > 1)
+    shared.update(DeviceKey(uuid=key.uuid) for key in devices if key.instance)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for of in held.values() for owner in of)
@@ -200,20 +205,25 @@ def _of(owner: Owner, snapshot: Snapshot) -> Object:
     return {**names, "workload_name": workload[0], "workload_kind": workload[1]} if workload else names
 
 
-def _whole_devices(joined: JoinedPage, shared: Container[DeviceKey]) -> Work[Mapping[DeviceKey, Object]]:
-    """What the page says of shared devices themselves. What it repeats of a GPU on its MIG instances is not theirs."""
-    values: dict[DeviceKey, dict[str, set[int | float]]] = {}
+def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Mapping[DeviceKey, Object]]:
+    """What the page says of devices themselves: of shared ones, and of GPUs whose MIG instances repeat their values."""
+    values: dict[DeviceKey, dict[str, list[int | float]]] = {}
     for count, (series, value) in enumerate(joined.readings(_WHOLE_FAMILIES), start=1):
         if not count % ITEMS_A_SLICE:
             yield
         subject, field = series.subject, _FIELD_OF[series.name]
-        if subject.key in shared and not subject.vgpu and not (field.of_gpu and subject.instance):
-            amount = number(value, field)
-            if amount is not None:
-                values.setdefault(subject.key, {}).setdefault(field.json, set()).add(amount)
-    # of several rows of a device that differ, each may be an owner's part
-    sure = ((key, {name: of.pop() for name, of in each.items() if len(of) == 1}) for key, each in values.items())
-    return {key: {"whole_device": whole_device} for key, whole_device in sure if whole_device}
+        is_of_gpu = field.of_gpu and subject.instance
+        key = DeviceKey(uuid=subject.key.uuid) if is_of_gpu else subject.key
+        amount = number(value, field) if key in wanted and not subject.vgpu else None
+        if amount is not None:
+            values.setdefault(key, {}).setdefault(field.json, []).append(amount)
+    whole_devices = ((key, _sure(of_device)) for key, of_device in values.items())
+    return {key: {"whole_device": whole_device} for key, whole_device in whole_devices if whole_device}
+
+
+def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | float]:
+    """The device's values: of several rows that differ, each may be an owner's part, or an instance's own."""
+    return {name: max(of_field) for name, of_field in values.items() if is_repeated(of_field)}
 
 
 def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:

@@ -4,6 +4,7 @@ import math
 from datetime import datetime
 from typing import Any
 
+from exporter.dividing.figures import is_older, of_device, of_holder
 from exporter.model.states import WORDS, DeviceState, is_before, last_xid, used_by
 from tests.support.chromium import Tab
 
@@ -46,10 +47,11 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of(row: dict[str, Any], *, is_owner: bool) -> dict[str, Any]:
-    percent = row["gpu_utilization"]
-    if percent is None and row["graphics_engine_active"] is not None:
-        percent = row["graphics_engine_active"] * 100
-    used, (xid, is_why) = row["framebuffer_used"], last_xid(row)
+    figures = of_holder(row, is_alone=not is_owner)
+    watts, celsius = figures.power_watts, figures.temperature_celsius
+    # the line of a device has its own memory, whatever is measured of its holder
+    used = figures.memory_used_mib if is_owner else of_device([row]).memory_used_mib
+    xid, is_why = last_xid(row)
     name = f"MIG {row['mig_instance_id']}" if "mig_instance_id" in row else f"GPU {row['device_id']}"
     words = f"{row['health']}: XID {xid}" if is_why else row["health"]
     others = "used by others, too" if used_by(row) and not is_owner else ""
@@ -58,14 +60,14 @@ def _of(row: dict[str, Any], *, is_owner: bool) -> dict[str, Any]:
         "gpu": [row["container"]] if is_owner else [name, row.get("mig_profile", "")],
         "state": [
             f"{WORDS[DeviceState(row['state'])]}{idle}",
-            "before" if is_before(row) and row["state"] != "idle" else "",
+            "before" if is_before(row) or (is_older(row) and not is_owner) else "",
         ],
         "pod": [row["pod"] and f"{row['namespace']}/{row['pod']}", others],
         "workload": [row.get("workload_name", ""), row.get("workload_kind", "")],
-        "utilisation": [said(percent, "%")],
+        "utilisation": [said(figures.utilization_percent, "%")],
         "memory": ["unknown"] if used is None else [f"{rounded(used / 1024 * 10) / 10:.1f}", "GiB"],
-        "power": [said(row["power_usage"], "W")],
-        "temperature": [said(row["temperature"], "°C")],
+        "power": [] if is_owner or row["entity"] == "mig" else [said(watts, "W")],
+        "temperature": [] if is_owner else [said(celsius, "°C")],
         "health": [] if is_owner else [words, f"last XID {xid}" if xid and not is_why else ""],
     }
 

@@ -119,14 +119,15 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
     A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
     """
     asked = _Asked(given)
-    chosen = holders.who(_rows(asked), name, asked.own_namespace())
+    rows = _rows(asked)
+    chosen = holders.who(rows, name, asked.own_namespace())
     if not chosen:
         where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
         raise ExporterError(
             f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
             f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
         )
-    _write(chosen, output, holders.table(chosen))
+    _write(chosen, output, holders.table(chosen, rows))
 
 
 @commands.command()
@@ -135,8 +136,9 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
 def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
     """List the devices that a container holds and does not use, longest first."""
     asked = _Asked(given)
-    chosen = holders.idle(_rows(asked), asked.namespace)
-    words = holders.table(chosen, is_idle=True) if chosen else "No device that a container holds is idle."
+    rows = _rows(asked)
+    chosen = holders.idle(rows, asked.namespace)
+    words = holders.table(chosen, rows, is_idle=True) if chosen else "No device that a container holds is idle."
     _write(chosen, output, words)
 
 

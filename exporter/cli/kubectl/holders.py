@@ -1,10 +1,12 @@
 """Who holds which devices: objects of /container/metrics → those that are asked for, as a table. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from exporter.lenient import AnyObject, finite, mapping, text
-from exporter.model.states import BROKEN, WORDS, DeviceState, activity, idle_seconds, last_xid, rounded, stated, used_by
+from exporter.dividing.figures import Figures, of_holder
+from exporter.lenient import AnyObject, text
+from exporter.model.states import BROKEN, WORDS, DeviceState, idle_seconds, last_xid, rounded, stated, used_by
 from exporter.outputs.diagnosis import printable
 
 _MIB_A_GIB = 1024
@@ -45,29 +47,35 @@ def idle(rows: Sequence[AnyObject], namespace: str) -> Sequence[AnyObject]:
     return sorted(of_idle, key=lambda row: text(row, "idle_since") or "z")
 
 
-def table(rows: Sequence[AnyObject], *, is_idle: bool = False) -> str:
-    """Lines with a header, as kubectl's own; below them what is wrong with the devices."""
+def table(rows: Sequence[AnyObject], of_all: Sequence[AnyObject], *, is_idle: bool = False) -> str:
+    """Lines with a header, as kubectl's own; below them what is wrong with the devices.
+
+    `of_all` are the objects among which the `rows` were chosen: who else holds a device is among them.
+    """
     title, name = ("IDLE SINCE", "idle_since") if is_idle else ("HELD SINCE", "holder_since")
-    lines: list[Sequence[str]] = [(*_TITLES, title), *((*_cells(row), _moment(row, name)) for row in rows)]
+    holders = Counter(map(_device_of, of_all))
+    lines: list[Sequence[str]] = [(*_TITLES, title)]
+    for row in rows:
+        figures = of_holder(row, is_alone=holders[_device_of(row)] <= 1)
+        lines.append((*_cells(row, figures), _moment(row, name)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
     return "".join(f"{printable(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))
 
 
-def _cells(row: AnyObject) -> Iterator[str]:
-    state, measured = stated(row), mapping(row, "measured")
-    used = finite(measured, "memory_used_bytes")
-    mib = finite(row, "framebuffer_used") if used is None else used / _MIB_A_GIB**2
-    utilization = activity(row)
-    if row.get("gpu_shared") is True and not measured:
-        utilization = mib = None  # of the whole device: nobody knows this holder's part
+def _device_of(row: AnyObject) -> tuple[str, ...]:
+    return text(row, "node_name"), text(row, "device_uuid") or text(row, "device_id"), text(row, "mig_instance_id")
+
+
+def _cells(row: AnyObject, figures: Figures) -> Iterator[str]:
+    state, mib = stated(row), figures.memory_used_mib
     yield text(row, "node_name")
     yield _label(row)
     yield text(row, "mig_profile") or text(row, "model_name").removeprefix("NVIDIA ")
     yield f"{text(row, 'namespace')}/{text(row, 'pod')}" if text(row, "pod") else _UNKNOWN
     yield text(row, "container") or _UNKNOWN
     yield f"{WORDS[state]} {rounded(idle_seconds(row))}".strip() if state is DeviceState.IDLE else WORDS[state]
-    yield _UNKNOWN if utilization is None else f"{utilization:.0%}"
+    yield _UNKNOWN if figures.activity is None else f"{figures.activity:.0%}"
     yield _UNKNOWN if mib is None else f"{mib / _MIB_A_GIB:.1f}G"
     yield text(row, "health") or _UNKNOWN
 

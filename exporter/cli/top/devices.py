@@ -2,18 +2,16 @@
 
 Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. The answers may be anything, also another version's.
 
-/container/metrics has a row for each device and owner. The rows of a shared device have its own values beside their
-own (`whole_device`), of which some are missing where exporters are older, or a Prometheus server is asked. Then
-`--sharing copy` repeats the device's values, `split` divides the additive ones, and what is measured of an owner stands
-in its own row in both. The node's mode is in /debug/mapping. The cluster role does not know it: there, rows that differ
-are taken as divided.
+/container/metrics has a row for each device and owner; figures.py says what of it is the device's and what the owner's.
+The node's mode of sharing is in /debug/mapping. The cluster role does not know it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from exporter.dividing.figures import is_older, of_cut_gpu, of_device, of_holder, repeated
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
 from exporter.model import states
 from exporter.model.states import IN_HAND, DeviceState, stated
@@ -56,7 +54,7 @@ class ShownHolder:
 class ShownDevice:
     """A GPU, a MIG instance, or a cut GPU (`mig-parent`): the fields of `top --json`.
 
-    `before`: it was read before it came into these hands.
+    `before`: it was read before it came into these hands; `older`: it was read before what `state` is made of.
     """
 
     node: str
@@ -68,6 +66,7 @@ class ShownDevice:
     model: str = ""
     state: DeviceState = DeviceState.FREE
     before: bool = False
+    older: bool = False
     why: str = ""
     shared: bool = False
     mig_instances: int = 0
@@ -204,7 +203,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: object, trouble: str)
         version=text(about, "version"),
         node=text(about, "node"),
         at=max((text(row, "timestamp") for row in each_mapping(rows, MOST_DEVICES)), default=""),
-        devices=_devices(rows, rules),
+        devices=[*_devices(rows, rules)],
         sources=(*_sources(mapping(about, "sources")), *unknown),
         missing=[_source(text(each, "name"), each, up=False) for each in nodes if each.get("missing")],
         nodes=1 if role == "node" else len(nodes),
@@ -254,12 +253,42 @@ def _key(seen: AnyObject) -> tuple[str, str]:
     return text(seen, "uuid") or text(seen, "gpu"), text(seen, "gpu_i_id")
 
 
-def _devices(rows: object, rules: _Rules) -> Sequence[ShownDevice]:
-    def identity(row: AnyObject) -> Sequence[str]:
-        return [text(row, name) for name in ("node_name", "device_uuid", "device_id", "mig_instance_id")]
+def _devices(rows: object, rules: _Rules) -> Iterator[ShownDevice]:
+    def gpu(row: AnyObject) -> Sequence[str]:
+        return [text(row, "node_name"), text(row, "device_uuid") or text(row, "device_id")]
 
-    by_device = groupby(each_mapping(rows, MOST_DEVICES), identity)
-    return [*_with_parents([_device([*of_device], rules) for _, of_device in by_device], rules)]
+    for _, of_gpu in groupby(each_mapping(rows, MOST_DEVICES), gpu):
+        by_instance = groupby(of_gpu, lambda row: text(row, "mig_instance_id"))
+        yield from _gpu({instance: [*of_instance] for instance, of_instance in by_instance}, rules)
+
+
+def _gpu(objects: Mapping[str, Sequence[AnyObject]], rules: _Rules) -> Iterator[ShownDevice]:
+    """A GPU, or one that is cut (by its own objects, under "", or by those of its instances) before its instances."""
+    own = objects.get("", ())
+    instances = [of_instance for name, of_instance in objects.items() if name]
+    if not instances:
+        yield _device(own, rules)
+        return
+    shown = [_device(rows, rules) for rows in instances]
+    of_instances = [of_device(rows, rules.sharing) for rows in instances]
+    figures = of_cut_gpu(own[0] if own else {}, [rows[0] for rows in instances], of_instances)
+    first = shown[0]
+    blank = ShownDevice(node=first.node, gpu=first.gpu, uuid=first.uuid, entity="mig-parent", model=first.model)
+    parent = _device(own, rules) if own else blank
+    yield replace(
+        parent,
+        state=DeviceState.CUT,
+        model=parent.model or first.model,
+        mig_instances=len(instances),
+        utilization_percent=figures.utilization_percent,
+        memory_used_mib=figures.memory_used_mib,
+        memory_total_mib=figures.memory_total_mib,
+        power_watts=figures.power_watts,
+        temperature_celsius=figures.temperature_celsius,
+        xid=next((device.xid for device in (parent, *shown) if device.xid), None),
+    )
+    for device in shown:
+        yield replace(device, xid=None, is_xid_why=False)
 
 
 def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
@@ -267,15 +296,12 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
     key = (text(first, "device_uuid") or text(first, "device_id"), text(first, "mig_instance_id"))
     owned = [row for row in rows if text(row, "pod")]
     # --sharing device has one row, without an owner, of a device that several share
-    holders = [_holder(row, rules, alone=len(rows) == 1) for row in owned] or [*map(_named, rules.owners.get(key, ()))]
+    holders = [_holder(row, is_alone=len(rows) == 1) for row in owned] or [*map(_named, rules.owners.get(key, ()))]
     state = states.state_of_device(map(stated, rows))
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
-    utilization = _utilization(rows)
-    divided = _is_divided(rows, rules)
-    used = _used(rows, divided=divided)
+    figures = of_device(rows, rules.sharing)
     xid, is_xid_why = states.last_xid(first)
-    total, free = (_whole(rows, f"framebuffer_{part}", divided=divided) for part in ("total", "free"))
     return ShownDevice(
         node=text(first, "node_name"),
         gpu=text(first, "device_id"),
@@ -288,16 +314,15 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         before=all(map(states.is_before, rows)),
         why="shared by several" if state in IN_HAND and not holders else text(first, "state_reason"),
         shared=any(row.get("gpu_shared") is True for row in rows),
-        utilization_percent=_times(100, finite(first, "graphics_engine_active"))
-        if utilization is None
-        else utilization,
-        memory_used_mib=used,
-        memory_total_mib=total if total is not None else _sum([used, free]),
-        power_watts=_whole(rows, "power_usage", divided=divided),
-        temperature_celsius=finite(first, "temperature"),
+        older=len(rows) == 1 and is_older(first),
+        utilization_percent=figures.utilization_percent,
+        memory_used_mib=figures.memory_used_mib,
+        memory_total_mib=figures.memory_total_mib,
+        power_watts=figures.power_watts,
+        temperature_celsius=figures.temperature_celsius,
         sm_clock_mhz=finite(first, "sm_clock"),
-        dram_active_percent=_times(100, finite(first, "dram_active")),
-        tensor_active_percent=_times(100, finite(first, "tensor_active")),
+        dram_active_percent=_times(100, repeated(rows, "dram_active")),
+        tensor_active_percent=_times(100, repeated(rows, "tensor_active")),
         xid=xid or int(finite(first, "xid_errors") or 0) or None,
         is_xid_why=is_xid_why,
         health=text(first, "health"),
@@ -321,103 +346,19 @@ def _stranger(user: AnyObject) -> ShownHolder:
     )
 
 
-def _holder(row: AnyObject, rules: _Rules, *, alone: bool) -> ShownHolder:
-    measured = mapping(row, "measured")
-    utilization = _times(100, finite(measured, "utilization_ratio"))
-    used = _times(1 / _MIB, finite(measured, "memory_used_bytes"))
-    if alone:
-        utilization = finite(row, "gpu_utilization") if utilization is None else utilization
-    if used is None and (alone or rules.sharing == "split"):
-        used = finite(row, "framebuffer_used")
+def _holder(row: AnyObject, *, is_alone: bool) -> ShownHolder:
+    figures = of_holder(row, is_alone=is_alone)
     return replace(
         _named(row),
         workload=text(row, "workload_name"),
         workload_kind=text(row, "workload_kind"),
-        utilization_percent=utilization,
-        memory_used_mib=used,
-        measured=bool(measured),
-        idle=not alone and stated(row) is DeviceState.IDLE,
+        utilization_percent=figures.utilization_percent,
+        memory_used_mib=figures.memory_used_mib,
+        measured=bool(mapping(row, "measured")),
+        idle=stated(row) is DeviceState.IDLE,
         idle_seconds=states.idle_seconds(row),
     )
 
 
-def _utilization(rows: Sequence[AnyObject]) -> float | None:
-    """Of the whole device: its own, or what a row that is not measured repeats, else what is measured of all owners."""
-    own = _of_whole_device(rows, "gpu_utilization")
-    if own is not None:
-        return own
-    copies = [row for row in rows if finite(mapping(row, "measured"), "utilization_ratio") is None]
-    if copies or len(rows) == 1:
-        return max(_numbers(copies or rows, "gpu_utilization"), default=None)
-    percents = _numbers(rows, "gpu_utilization")
-    return min(100.0, sum(percents)) if percents else None
-
-
-def _of_whole_device(rows: Sequence[AnyObject], name: str) -> float | None:
-    return finite(mapping(rows[0], "whole_device"), name)
-
-
-def _is_divided(rows: Sequence[AnyObject], rules: _Rules) -> bool:
-    """Whether a device's rows have each a part of its power and memory."""
-    if rules.sharing:
-        return rules.sharing == "split"
-    return any(len(set(_numbers(rows, name))) > 1 for name in ("power_usage", "framebuffer_free"))
-
-
-def _whole(rows: Sequence[AnyObject], name: str, *, divided: bool) -> float | None:
-    """The whole device's amount of an additive field."""
-    own = _of_whole_device(rows, name)
-    if own is not None:
-        return own
-    numbers = _numbers(rows, name)
-    if not numbers:
-        return None
-    return sum(numbers) if divided else numbers[0]
-
-
-def _used(rows: Sequence[AnyObject], *, divided: bool) -> float | None:
-    """The memory that is used of the whole device: a row with a measured amount has its owner's alone."""
-    copies = [row for row in rows if finite(mapping(row, "measured"), "memory_used_bytes") is None and not divided]
-    return _whole(copies or rows, "framebuffer_used", divided=not copies)
-
-
-def _numbers(rows: Iterable[AnyObject], name: str) -> Sequence[float]:
-    return [value for row in rows if (value := finite(row, name)) is not None]
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if len(numbers) == len(values) else None
-
-
 def _times(factor: float, value: float | None) -> float | None:
     return None if value is None else factor * value
-
-
-def _with_parents(devices: Iterable[ShownDevice], rules: _Rules) -> Iterator[ShownDevice]:
-    """Before its instances the GPU that is cut, with what each instance repeats: power, temperature, the last XID."""
-    for _, group in groupby(devices, lambda device: device.gpu_name):
-        of_gpu = [*group]
-        instances = [device for device in of_gpu if device.mig_instance_id]
-        if not instances:
-            yield from of_gpu
-            continue
-        own = next((device for device in of_gpu if not device.mig_instance_id), None)
-        first = instances[0]
-        blank = ShownDevice(node=first.node, gpu=first.gpu, uuid=first.uuid, entity="mig-parent", model=first.model)
-        parent = own or blank
-        temperatures = [device.temperature_celsius for device in of_gpu]
-        powers = [each.power_watts for each in instances if each.power_watts is not None]
-        is_divided = rules.sharing == "split" or len(set(powers)) > 1
-        repeated = (sum(powers) if is_divided else powers[0]) if powers else None
-        yield replace(
-            parent,
-            state=DeviceState.CUT,
-            model=parent.model or first.model,
-            mig_instances=len(instances),
-            power_watts=repeated if parent.power_watts is None else parent.power_watts,
-            temperature_celsius=max((each for each in temperatures if each is not None), default=None),
-            xid=next((device.xid for device in of_gpu if device.xid), None),
-        )
-        for each in instances:
-            yield replace(each, power_watts=None, xid=None, is_xid_why=False)

@@ -71,7 +71,8 @@ def charts(
         for row in reversed(range(rows)):
             label = labels[rows - 1 - row] if row > rows - 1 - len(labels) else ""
             bars = "".join(_part(value, most, rows, row, glyphs) for value in values)
-            yield [TextSpan(cut(pad(label, _LABEL), width, glyphs), "label"), TextSpan(bars[: width - _LABEL], style)]
+            label = pad(cut(label, _LABEL, glyphs), _LABEL)
+            yield [TextSpan(cut(label, width, glyphs), "label"), TextSpan(bars[: width - _LABEL], style)]
     minutes = f"{SECONDS / 60:.0f} min ago"
     axis = f"{minutes}{'now':>{max(4, count - len(minutes))}}" if shown else "nothing of it has been read yet"
     yield [TextSpan(cut(" " * _LABEL + axis, width, glyphs), "dim")]

@@ -70,7 +70,7 @@ def device_columns(
         TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
         TopColumn(title="MEM", worth=4, cell=cells.memory, right=True),
         TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
-        TopColumn(title="POWER", worth=7, cell=_whole(lambda of: of.power_watts, "W"), right=True),
+        TopColumn(title="POWER", worth=7, cell=cells.power, right=True),
         TopColumn(title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
         TopColumn(title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
         TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
@@ -137,6 +137,10 @@ class _Cells:
     def temperature(self, entry: TableEntry) -> TextCell:
         celsius = None if entry.is_part else entry.device.temperature_celsius
         return EMPTY if celsius is None else TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
+
+    def power(self, entry: TableEntry) -> TextCell:
+        cell = _whole(lambda of: of.power_watts, "W")(entry)
+        return cell._replace(style="dim") if entry.device.older else cell
 
     def xid(self, entry: TableEntry) -> TextCell:
         xid = None if entry.is_part else entry.device.xid

@@ -9,23 +9,24 @@ from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
+from exporter.dividing.figures import is_older
 from exporter.errors import counted
-from exporter.lenient import finite, mapping
 from exporter.model.names import as_people_count
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState, counts_of, idle_seconds, is_before, last_xid, rounded, used_by
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import DeviceLine, Object, Rank, device_of, matching, shown, total_mib, utilisation
+from exporter.outputs.page.lines import DeviceLine, Object, Rank, device_of, matching, shown
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
 _MIB_PER_GIB = 1024
 _OBJECTS_A_SLICE = 100
-SHARED = " What is not measured by owner is as --sharing has it: the whole GPU's, unless it divides."
+SHARED = " The line of a shared GPU has what it does as a whole, and below it stands what is measured of each holder."
 UNKNOWN: Final = '<span class="none">unknown</span>'
-# Of rows whose values were read before the device changed hands.
+# Of rows whose values were read before the device changed hands, or before its holder was seen to do something else.
 BEFORE: Final = ' <span class="badge before">before</span>'
+_POWER, _TEMPERATURE = 2, 3
+_OF_GPU = frozenset({_POWER, _TEMPERATURE})
 _ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
-_OF_WHOLE = (("gpu_utilization", " %"), ("framebuffer_used", " GiB"), ("power_usage", " W"))
 _CELL = '<span class="cell {}" aria-hidden="true"></span>'
 _COUNT = '<span class="count" title="{1} {2}">{0} {1}<span class="seen"> {2}</span></span> '
 _SPARK = (
@@ -106,7 +107,8 @@ def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> 
     owner = f"{_pod(row)}/{row['container']}" if line.kind == "owner" or not line.below else ""
     key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
     depth = f" d{line.depth}" if line.depth else ""
-    classes = f"{line.kind} {line.state}{depth}{' before' if _is_before(line) else ''}"
+    age = " before" if _is_before(line) else " older" if _is_older(line) else ""
+    classes = f"{line.kind} {line.state}{depth}{age}"
     marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
     cells = "".join(
         f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
@@ -152,7 +154,6 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "Profile": row.get("mig_profile"),
         "Container": row["container"],
         "Workload": f"{row.get('workload_kind') or ''} {row.get('workload_name') or ''}".strip(),
-        "In all": _whole_device(row),
         "State": row.get("state_reason"),
         "Health": row.get("health_message"),
         "Others": used_by(line.rows[0]) or used_by(row),
@@ -174,14 +175,19 @@ def _state(line: DeviceLine, _: PageView) -> str:
         return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in ranked)
     state = line.state
     cell = _CELL.format(state)
+    age = BEFORE if _is_before(line) or _is_older(line) else ""
     if state is DeviceState.IDLE:
         words = ", ".join(filter(None, (WORDS[state], rounded(idle_seconds(line.row)))))
-        return f'{cell} <span class="idle">{words}</span>'
-    return f"{cell} {WORDS[state]}{BEFORE if _is_before(line) else ''}"
+        return f'{cell} <span class="idle">{words}</span>{age}'
+    return f"{cell} {WORDS[state]}{age}"
 
 
 def _is_before(line: DeviceLine) -> bool:
     return line.kind != "node" and is_before(line.row)
+
+
+def _is_older(line: DeviceLine) -> bool:
+    return len(line.rows) == 1 and is_older(line.row)
 
 
 def _holder(line: DeviceLine, view: PageView) -> str:
@@ -209,7 +215,7 @@ def _workload(line: DeviceLine, _: PageView) -> str:
 
 
 def _memory(line: DeviceLine, _: PageView) -> str:
-    used, total = line.row["framebuffer_used"], None if line.kind == "owner" else total_mib(line.row)
+    used, total = line.figures.memory_used_mib, line.figures.memory_total_mib
     return _metric(line, 1, used, f"/{_gib(total)} GiB" if total else " GiB", total)
 
 
@@ -235,10 +241,10 @@ def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: 
 
 # In the order of the numbers that page.js draws.
 _MEASURED: Final = (
-    _measured("utilisation", "Utilisation", 0, lambda line: utilisation(line.row), " %", 100),
-    DeviceColumn("memory", "Memory", _memory, lambda line: line.row["framebuffer_used"]),
-    _measured("power", "Power", 2, lambda line: line.row["power_usage"], " W"),
-    _measured("temperature", "Temp.", 3, lambda line: line.row["temperature"], " °C"),
+    _measured("utilisation", "Utilisation", 0, lambda line: line.figures.utilization_percent, " %", 100),
+    DeviceColumn("memory", "Memory", _memory, lambda line: line.figures.memory_used_mib),
+    _measured("power", "Power", _POWER, lambda line: line.figures.power_watts, " W"),
+    _measured("temperature", "Temp.", _TEMPERATURE, lambda line: line.figures.temperature_celsius, " °C"),
 )
 COLUMNS: Final = (
     DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row["node_name"])),
@@ -286,18 +292,13 @@ def _pod(row: Object) -> str:
     return f"{row['namespace']}/{row['pod']}"
 
 
-def _whole_device(row: Object) -> str:
-    """What a shared device does as a whole, whose rows may have its owners' parts; "" where it is not known."""
-    own = mapping(row, "whole_device")
-    amounts = ((finite(own, name), unit) for name, unit in _OF_WHOLE if name in own)
-    return ", ".join(_amount(value, unit) for value, unit in amounts if value is not None)
-
-
 def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
     """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
     if value is None:
-        # of a GPU that is cut its instances tell
-        return "" if line.below or line.row["entity"] == "mig-parent" else UNKNOWN
+        # of a GPU that is cut its instances tell; of an instance's power, and a holder's, the GPU's line
+        is_elsewhere = line.below or line.row["entity"] == "mig-parent"
+        is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row["entity"] == "mig")
+        return "" if is_elsewhere or is_of_gpu else UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
     return f'<span class="value">{_amount(value, unit)}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
 

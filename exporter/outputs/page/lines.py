@@ -9,7 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from exporter.lenient import finite, mapping
+from exporter.dcgm.fields import METRICS
+from exporter.dividing.figures import Figures, of_cut_gpu, of_device, of_holder, total_of
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.states import IN_HAND, DeviceState, counts_of, last_xid, state_of_device, stated
 from exporter.outputs.page.view import PageView
@@ -19,9 +20,8 @@ DeviceId = tuple[str, str, str]
 
 _MOST_UNFOLDED = 48  # lines, of an address that does not say what is folded
 _DEVICES_A_SLICE = 100
-_MEMORY = ("framebuffer_used", "framebuffer_total")
-_NUMBERS = ("gpu_utilization", *_MEMORY, "power_usage", "temperature")
 _NOBODY = dict.fromkeys(("namespace", "pod", "container", "workload_name"), "")
+_OF_GPU = ("node_name", "model_name", "device", "device_id", "device_uuid", "gpu_shared")
 # From bad to worse, as /container/metrics has them.
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
 _SEARCHED = (
@@ -32,7 +32,9 @@ _SEARCHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceLine:
-    """A line. `row` has its values, `rows` are the objects that it stands for, and `below` the lines under it.
+    """A line: `row` says what it is, and `figures` what it does.
+
+    `rows` are the objects that it stands for, and `below` the lines under it.
 
     `kind`: node, gpu (or an instance whose GPU is not known), instance, owner. `key` names it in addresses. `depth` is
     that in the tree as it is shown; `is_open` is None where nothing is below it. `parts` counts the instances of a
@@ -42,6 +44,7 @@ class DeviceLine:
     kind: str
     key: str
     row: Object
+    figures: Figures
     rows: Sequence[Object]
     below: Sequence["DeviceLine"] = ()
     depth: int = 0
@@ -84,22 +87,6 @@ Devices = Sequence[Sequence[Object]]
 def device_of(row: Object) -> DeviceId:
     """Which device an object is of."""
     return row["node_name"], row["device_uuid"] or row["device"], row.get("mig_instance_id", "")
-
-
-def utilisation(row: Object) -> float | None:
-    """Percent. A MIG instance has no utilisation of its own, but how long its engine was active says as much."""
-    if row["gpu_utilization"] is not None:
-        return float(row["gpu_utilization"])
-    active = row["graphics_engine_active"]
-    return None if active is None else float(active * 100)
-
-
-def total_mib(row: Object) -> float | None:
-    """How much memory the device has, by an object of an unshared one."""
-    if row["framebuffer_total"] is not None:
-        return float(row["framebuffer_total"])
-    used, free = row["framebuffer_used"], row["framebuffer_free"]
-    return None if used is None or free is None else float(used + free)
 
 
 def health_rank(row: Object) -> int:
@@ -165,20 +152,13 @@ def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
     Of a GPU that is cut, the instances among the `devices` are below it, and its values are those of all of its
     instances among the `rows`.
     """
-    cut = {device_of(row)[:2]: row for row in rows if row["entity"] == "mig-parent"}
-    yield
-    of_cut = (row for row in rows if row["entity"] != "mig-parent" and device_of(row)[:2] in cut)
-    instances: dict[tuple[str, str], list[DeviceLine]] = {gpu: [] for gpu in cut}
-    for count, (device, of) in enumerate(groupby(of_cut, device_of), start=1):
-        instances[device[:2]].append(replace(_device([*of]), kind="instance"))
-        if not count % _DEVICES_A_SLICE:
-            yield
+    cut = yield from _cut_gpus(rows)
     lines: list[DeviceLine] = []
     by_gpu = groupby(devices, lambda of: device_of(of[0])[:2])
     for count, (gpu, of_gpu) in enumerate(by_gpu, start=1):
         if gpu in cut:
             shown_ones = {device_of(of[0]) for of in of_gpu}
-            lines.append(_cut_gpu(cut[gpu], instances[gpu], shown_ones))
+            lines.append(_cut_gpu(cut[gpu], shown_ones))
         else:
             lines += map(_device, of_gpu)
         if not count % _DEVICES_A_SLICE:
@@ -186,35 +166,49 @@ def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
     return lines
 
 
-def _cut_gpu(parent: Object, instances: Sequence[DeviceLine], shown_ones: Container[DeviceId]) -> DeviceLine:
+def _cut_gpus(rows: Sequence[Object]) -> Work[Mapping[tuple[str, str], Sequence[Sequence[Object]]]]:
+    """The GPUs that are cut: the objects of each, made up where there is none, and those of each of its instances."""
+    parents = {device_of(row)[:2]: [row] for row in rows if row["entity"] == "mig-parent"}
+    yield
+    cut: dict[tuple[str, str], list[Sequence[Object]]] = {gpu: [parent] for gpu, parent in parents.items()}
+    for count, (device, of) in enumerate(groupby(rows, device_of), start=1):
+        of_device = [*of]
+        if of_device[0]["entity"] == "mig" and not device[1].startswith("MIG-"):
+            cut.setdefault(device[:2], [[_parent_of(of_device[0])]]).append(of_device)
+        if not count % _DEVICES_A_SLICE:
+            yield
+    return cut
+
+
+def _parent_of(instance: Object) -> Object:
+    """The object of a GPU of which only its instances are known."""
+    return {**dict.fromkeys(METRICS), **_NOBODY, **{name: instance[name] for name in _OF_GPU}, "entity": "mig-parent"}
+
+
+def _cut_gpu(objects: Sequence[Sequence[Object]], shown_ones: Container[DeviceId]) -> DeviceLine:
     """The line of a GPU that is cut, above those of its instances that are shown."""
-    of_instances = [line.row for line in instances]
-    memory: Mapping[str, float | None] = {name: _sum(name, [parent]) for name in _MEMORY}
-    if None in memory.values():
-        memory = {name: _sum(name, of_instances) for name in _MEMORY}
-    # a page repeats on instances what the GPU draws, and how hot it is
-    highest = {name: _highest(name, [parent, *of_instances]) for name in ("power_usage", "temperature")}
+    (parent,), *of_instances = objects
+    instances = [replace(_device(rows), kind="instance") for rows in of_instances]
     below = tuple(line for line in instances if device_of(line.row) in shown_ones)
-    objects = [parent, *(row for line in below for row in line.rows)]
-    row = {**parent, **memory, **highest}
-    return DeviceLine(kind="gpu", key=_key(parent), row=row, rows=objects, below=below, parts=len(instances))
+    return DeviceLine(
+        kind="gpu",
+        key=_key(parent),
+        row=parent,
+        figures=of_cut_gpu(parent, [rows[0] for rows in of_instances], [line.figures for line in instances]),
+        rows=[parent, *(row for line in below for row in line.rows)],
+        below=below,
+        parts=len(instances),
+    )
 
 
 def _device(rows: Sequence[Object]) -> DeviceLine:
-    first = rows[0]
+    first, figures = rows[0], of_device(rows)
     if len(rows) == 1:
-        return DeviceLine(kind="gpu", key=_key(first), row=first, rows=rows)
-    whole = mapping(first, "whole_device")
-    # an owner's part of the memory is not the GPU's
-    highest = {name: None if name in _MEMORY else _highest(name, rows) for name in _NUMBERS}
-    known_whole = {name: value for name in _NUMBERS if (value := finite(whole, name)) is not None}
-    row = {**first, **_NOBODY, **highest, **known_whole, "framebuffer_free": finite(whole, "framebuffer_free")}
-    below = tuple(DeviceLine(kind="owner", key="", row=each, rows=(each,)) for each in rows)
-    return DeviceLine(kind="gpu", key=_key(first), row=row, rows=rows, below=below)
-
-
-def _highest(name: str, rows: Sequence[Object]) -> Any:  # noqa: ANN401 - the field's
-    return max((row[name] for row in rows if row[name] is not None), default=None)
+        return DeviceLine(kind="gpu", key=_key(first), row=first, figures=figures, rows=rows)
+    below = tuple(
+        DeviceLine(kind="owner", key="", row=row, figures=of_holder(row, is_alone=False), rows=(row,)) for row in rows
+    )
+    return DeviceLine(kind="gpu", key=_key(first), row={**first, **_NOBODY}, figures=figures, rows=rows, below=below)
 
 
 def _key(row: Object) -> str:
@@ -223,29 +217,24 @@ def _key(row: Object) -> str:
     return f"{name}/{instance}" if instance else name
 
 
-def _sum(name: str, rows: Sequence[Object]) -> float | None:
-    """What rows have together: a sum in which something is missing is not known."""
-    values: list[Any] = [total_mib(row) if name == "framebuffer_total" else row[name] for row in rows]
-    return float(sum(values)) if values and None not in values else None
-
-
 def by_node(gpus: Lines) -> Work[Lines]:
     """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
     nodes = []
     for name, of in groupby(gpus, lambda line: line.row["node_name"]):
         lines = [*of]
-        rows = [line.row for line in lines]
-        busy = [value for value in map(utilisation, rows) if value is not None]
-        row = {
-            **rows[0],
-            **_NOBODY,
-            **{name: _sum(name, rows) for name in (*_MEMORY, "power_usage")},
-            "framebuffer_free": None,
-            "gpu_utilization": sum(busy) / len(busy) if busy else None,
-            "temperature": _highest("temperature", rows),
-        }
+        figures = [line.figures for line in lines]
+        busy = [each.activity for each in figures if each.activity is not None]
+        temperatures = [each.temperature_celsius for each in figures if each.temperature_celsius is not None]
+        together = Figures(
+            activity=sum(busy) / len(busy) if busy else None,
+            memory_used_mib=total_of(each.memory_used_mib for each in figures),
+            memory_total_mib=total_of(each.memory_total_mib for each in figures),
+            power_watts=total_of(each.power_watts for each in figures),
+            temperature_celsius=max(temperatures, default=None),
+        )
         objects = [each for line in lines for each in line.rows]
-        nodes.append(DeviceLine(kind="node", key=name, row=row, rows=objects, below=lines))
+        row = {**lines[0].row, **_NOBODY}
+        nodes.append(DeviceLine(kind="node", key=name, row=row, figures=together, rows=objects, below=lines))
         yield
     return nodes
 

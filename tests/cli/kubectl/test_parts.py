@@ -56,14 +56,16 @@ def test_the_longest_idle_comes_first_and_the_unknown_last() -> None:
 
 def test_a_table_says_below_it_what_is_wrong() -> None:
     user = {"namespace": "x", "pod": "stranger"}
-    lines = holders.table(
-        [
-            row(health="failing", health_reasons=["Xid 79 (fallen off the bus)"], last_xid=79),
-            row(device_id="1", last_xid=31, holder_since="2026-11-26T10:00:00.000Z"),
-            row(device_id="2", pod="", used_by=[user], gpu_utilization=41.0, framebuffer_used=2048),
-            row(device_id="3", pod="a\x1b[2J", gpu_shared=True, gpu_utilization=99.0, framebuffer_used=2048),
-        ]
-    ).splitlines()
+    share = row(
+        device_id="3", device_uuid="3", pod="a\x1b[2J", gpu_shared=True, gpu_utilization=99, framebuffer_used=2048
+    )
+    rows = [
+        row(health="failing", health_reasons=["Xid 79 (fallen off the bus)"], last_xid=79),
+        row(device_id="1", device_uuid="1", last_xid=31, holder_since="2026-11-26T10:00:00.000Z"),
+        row(device_id="2", device_uuid="2", pod="", used_by=[user], gpu_utilization=41.0, framebuffer_used=2048),
+        share,
+    ]
+    lines = holders.table(rows, [*rows, {**share, "pod": "b"}]).splitlines()
     assert lines[2].endswith("2026-11-26 10:00 UTC")
     assert lines[3].split()[2:] == ["-", "main", "used", "41%", "2.0G", "ok", "-"]
     # of a share that nobody measures no part is known; control characters are written as escapes

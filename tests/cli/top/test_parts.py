@@ -119,6 +119,10 @@ def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
     st.integers(2, 12),
     GLYPHS,
 )
+# a chart's label that is wider than its place
+@example(
+    {}, [{"device_uuid": "GPU-1", "pod": "a", "framebuffer_used": -(10**7), "framebuffer_free": 0}], 19, 12, UNICODE
+)
 @example({"sources": {"kubelet": {"up": True}}}, [], 2, 4, UNICODE)
 @example({"sources": {"kubelet": {"up": False, "reason": "missing"}}}, [], 3, 4, UNICODE)
 def test_whatever_an_exporter_says_the_picture_fits(
@@ -188,7 +192,7 @@ HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
                 row("b", used=10_000, free=25_000, util=60, power_usage=200.0),
             ],
             (60, 30_000, 80_000, 300),
-            [(50, 20_000), (None, 10_000)],
+            [(50, 20_000), (None, None)],
         ),
         # the device's own values, of which its owners' leave some out (issue 18, line 5)
         (
