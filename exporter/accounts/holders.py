@@ -169,6 +169,10 @@ class Holders:
         held = dict.fromkeys(capacity, 0.0)
         for gpu in gpus:
             held[gpu.model] += gpu.held / gpu.whole
+        # of which model these are is not known where the node has several: each has its part then
+        unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.values() if gpu.is_unnamed)
+        for model, count in capacity.items():
+            held[model] += unnamed * count / len(gpus)
         self.capacity = MappingProxyType(dict(capacity))
         self.allocated = MappingProxyType({model: min(1.0, held[model] / of) for model, of in capacity.items()})
 

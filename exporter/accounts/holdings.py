@@ -45,7 +45,7 @@ class Gpu:
     """A physical GPU: what can be held of it, and the number that is all of it; parts add up to `whole` at most.
 
     A MIG instance whose GPU is unknown stands for itself. `knows_slices` is off where the GPU is cut, and into how many
-    slices is unknown: then it has USUAL_SLICES.
+    slices is unknown: then it has USUAL_SLICES. `is_unnamed`: it is one of the GPUs that samples have by other names.
     """
 
     uuid: str
@@ -53,6 +53,7 @@ class Gpu:
     whole: int
     devices: tuple[Device[Owner], ...]
     knows_slices: bool
+    is_unnamed: bool = False
 
     @property
     def held(self) -> int:
@@ -61,8 +62,8 @@ class Gpu:
 
     @property
     def is_physical(self) -> bool:
-        """Whether it is a GPU, and not an instance of an unknown one."""
-        return not self.uuid.startswith(_MIG)
+        """Whether it is one GPU more, and neither an instance of an unknown one nor a second name of another."""
+        return not self.uuid.startswith(_MIG) and not self.is_unnamed
 
 
 Gpus = Mapping[str, Gpu]
@@ -216,4 +217,5 @@ def _gpu(
         for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
     )
     handed_out = sum(part for device in devices for _, part in device.holders)
-    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, knows_slices)
+    whole = max(unit * all_slices, handed_out)
+    return Gpu(uuid, model, whole, devices, knows_slices, is_unnamed=parent in owners.unnamed)

@@ -298,13 +298,16 @@ class Owners:
 
     `holders` are by device, `matches` has one for each assignment of the kubelet, except those of units: nobody can say
     of which GPU these are, so they stand in `units`, in stable order. `offered` counts the ids of a resource that mean
-    a device, handed out or not: the shares of a shared GPU. It is empty where the kubelet does not say it.
+    a device, handed out or not: the shares of a shared GPU. It is empty where the kubelet does not say it. `unnamed`
+    are devices by names of the kubelet's that no sample has: each is one of the devices that samples have. Nobody can
+    say which one, and it is no device more.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
     matches: tuple[Match, ...] = ()
     units: tuple[Assignment, ...] = ()
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
+    unnamed: frozenset[DeviceKey] = frozenset()
 
     @property
     def unplaced(self) -> frozenset[Owner]:
@@ -314,8 +317,8 @@ class Owners:
 
     @property
     def named(self) -> set[DeviceKey]:
-        """The devices that the kubelet names: held or on offer."""
-        return {*self.holders, *(key for _, key in self.offered)}
+        """The devices that the kubelet names, held or on offer, but for those that are `unnamed`."""
+        return {*self.holders, *(key for _, key in self.offered)} - self.unnamed
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:
         """The holders of a device, in stable order; () for a device that nobody holds.

@@ -195,13 +195,14 @@ def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory
     """The GPUs and MIG instances among subjects, by their labels, by the kubelet or by the inventory.
 
     Disks and machines have UUIDs, names and numbers too. A label that only GPUs have shows a GPU without a UUID, unless
-    other samples have its UUID, or the kubelet has names that the samples lack: these may be the same GPUs.
+    other samples have its UUID, or the kubelet has names that the samples lack: these may be the same GPUs. Names that
+    are `Owners.unnamed` are not in the way: they are of these GPUs.
     """
     subjects, named = tuple(subjects), owners.named
     of_inventory = {gpu.uuid for gpu in inventory.gpus} | {gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus}
     gpus = [each for each in subjects if each.is_device or each.key in named or each.uuid in of_inventory]
     labelled = [each for each in subjects if each.has_gpu_label and not each.uuid and each.key not in named]
-    if labelled and named <= {each.key for each in subjects}:
+    if labelled and (owners.unnamed or named <= {each.key for each in subjects}):
         with_uuid = {name for each in gpus if each.uuid for name in (each.index, each.device)}
         gpus += (each for each in labelled if with_uuid.isdisjoint({each.index, each.device} - {""}))
     return gpus

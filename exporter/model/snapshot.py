@@ -149,8 +149,12 @@ def all_devices(snapshot: Snapshot) -> list[Subject]:
 
 
 def known_devices(snapshot: Snapshot) -> list[Subject]:
-    """The same, and those that only the inventory names."""
-    devices = _seen_or_held(snapshot)
+    """Every device once: those of samples, of the kubelet and of the inventory.
+
+    A device whose name by the kubelet no sample has is among those of the samples already.
+    """
+    unnamed = snapshot.owners.unnamed
+    devices = {key: device for key, device in _seen_or_held(snapshot).items() if key not in unnamed}
     if snapshot.inventory.gpus:
         _add_inventory(devices, snapshot.inventory)
     return sorted(devices.values(), key=in_order)

@@ -3,10 +3,14 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from exporter.model.devices import DeviceKey, DeviceRef, Inventory
+from exporter.model.kernel import pci_address
 from exporter.model.pages import Subjects
+
+if TYPE_CHECKING:
+    from exporter.model.pods import Owner
 
 T = TypeVar("T")
 _UNNAMED = "-"  # the parent of an instance whose parent is not known; no UUID looks like this
@@ -50,6 +54,10 @@ class NodeDevices:
         self._has_second_number = any(subject.index not in ("", "0") for subject in subjects if subject.is_device)
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
+        # addresses on PCI are written in several ways
+        self._by_address = _index(
+            (pci_address(text), subject.key.uuid) for subject in subjects for text in (subject.address, subject.device)
+        )
         self._by_index = _index((subject.index, subject.uuid) for subject in subjects)
         self._has_names: dict[str, bool] = {
             part: any(getattr(subject, part) for subject in subjects) for part in ("uuid", "device", "index")
@@ -71,6 +79,13 @@ class NodeDevices:
                 *((mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)) for gpu, mig in migs),
             )
         )
+        # the GPUs of the page, each with the owners that the page names by itself
+        self.owners_by_page: dict[DeviceKey, set[Owner]] = {}
+        for subject in subjects:
+            if (subject.is_device or subject.has_gpu_label) and not (subject.instance or subject.vgpu):
+                of_device = self.owners_by_page.setdefault(subject.key, set())
+                if subject.came_with:
+                    of_device.add(subject.came_with)
         self._counts: Counter[DeviceKey] = Counter()
         for subject, count in subjects.items():
             self._counts[subject.key] += count
@@ -143,6 +158,12 @@ class NodeDevices:
         is_bare = uuid not in self.uuids and without in self.uuids
         return DeviceKey(uuid=without if is_bare else uuid, instance=instance)
 
+    def is_unnamed(self, ref: DeviceRef | None, key: DeviceKey | None) -> bool:
+        """Whether an id leads to no sample, and samples are of GPUs and have no name like it."""
+        if ref is None or key is None or key in self._counts or ref.is_vfio:
+            return False
+        return key.uuid in (ref.device, ref.index) and self.carry_no_name_like(ref)
+
     def carry_no_name_like(self, ref: DeviceRef) -> bool:
         """Whether samples are of GPUs, and none of them says what this id says: a UUID, a name or a number."""
         named = {"uuid": ref.uuid or ref.mig or ref.minor, "device": ref.device, "index": ref.index}
@@ -173,6 +194,8 @@ class NodeDevices:
         """The UUIDs (or keys) of the GPUs that have this name or, where names say nothing, this number."""
         if ref.device in self._by_inventory_name:
             return self._by_inventory_name[ref.device]
+        if address := pci_address(ref.device):
+            return self._by_address.get(address, set())
         # names before numbers, where samples carry names: the number in a name is not always the GPU's index
         if ref.device and self._names:
             return self._by_device.get(ref.device, set())

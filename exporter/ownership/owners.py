@@ -29,6 +29,7 @@ from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
+from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined
 
 # of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
@@ -197,8 +198,12 @@ def _build(
     placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
     # a free id may mean the instance of its profile just as well as one in use: all are rivals
     rivals = rivals_among(every_ref)
-    offers = ((resource, key_of(ref, rivals)) for resource, ref in on_offer)
-    offered = MappingProxyType(Counter((resource, key) for resource, key in offers if key is not None))
+    offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
+    renamed, unnamed = _by_other_names(placed, offers, devices)
+    placed = [(assignment, ref, renamed.get(key, key) if key else None) for assignment, ref, key in placed]
+    offered = MappingProxyType(
+        Counter((resource, renamed.get(key, key)) for resource, _, key in offers if key is not None)
+    )
     holders = _holders(placed, offered)
     return Owners(
         holders=MappingProxyType(
@@ -208,7 +213,36 @@ def _build(
             placed, devices, devices.samples_of(holders), _why_missing(subjects, knowledge, placed, devices)
         ),
         offered=offered if allocatable else NOTHING_OFFERED,
+        unnamed=unnamed,
     )
+
+
+def _by_other_names(
+    placed: Placed, offers: Sequence[tuple[str, DeviceRef | None, DeviceKey | None]], devices: NodeDevices
+) -> tuple[Renamed, frozenset[DeviceKey]]:
+    """Which devices of the page are those that the kubelet names otherwise, and those names whose device is not clear.
+
+    The names that are more than the page has devices are of devices that the page lacks.
+    """
+    held: dict[DeviceKey, set[Owner]] = {}
+    taken: set[DeviceKey] = set()
+    are_all = True
+    for assignment, ref, key in placed:
+        if key is not None and devices.is_unnamed(ref, key):
+            held.setdefault(key, set()).add(assignment.owner)
+        elif key is not None:
+            taken.add(key)
+        else:
+            are_all = are_all and ref is not None and ref.is_no_gpu
+    offered = {key for _, ref, key in offers if key is not None and devices.is_unnamed(ref, key)}
+    taken.update(key for _, _, key in offers if key is not None and key not in offered)
+    if not held and not offered:
+        return {}, frozenset()
+    names = NamesOfKubelet(held=held, offered=offered, are_all=are_all)
+    of_page = {key: owners for key, owners in devices.owners_by_page.items() if key not in taken}
+    renamed = joined(names, of_page)
+    others = sorted(names.every - renamed.keys(), key=lambda key: (key not in held, key))
+    return renamed, frozenset(others[: len(of_page) - len(renamed)])
 
 
 def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Mapping[Owner, Holder]]:

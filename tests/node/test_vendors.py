@@ -6,7 +6,8 @@ tests/data/vendors/README.md says where the pages are from.
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -380,23 +381,104 @@ async def test_a_page_in_another_unit_is_not_taken_and_doctor_says_so(
     assert page.count(case.device) > 1, "the vendor's own families go out as they came"
 
 
-@pytest.mark.parametrize("name", ["amd", "intel-xpumd", "tpu"])
-async def test_a_device_without_a_kubelet_id_on_its_page_is_told_by_doctor(vendor: VendorNode, name: str) -> None:
-    case = next(case for case in CASES if case.name == name)
+async def test_a_device_without_a_kubelet_id_on_its_page_is_told_by_doctor(vendor: VendorNode) -> None:
+    case = next(case for case in CASES if case.name == "amd")
     exporter = await vendor.run(replace(case, inventory=""))
     _, debug = await exporter.get("/debug/mapping")
-    findings = [each for each in json.loads(debug)["doctor"]["findings"] if case.held[0] in each["about"]]
-    (finding,) = findings
-    if name == "tpu":
-        assert "the page names its container itself" in finding["says"]
-        assert (await objects_of(exporter))[case.device]["pod"] == "trainer-a"
-    else:
-        assert finding["level"] == "problem"
-        assert "names its devices in another way" in finding["says"]
-        assert "--inventory.file" in finding["remedy"]
-        assert (await objects_of(exporter))[case.device]["pod"] == ""
+    (finding,) = [each for each in json.loads(debug)["doctor"]["findings"] if case.held[0] in each["about"]]
+    assert finding["level"] == "problem"
+    assert "names its devices in another way" in finding["says"]
+    assert "--inventory.file" in finding["remedy"]
+    assert (await objects_of(exporter))[case.device]["pod"] == ""
     _, metrics = await exporter.get("/metrics")
     assert 'pod_gpu_exporter_unmatched_devices{reason="unnamed"} 1' in metrics
+
+
+# issue 22, line 29
+@pytest.mark.parametrize("name", ["intel-xpumd", "tpu"])
+async def test_the_only_device_and_one_whose_owner_the_page_names_need_no_inventory(
+    vendor: VendorNode, name: str
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    exporter = await vendor.run(replace(case, inventory=""))
+    objects = await objects_of(exporter)
+    assert objects.keys() == {case.device, *case.others}
+    assert objects[case.device]["pod"] == "trainer-a"
+    values = {metric: objects[case.device][metric] for metric in METRICS if objects[case.device][metric] is not None}
+    assert values == case.fields
+    _, metrics = await exporter.get("/metrics")
+    assert 'pod_gpu_exporter_unmatched_devices{reason="unnamed"}' not in metrics
+
+
+def amd_page(names: Sequence[str], *, with_uuid: bool) -> str:
+    """Eight GPUs as the first of the capture; `names` are the pods that the page itself names, "" for none."""
+    lines = [line for line in page_of("amd").splitlines() if line.startswith("#") or 'gpu_id="0"' in line]
+    page = []
+    for line in lines:
+        page += [line] if line.startswith("#") else [amd_line(line, n, name) for n, name in enumerate(names)]
+    return "\n".join(page if with_uuid else [re.sub(r'gpu_uuid="[^"]*",', "", line) for line in page]) + "\n"
+
+
+def amd_line(line: str, number: int, pod: str) -> str:
+    line = line.replace('gpu_id="0"', f'gpu_id="{number}"').replace('gpu_uuid="72ff740f', f'gpu_uuid="{number:08x}')
+    if not pod:
+        return line
+    line = line.replace('pod=""', f'pod="{pod}"').replace('namespace=""', 'namespace="ml"')
+    return line.replace('container=""', 'container="main"')
+
+
+ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in range(0xC0, 0xC8)]
+
+
+# issue 22, line 29
+@pytest.mark.parametrize("with_uuid", [True, False])
+@pytest.mark.parametrize(
+    ("by_page", "by_kubelet", "is_clear"),
+    [
+        (["trainer-a"] * 8, ["trainer-a"] * 8, True),
+        ([""] * 8, ["trainer-a"] * 8, True),
+        (["b", "a", "b", "a", "b", "a", "b", "a"], ["a"] * 4 + ["b"] * 4, True),
+        ([""] * 8, ["a"] * 4 + ["b"] * 4, False),
+        ([""] * 8, ["a", "b", "c"], False),
+    ],
+)
+async def test_eight_gpus_of_which_the_kubelet_and_the_page_have_other_names_are_eight(
+    simulated: SimulatedNode,
+    start: Start,
+    by_page: list[str],
+    by_kubelet: list[str],
+    *,
+    is_clear: bool,
+    with_uuid: bool,
+) -> None:
+    simulated.dcgm.failure = lambda _: web.Response(text=amd_page(by_page, with_uuid=with_uuid))
+    pods: dict[str, list[tuple[str, str]]] = {}
+    for address, pod in zip(ADDRESSES, by_kubelet, strict=False):
+        pods.setdefault(pod, []).append(("amd.com/gpu", address))
+    simulated.world.pods = tuple(
+        Pod(namespace="ml", name=name, containers=(Container(name="main", devices=tuple(devices)),))
+        for name, devices in pods.items()
+    )
+    simulated.kubelet.offers = lambda: [("amd.com/gpu", address) for address in ADDRESSES]
+    exporter = await start(resources="amd.com/gpu", device_rules="amd", node_name="n", accounting_interval="100ms")
+    rows = json.loads((await exporter.get("/container/metrics"))[1])
+    assert len(rows) == len({(row["device_uuid"], row["device_id"]) for row in rows}) == 8
+    assert {row["gpu_utilization"] for row in rows} == {87}
+    owners = Counter(row["pod"] for row in rows)
+    assert owners == (Counter(by_kubelet) if is_clear else {"": 8})
+    if not is_clear:
+        assert {row["state"] for row in rows} == {"unknown"}
+        assert all("in a way that no sample does" in row["state_reason"] for row in rows)
+
+    def is_counted(text: str) -> bool:
+        return f'pod_gpu_allocated_ratio{{namespace="ml",pod="{by_kubelet[0]}"' in text
+
+    metrics = await exporter.until("/metrics", is_counted)
+    family = re.compile(r'^node_gpu_(capacity|allocated_ratio)\{.*model="([^"]*)".*\} (\S+)$', re.MULTILINE)
+    by_model = {(name, model): float(value) for name, model, value in family.findall(metrics)}
+    model = rows[0]["model_name"]
+    assert by_model == {("capacity", model): 8, ("allocated_ratio", model): len(by_kubelet) / 8}
+    assert len(re.findall(r"^pod_gpu_device_owners\{", metrics, re.MULTILINE)) == 8
 
 
 def test_a_name_that_is_not_shipped_is_refused_with_those_that_are() -> None:

@@ -60,6 +60,7 @@ def hold(simulated: SimulatedNode, resource: str = GPU_RESOURCE, /, **held: str)
         )
         for name, device in held.items()
     )
+    simulated.kubelet.offers = lambda: [(resource, device) for device in held.values()]
 
 
 POWER = 'DCGM_FI_DEV_POWER_USAGE{{gpu="{0}",UUID="{1}",device="nvidia{0}",modelName="H100",Hostname="h"}} {0}.5\n'

@@ -407,6 +407,15 @@ GPU: Cases = {
                 f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "2x30",
             },
         ),
+        # issue 22, line 1: an allocator's pods hold GPUs of the node, and nobody knows which ones
+        Quiet(
+            at="20m",
+            series={
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{_GPU}}}": "0.5x30",
+                f'pod_gpu_device_owners{{UUID="GPU-a",entity="gpu",{_OWN}}}': "0x30",
+                f'pod_gpu_exporter_unmatched_devices{{reason="allocator",{_OWN}}}': "2x30",
+            },
+        ),
         # whoever uses it is named by another alert; unless that is an agent, which does next to nothing
         Quiet(
             at="20m",

@@ -22,6 +22,8 @@ def _device_owners(look: Look) -> Samples:
             float(len(look.snapshot.owners.of(device.key))),
         )
         for device in look.devices
+        # who holds it is said of a device that has another name, too
+        if device.key not in look.snapshot.owners.unnamed
     ]
 
 
