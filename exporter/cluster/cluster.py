@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cluster.outputs.look import ClusterLook
 from exporter.cluster.outputs.table import OUTPUTS
+from exporter.cluster.workloads import MOST_WORKLOADS, SeenWorkloads
 from exporter.model.cluster import ClusterView
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
 from exporter.sources.cluster import ClusterSource
@@ -27,7 +28,8 @@ class ClusterHandover:
     """The counters, the sources, and whether the role has been ready.
 
     `instance` is what the process calls itself towards upstreams. `not_ready` says why it has not been ready so far,
-    and is "" from then on. `heard` is the source whose first answers have come, or failed.
+    and is "" from then on. `heard` is the source whose first answers have come, or failed. `workloads` are those that
+    autoscalers have asked about.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,7 @@ class ClusterHandover:
         self.not_ready = "not ready: no node has been asked yet"
         self.cache: SourceCache | None = None
         self.heard: Source | None = None
+        self.workloads = SeenWorkloads()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,6 +65,7 @@ class Cluster:
         for each in self._shown:
             for of, (most, used) in each.bounds.items():
                 self.telemetry.bound(of, most, used)
+        self.telemetry.bound("scaled_workloads", MOST_WORKLOADS, self.handover.workloads.__len__)
 
     def looked(self, seen: ClusterView | None, **rest: Any) -> ClusterLook:  # noqa: ANN401 - the fields of AnyLook
         """A look at `seen`, or at the last answers."""
@@ -73,6 +77,7 @@ class Cluster:
                 if source.health.up is not None and not is_absent(source.health)
             },
             at_seconds=time.time(),
+            workloads=self.handover.workloads,
             **rest,
         )
 

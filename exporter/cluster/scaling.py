@@ -122,8 +122,10 @@ def _not_asked(why: str) -> Unanswerable:
 def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     """The value of a metric for a workload; 0 where every node has answered and none has a pod of it.
 
-    Raises Unanswerable: there is none. 400: nobody can ask this. 409: what is asked has no answer as things are (two
-    workloads of one name, a GPU that several containers share). 503: something is not known now.
+    Whether there ever was such a workload is for workloads.py to say.
+
+    Raises Unanswerable: there is no number. 400: nobody can ask this. 409: what is asked has no answer as things are
+    (two workloads of one name, a GPU that several containers share). 503: something is not known now.
     """
     check_metric(question.metric)
     _check_all_answered(view)
@@ -216,7 +218,8 @@ def _check_one_kind(rows: Iterable[_MetricRow], question: ScalingQuestion) -> No
 def _value(row: _MetricRow, metric: str) -> float:
     """A container's own value on a device. Raises Unanswerable where only the whole device's is known, or none."""
     values, measured = row.held.values, row.held.measured
-    if row.held.is_shared and metric not in measured:
+    is_own = metric in measured or metric in OWN_FAMILIES.values()
+    if row.held.is_shared and not is_own:
         return _measured_instead(row, metric, values)
     value = values.get(metric)
     if value is None:

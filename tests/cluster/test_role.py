@@ -225,6 +225,7 @@ async def test_an_autoscalers_answer() -> None:
             ("/autoscale/ml/deployment:trainer/gpu_utilization", 200),
             ("/autoscale/ml/deployment%3Atrainer/gpu_utilization", 200),
             ("/autoscale", 404),
+            ("/autoscale/ml/trainr/gpu_utilization", 404),  # issue 22, line 17
         ):
             status, _, _ = await asked.get(path)
             assert status == said, path
@@ -240,7 +241,9 @@ def schema_of(path: str, status: str) -> dict[str, Any]:
 
 async def test_an_autoscalers_answers_are_as_described() -> None:
     path = "/autoscale/{namespace}/{workload}/{metric}"
-    for view, status in ((TWO, "200"), (ONE_GONE, "503"), (view_of(node_of("n", held(shared=True))), "409")):
+    none = view_of(node_of("n"))
+    shared = view_of(node_of("n", held(shared=True)))
+    for view, status in ((TWO, "200"), (ONE_GONE, "503"), (shared, "409"), (none, "404")):
         async with seeing(view) as asked:
             found, text, _ = await asked.get("/autoscale/ml/trainer/gpu_utilization")
             assert str(found) == status

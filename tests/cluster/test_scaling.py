@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cluster.scaling import Scaled, ScalingQuestion, Unanswerable, read_question, scaled
+from exporter.cluster.workloads import SeenWorkloads
 from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView
@@ -148,6 +149,46 @@ def test_a_whole_devices_value_is_refused_where_the_device_is_shared() -> None:
     assert "pod ml/b on GPU-2 of node n1 shares the device" in str(error)
     assert "pod_gpu_utilization_ratio" in str(error)
     assert refusal(view_of(node_of("n1", held("a", shared=True, values={"power_usage": 1.0}))), ask("power_usage"))
+
+
+# issue 22, line 31
+@pytest.mark.parametrize("metric", ["pod_gpu_processes", "pod_gpu_utilization_ratio", "pod_gpu_memory_used_bytes"])
+def test_what_is_measured_of_each_container_is_unknown_where_nobody_measures_it(metric: str) -> None:
+    error = refusal(view_of(node_of("n1", held("a", shared=True))), ask(metric))
+    assert error.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert f"nothing is known of {metric}" in str(error)
+    assert "measured only where the node exporter has NVML" in str(error)
+
+
+# issue 22, line 17
+def test_a_workload_that_nobody_has_seen_is_no_0() -> None:
+    seen = SeenWorkloads()
+    here, away = view_of(node_of("n1", held("a", "GPU-1", values=util(80)))), view_of(node_of("n1"))
+
+    def answer(view: ClusterView, question: ScalingQuestion) -> float:
+        return seen.check(question, scaled(view, question)).value
+
+    assert answer(here, ask()) == 80.0
+    # scaled to zero
+    assert answer(away, ask()) == 0.0
+    for question in (ask(workload="trainr"), ask(namespace="web"), ask(kind="job")):
+        for view in (here, away):
+            with pytest.raises(Unanswerable, match="see that namespace and name") as refused:
+                answer(view, question)
+            assert refused.value.status == HTTPStatus.NOT_FOUND
+
+
+# issue 22, line 17
+def test_what_is_remembered_of_workloads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.cluster.workloads.MOST_WORKLOADS", 2)
+    seen = SeenWorkloads()
+    for name in ("a", "b", "a", "c"):
+        seen.check(ask(workload=name), Scaled(value=1.0, pods=1, nodes=()))
+    assert len(seen) == 2
+    none = Scaled(value=0.0, pods=0, nodes=())
+    assert seen.check(ask(workload="a"), none) == none  # asked about later than b
+    with pytest.raises(Unanswerable):
+        seen.check(ask(workload="b"), none)
 
 
 def test_a_measured_value_of_a_shared_device_is_the_containers_own() -> None:

@@ -38,6 +38,7 @@ MOST_ERROR_CHARS = 1200
 _MOST_INT = 2**63 - 1
 _CODES = {
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     HTTPStatus.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
 }
@@ -182,7 +183,11 @@ class Scaler:
         try:
             cluster = self._current()
             workload = trigger.workload or await _scaled_by(cluster, trigger)
-            answer = scaled(await cluster.look(None), trigger.question(workload))
+            question = trigger.question(workload)
+            answer = scaled(await cluster.look(None), question)
+            # what a ScaledObject scales is there, with pods or without
+            if trigger.workload:
+                cluster.handover.workloads.check(question, answer)
         except Unanswerable as error:
             failed = NoAnswer(_CODES.get(error.status, grpc.StatusCode.UNAVAILABLE), str(error))
         except SourceError as error:

@@ -24,7 +24,8 @@ def _refuse(question: Question) -> Answer | None:
 
 def _make(look: ClusterLook) -> Answer:
     try:
-        result = scaled(look.view, read_question(look.question.rest))
+        question = read_question(look.question.rest)
+        result = look.workloads.check(question, scaled(look.view, question))
     except Unanswerable as error:
         return _no_number(error)
     content = {"value": result.value, "pods": result.pods, "nodes": result.nodes, "missing_nodes": ()}

@@ -1,9 +1,10 @@
 """What the cluster role's answers are made of, and what they share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
+from exporter.cluster.workloads import SeenWorkloads
 from exporter.model.cluster import ClusterView, NodeView
 from exporter.model.snapshot import Health
 from exporter.outputs.output import AnyLook
@@ -15,11 +16,15 @@ MOST_NAMED = 20
 
 @dataclass(kw_only=True, eq=False)
 class ClusterLook(AnyLook):
-    """A look at the cluster, at `at_seconds` since 1970, with the health of the sources."""
+    """A look at the cluster, at `at_seconds` since 1970, with the health of the sources.
+
+    `workloads` are those that autoscalers have asked about.
+    """
 
     view: ClusterView
     health: Mapping[str, Health]
     at_seconds: float
+    workloads: SeenWorkloads = field(default_factory=SeenWorkloads)
 
 
 def answered(view: ClusterView) -> Sequence[NodeView]:
