@@ -52,7 +52,8 @@ class HeldDevice:
 class NodeEvent:
     """An error of a GPU or NVSwitch that a node's /events names: one object there. `at_seconds` counts from 1970.
 
-    `holders` are the pods that held the device then, by namespace and name; none also where nobody can say. `text` is
+    `holders` are the pods that held the device then, by namespace, name and uid ("" where the exporter does not read
+    pods); none also where nobody can say. `text` is
     the whole object as JSON, of which nothing but these fields has been checked.
     """
 
@@ -63,7 +64,7 @@ class NodeEvent:
     uuid: str
     index: str
     instance: str
-    holders: tuple[tuple[str, str], ...]
+    holders: tuple[tuple[str, str, str], ...]
     text: bytes
 
 

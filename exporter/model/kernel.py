@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exporter.model.devices import DeviceKey
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodName
 
 # An XID of a GPU, an SXID of an NVSwitch, a GPU that the driver could not reach when it looked for GPUs, an error of
 # PCI Express (AER).
@@ -53,7 +53,8 @@ class DeviceEvent:
     """An event with its moment (seconds since 1970), its GPU and who held that; "" where the GPU is not known.
 
     `holders` are None where the GPU changed hands about that time, so that nobody can say. `container` is that of the
-    process, where it is measured which processes run on the GPU.
+    process, where it is measured which processes run on the GPU. `pod_uids` are those of the holders' pods that are
+    known: another pod may bear the name by now.
     """
 
     event: KernelEvent
@@ -62,6 +63,7 @@ class DeviceEvent:
     index: str = ""
     holders: tuple[Owner, ...] | None = ()
     container: Owner | None = None
+    pod_uids: tuple[tuple[PodName, str], ...] = ()
 
 
 # XIDs by device, holder (None: nobody's, or of several) and number

@@ -306,7 +306,8 @@ class Node:
         if events is not None:
             subjects, asked_at = joined.subjects if joined else (), asked.kubelet.asked_at_seconds
             measured, now = self._owners.measured, time.monotonic()
-            events.look(owners, inventory, subjects, measured=measured, asked_at=asked_at, now=now)
+            pods = self._owners.pods_of_owners.pods
+            events.look(owners, inventory, subjects, pods=pods, measured=measured, asked_at=asked_at, now=now)
         return Snapshot(
             node=self._name,
             owners=owners,

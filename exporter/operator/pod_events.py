@@ -1,8 +1,9 @@
 """Tells pods of XIDs of the GPUs that they held, as Kubernetes events: `kubectl describe pod` shows them.
 
-Node exporters name holders by namespace and name, as the kubelet does. The pod of that name is read from the API, and
-is the holder if it is on that node and its kubelet knew it before the XID: `status.startTime` is of the same clock as
-the XID's moment, so a pod that came later under the same name is told nothing.
+Node exporters name holders by namespace and name, as the kubelet does, and by the uid where they read pods. The pod of
+that name is read from the API, and is the holder if it is on that node and has the uid. Without one, it is if its
+kubelet knew it before the XID: `status.startTime` is of the same clock as the XID's moment, so a pod that came later
+under the same name is told nothing.
 
 An event's name is made of what it tells: what another process wrote is there already. What was written in a namespace
 is listed once by each process, and the times in it, which outlive the process, say what may be written.
@@ -49,6 +50,7 @@ class _HeldAtXid(NamedTuple):
     node: str
     namespace: str
     pod: str
+    uid: str
     gpu: str
     code: int
     at_seconds: float
@@ -82,8 +84,8 @@ class PodEvents:
             if abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
             gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
-            for namespace, pod in event.holders:
-                held = _HeldAtXid(owner, node, namespace, pod, gpu, event.code, event.at_seconds)
+            for namespace, pod, uid in event.holders:
+                held = _HeldAtXid(owner, node, namespace, pod, uid, gpu, event.code, event.at_seconds)
                 if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
                     _bound(self._heard, _MOST_HEARD)
                     self._heard.add(held)
@@ -167,10 +169,13 @@ class PodEvents:
 
 
 def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
-    """Whether it is the very pod: on that node, and known to its kubelet before the XID."""
+    """Whether it is the very pod: on that node, and of that uid, or else known to its kubelet before the XID."""
+    if text(mapping(pod, "spec"), "nodeName") != held.node:
+        return False
+    if held.uid:
+        return text(metadata(pod), "uid") == held.uid
     started = moment(mapping(pod, "status"), "startTime")
-    on_node = text(mapping(pod, "spec"), "nodeName") == held.node
-    return on_node and started is not None and started.timestamp() + _START_SECONDS <= held.at_seconds
+    return started is not None and started.timestamp() + _START_SECONDS <= held.at_seconds
 
 
 def _used_of(event: AnyObject) -> AnyObject:

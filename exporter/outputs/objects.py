@@ -19,7 +19,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodName
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot, known_devices
 from exporter.model.states import DeviceState, rfc3339, state_of
@@ -263,8 +263,13 @@ def _remedy(device_event: DeviceEvent, xid: XidMeaning | None) -> str:
     return xid.remedy if xid else ""
 
 
+def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
+    uid = uids.get((owner.namespace, owner.pod))
+    return asdict(owner) | ({"pod_uid": uid} if uid else {})
+
+
 def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
-    event, holders = device_event.event, device_event.holders
+    event, holders, uids = device_event.event, device_event.holders, dict(device_event.pod_uids)
     xid = XIDS.get(event.code or 0, OTHER_XID) if event.kind == "xid" else None
     return {
         "node_name": node,
@@ -280,7 +285,7 @@ def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
         "device_uuid": device_event.uuid,
         "device_id": device_event.index,
         "mig_instance_id": event.instance,
-        "holders": None if holders is None else [asdict(owner) for owner in holders],
+        "holders": None if holders is None else [_holder_row(owner, uids) for owner in holders],
         "pid": event.pid,
         "process": event.process,
         "container": asdict(device_event.container) if device_event.container else None,

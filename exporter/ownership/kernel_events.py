@@ -1,8 +1,9 @@
 """Whose GPU the kernel's log speaks of: PCI address → GPU → who held it at that time.
 
-An event is heard within milliseconds, and the kubelet is asked at once. Who held the GPU before and holds it then held
-it at the event. If that changed in between, the answer counts if it is of that moment; otherwise nobody can say. Of
-several holders it is the process' own, where it is measured whose processes run on the GPU.
+An event is heard within milliseconds, and the kubelet is asked at once: whom it lists then held the GPU. The look
+before may be ten seconds old, so it counts only where it agrees, or where it is not older than a second: a pod may be
+gone with its GPU. Otherwise nobody can say. Of several holders it is the process' own, where it is measured whose
+processes run on the GPU.
 
 A driver prints several lines of one error, and of one crash many: lines of one number, GPU and process within a second
 are one event. Pure, except for what it remembers.
@@ -14,14 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.dcgm.xids import OTHER_XID, XIDS, is_error, verdict_of
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.health import HealthReason
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts, pci_address
 from exporter.model.pages import Subject
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodName, PodsByName
 from exporter.ownership.owners import Unmatched
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ MOST_WAITING = 500
 ONE_ERROR_US = 1_000_000
 # an answer of the kubelet that was asked for so soon after an event is of its moment
 AT_ONCE_SECONDS = 0.5
+# a pod that a look saw so shortly before an event, and that is gone, may have failed with its GPU
+JUST_BEFORE_SECONDS = 1.0
 # without an answer of the kubelet, those who held the GPU before held it
 MOST_WAIT_SECONDS = 30.0
 # Nothing in the log says that a GPU is well again, but a recovery action that becomes None (XID 154, drivers since
@@ -53,11 +57,33 @@ HoldersOf = Callable[[Owners, InventoryGpu, str], Mapping[Owner, DeviceKey]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenAtLook:
+    """Who held what at a look. `asked_at` is when the kubelet was asked for it; None: unknown, or not at all."""
+
+    owners: Owners
+    pods: PodsByName
+    asked_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     event: DeviceEvent
-    before: Owners | None
+    before: _SeenAtLook | None
     heard_at: float
     is_new: bool
+
+    @property
+    def is_just_after(self) -> bool:
+        """Whether the look before was just before the event."""
+        asked_at = self.before.asked_at if self.before else None
+        return self.is_new and asked_at is not None and self.heard_at - asked_at <= JUST_BEFORE_SECONDS
+
+
+class _HoldersAtEvent(NamedTuple):
+    """Who held a GPU at an event, each with a device that is held (None: nobody can say), and the uids of pods."""
+
+    devices: Mapping[Owner, DeviceKey] | None
+    uids: Mapping[PodName, str] = MappingProxyType({})
 
 
 class KernelEvents:
@@ -70,7 +96,7 @@ class KernelEvents:
         self._waiting: deque[_Waiting] = deque()
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
-        self._owners: Owners | None = None
+        self._before: _SeenAtLook | None = None
         self._measured: Measured | None = None
         self._inventory = Inventory()
         self._gpus: dict[str, InventoryGpu] = {}  # by address, as the driver and the log have them
@@ -81,7 +107,7 @@ class KernelEvents:
     def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
         """Go on from another process, which saw these holders last."""
         held = {key: tuple(Holder(owner=each, resource="", shared=False) for each in of) for key, of in holders.items()}
-        self._owners = Owners(holders=held)
+        self._before = _SeenAtLook(owners=Owners(holders=held), pods={}, asked_at=None)
 
     @property
     def is_waiting(self) -> bool:
@@ -110,7 +136,7 @@ class KernelEvents:
         for address, uuid in uuids.items():
             self._gpus.setdefault(address, InventoryGpu(uuid=uuid))
         heard = DeviceEvent(event=event, at_seconds=at_seconds)
-        self._waiting.append(_Waiting(event=heard, before=self._owners, heard_at=heard_at, is_new=is_new))
+        self._waiting.append(_Waiting(event=heard, before=self._before, heard_at=heard_at, is_new=is_new))
         return True
 
     def recall(self, event: KernelEvent, uuids: Mapping[str, str], at_seconds: float) -> None:
@@ -125,16 +151,18 @@ class KernelEvents:
         inventory: Inventory,
         subjects: Iterable[Subject] = (),
         *,
+        pods: PodsByName = MappingProxyType({}),
         measured: "Measured | None" = None,
         asked_at: float | None,
         now: float,
     ) -> None:
-        """A look: the owners by the answer that the kubelet was asked for at `asked_at`; None without one."""
+        """A look: the owners by the answer that the kubelet was asked for at `asked_at`; None without one.
+
+        `pods` are those that the owners' names mean, none where pods are not read.
+        """
+        seen = _SeenAtLook(owners=owners, pods=pods, asked_at=asked_at)
         self._note_gpus(owners, inventory, subjects)
-        for recalled in self._recalled:
-            if uuid := self._gpu_at(recalled.uuid).uuid:
-                self.standing = still_standing(self.standing, replace(recalled, uuid=uuid))
-        self._recalled = tuple(each for each in self._recalled if not self._gpu_at(each.uuid).uuid)
+        self._place_recalled()
         settled: list[DeviceEvent] = []
         holders_of = cache(_holders_of)  # in a flood many events are of one GPU
         waiting, self._waiting = self._waiting, deque()
@@ -145,7 +173,7 @@ class KernelEvents:
             delay = None if asked_at is None else asked_at - each.heard_at
             if (delay is None or delay < 0) and now - each.heard_at < MOST_WAIT_SECONDS:
                 self._waiting.append(each)
-            elif event := self._settled(each, owners, delay, holders_of):
+            elif event := self._settled(each, seen, delay, holders_of):
                 settled.append(event)
         if settled:
             # of a GPU that is lost there are no samples later on
@@ -154,7 +182,7 @@ class KernelEvents:
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
             for event in reversed(settled):
                 self.standing = still_standing(self.standing, event)
-        self._owners, self._measured = owners, measured
+        self._before, self._measured = seen, measured
 
     def take(self) -> XidCounts:
         """The XIDs that have been settled since this was asked last, by device, holder and number."""
@@ -177,6 +205,13 @@ class KernelEvents:
                 self._gpus_of_pages.clear()
             self._gpus_of_pages |= gpus_by_address(subjects)
 
+    def _place_recalled(self) -> None:
+        """The errors of before whose GPU is known by now say how it is."""
+        for recalled in self._recalled:
+            if uuid := self._gpu_at(recalled.uuid).uuid:
+                self.standing = still_standing(self.standing, replace(recalled, uuid=uuid))
+        self._recalled = tuple(each for each in self._recalled if not self._gpu_at(each.uuid).uuid)
+
     def _gpu_at(self, address: str) -> InventoryGpu:
         """The GPU at an address: by the driver or the log, else by pages; `_NO_GPU` where nobody says it."""
         gpu = self._gpus.get(address)
@@ -186,20 +221,13 @@ class KernelEvents:
         return next((gpu for gpu in self._inventory.gpus if gpu.uuid == of_page.uuid), of_page)
 
     def _settled(
-        self, waiting: _Waiting, owners: Owners, delay: float | None, holders_of: HoldersOf
+        self, waiting: _Waiting, seen: _SeenAtLook, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
         event = waiting.event.event
         gpu = self._gpu_at(event.address)
         if event.kind == "pcie" and not gpu.uuid:
             return None  # another device's
-        now = holders_of(owners, gpu, event.instance)
-        before = None if waiting.before is None else holders_of(waiting.before, gpu, event.instance)
-        is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
-        holders: Mapping[Owner, DeviceKey] | None = None
-        if before is not None and (before.keys() == now.keys() or (waiting.is_new and (not now or delay is None))):
-            holders = before
-        elif is_at_once:
-            holders = now
+        holders, uids = _holders_at(waiting, seen, delay, lambda owners: holders_of(owners, gpu, event.instance))
         process = ((event.pid or 0, name) for name in gpu.names)
         of_process = next((self._processes[each] for each in process if each in self._processes), None)
         # where nobody keeps accounts nobody takes them
@@ -214,7 +242,37 @@ class KernelEvents:
             index=gpu.index,
             holders=None if holders is None else tuple(sorted(holders)),
             container=of_process[0] if of_process else None,
+            pod_uids=tuple(sorted(uids.items())),
         )
+
+
+def _holders_at(
+    waiting: _Waiting, seen: _SeenAtLook, delay: float | None, holders_of: Callable[[Owners], Mapping[Owner, DeviceKey]]
+) -> _HoldersAtEvent:
+    """Who held the GPU at the event, by the look before it and the one `seen` after it.
+
+    The kubelet was asked `delay` seconds after the event was heard; None: it has not answered for long. It alone hands
+    devices out, so then those before it hold.
+    """
+    before, now = waiting.before, holders_of(seen.owners)
+    is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
+    if before is None:
+        return _HoldersAtEvent(now, _uids_of(now, seen.pods)) if is_at_once else _HoldersAtEvent(None)
+    holders = holders_of(before.owners)
+    is_gone_with_it = not now and waiting.is_just_after
+    if waiting.is_new and (delay is None or is_gone_with_it):
+        return _HoldersAtEvent(holders, _uids_of(holders, before.pods))
+    if is_at_once:
+        return _HoldersAtEvent(now, _uids_of(now, seen.pods))
+    if holders.keys() != now.keys():
+        return _HoldersAtEvent(None)
+    uids = _uids_of(now, seen.pods).items() & _uids_of(holders, before.pods).items()
+    return _HoldersAtEvent(holders, dict(uids))
+
+
+def _uids_of(holders: Iterable[Owner], pods: PodsByName) -> Mapping[PodName, str]:
+    names = {(owner.namespace, owner.pod) for owner in holders}
+    return {name: pods[name].uid for name in names if name in pods}
 
 
 def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:

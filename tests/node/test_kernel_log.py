@@ -18,6 +18,7 @@ import pytest
 from exporter.config.node import Config
 from exporter.node.role import diagnose
 from exporter.outputs.diagnosis import Level
+from exporter.ownership.kernel_events import JUST_BEFORE_SECONDS
 from tests.node.test_accounting import a_pod, node_of, settings
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import GPU_RESOURCE, SimulatedNode, World
@@ -131,6 +132,18 @@ async def test_a_gpu_that_dies_is_its_holder_s_and_not_the_next_one_s(node: Kern
 
         await until(counted)
         assert 'pod_gpu_exporter_kernel_log_records_total{result="read"} 2\n' in (await exporter.get("/metrics"))[1]
+
+
+# issue 22, line 4
+async def test_a_pod_that_has_ended_is_not_charged_although_nobody_has_looked_since(node: KernelNode) -> None:
+    async with reading(node.config(accounting_interval="1h")) as exporter:
+        await exporter.until_page(lambda page: 'pod="first"' in page)
+        node.simulated.world.pods = ()
+        await asyncio.sleep(1.5 * JUST_BEFORE_SECONDS)  # what is tried is that time: nobody looks meanwhile
+        node.write(LOST.format(4711))
+        await until(lambda: events(exporter))
+        (event,) = await events(exporter)
+        assert event["holders"] == []
 
 
 # issue 30, line 2

@@ -163,6 +163,8 @@ NOT_TOLD: dict[str, tuple[DeviceEvent, Object | None]] = {
     "nobody can say who held it": (xid(holders=None), pod()),
     "nobody held it": (xid(holders=()), pod()),
     "it is no XID": (xid(None, kind="lost"), pod()),
+    # issue 22, line 4: a StatefulSet made it anew on another GPU, and the kubelet knew it before the XID
+    "a pod that was made anew never held it": (xid(pod_uids=((("ml", "train-0"), "u1"),)), pod(uid="u2")),
     "it is no error": (xid(154), pod()),  # issue 22, line 7
     "it is an NVSwitch's": (xid(12028, kind="sxid"), pod()),
     "it is older than an hour": (xid(ago=AGAIN_SECONDS), pod(ago=9000)),
@@ -183,6 +185,14 @@ async def test_nobody_is_told_of_what_another_had(told: Told, case: str) -> None
         told.api.put(pod("other"))
         await told.hear(made, xid(48, "other"))
     assert [event["regarding"]["name"] for event in told.events] == ["other"]
+
+
+# issue 22, line 4
+async def test_the_pod_of_the_event_s_uid_is_told(told: Told) -> None:
+    told.api.put(pod(ago=60, uid="u1"))
+    async with told.operator() as made:
+        await told.hear(made, xid(ago=60, pod_uids=((("ml", "train-0"), "u1"),)))
+    assert [event["regarding"]["uid"] for event in told.events] == ["u1"]
 
 
 async def test_each_pod_that_shared_the_gpu_is_told_once(told: Told) -> None:

@@ -1,6 +1,8 @@
 """Whose an error of a GPU is: by the look before it and the one after it."""
 
 import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -9,7 +11,7 @@ from exporter.model.driver import GpuProcess
 from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
 from exporter.model.measured import Measured
 from exporter.model.pages import Subject
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodInfo, PodName
 from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
 
 ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
@@ -43,9 +45,15 @@ class Story:
     def __init__(self) -> None:
         self.events = KernelEvents()
 
-    def look(self, owners: Owners, at: float, asked_at: float | None = None) -> None:
+    def look(
+        self,
+        owners: Owners,
+        at: float,
+        asked_at: float | None = None,
+        pods: Mapping[PodName, PodInfo] = MappingProxyType({}),
+    ) -> None:
         asked = at if asked_at is None else asked_at
-        self.events.look(owners, INVENTORY, asked_at=None if asked < 0 else asked, now=at)
+        self.events.look(owners, INVENTORY, pods=pods, asked_at=None if asked < 0 else asked, now=at)
 
     def hear(self, event: KernelEvent, at: float, *, is_new: bool = True) -> bool:
         return self.events.hear(event, {}, at_seconds=1_000 + at, heard_at=at, is_new=is_new)
@@ -57,34 +65,66 @@ class Story:
         return event.holders
 
 
+# issue 22, line 4: what the kubelet lists as the line is read decides; the look before, within a second alone
 @pytest.mark.parametrize(
-    ("before", "after", "delay", "holders"),
+    ("before", "age", "after", "delay", "holders"),
     [
-        (held(A), held(A), 0.0, (A,)),
-        (held(A), held(A), 9.0, (A,)),
+        (held(A), 5.0, held(A), 0.0, (A,)),
+        (held(A), 5.0, held(A), 9.0, (A,)),
         # the pod is gone with its GPU
-        (held(A), NOBODYS, 0.1, (A,)),
-        (held(A), NOBODYS, 9.0, (A,)),
+        (held(A), 0.9, NOBODYS, 0.1, (A,)),
+        (held(A), 0.9, NOBODYS, 9.0, (A,)),
+        # it was gone before, and a look saw it last some seconds ago
+        (held(A), 1.1, NOBODYS, 0.1, ()),
+        (held(A), 9.0, NOBODYS, 0.1, ()),
+        (held(A), 9.0, NOBODYS, 9.0, None),
         # b came after a had gone, and before the event: the kubelet was asked at that moment
-        (held(A), held(B), 0.1, (B,)),
-        (held(A), held(B), 9.0, None),
-        (NOBODYS, held(B), 0.1, (B,)),
+        (held(A), 5.0, held(B), 0.1, (B,)),
+        (held(A), 5.0, held(B), 9.0, None),
+        (NOBODYS, 5.0, held(B), 0.1, (B,)),
         # b may have come after it
-        (NOBODYS, held(B), 9.0, None),
-        (NOBODYS, NOBODYS, 0.1, ()),
-        (held(A, B), held(A, B), 0.1, (A, B)),
+        (NOBODYS, 5.0, held(B), 9.0, None),
+        (NOBODYS, 5.0, NOBODYS, 0.1, ()),
+        (held(A, B), 5.0, held(A, B), 0.1, (A, B)),
     ],
 )
 def test_the_looks_before_and_after_say_whose_it_is(
-    before: Owners, after: Owners, delay: float, holders: tuple[Owner, ...] | None
+    before: Owners, age: float, after: Owners, delay: float, holders: tuple[Owner, ...] | None
 ) -> None:
     story = Story()
-    story.look(before, 0)
-    assert story.hear(xid(), 5)
+    story.look(before, 10 - age)
+    assert story.hear(xid(), 10)
     assert story.events.is_waiting
-    story.look(after, 5 + delay)
+    story.look(after, 10 + delay)
     assert story.holders == holders
     assert not story.events.is_waiting
+
+
+def pods_of(uid: str) -> Mapping[PodName, PodInfo]:
+    return {("ml", "a"): PodInfo(namespace="ml", name="a", uid=uid, labels={}, phase="Running")}
+
+
+# issue 22, line 4
+@pytest.mark.parametrize(
+    ("before", "age", "after", "delay", "uid"),
+    [
+        ("u1", 5.0, "u1", 9.0, "u1"),
+        ("u1", 5.0, "u2", 0.1, "u2"),  # made anew under its name, before the line was read
+        ("u1", 5.0, "u2", 9.0, ""),  # nobody can say which of both
+        ("", 5.0, "u2", 0.1, "u2"),
+        ("u1", 0.5, None, 0.1, "u1"),  # gone with its GPU
+        ("", 5.0, "", 0.1, ""),  # pods are not read
+    ],
+)
+def test_an_event_has_the_uid_of_the_pod_that_held_the_gpu(
+    before: str, age: float, after: str | None, delay: float, uid: str
+) -> None:
+    story = Story()
+    story.look(held(A), 10 - age, pods=pods_of(before) if before else {})
+    story.hear(xid(), 10)
+    story.look(NOBODYS if after is None else held(A), 10 + delay, pods=pods_of(after) if after else {})
+    assert story.holders == (A,)
+    assert dict(story.events.newest[0].pod_uids) == ({("ml", "a"): uid} if uid else {})
 
 
 # issue 30, line 3: the pod that held it then, and not the one that came after

@@ -45,6 +45,10 @@ def _event(row: AnyObject, node: str, at_seconds: float, raw: str) -> NodeEvent:
         uuid=text(row, "device_uuid"),
         index=text(row, "device_id"),
         instance=text(row, "mig_instance_id"),
-        holders=tuple({(text(of, "namespace"), text(of, "pod")): 0 for of in mappings(row, "holders", _MOST_HOLDERS)}),
+        holders=tuple(dict.fromkeys(map(_pod_of, mappings(row, "holders", _MOST_HOLDERS)))),
         text=raw.encode(),
     )
+
+
+def _pod_of(holder: AnyObject) -> tuple[str, str, str]:
+    return text(holder, "namespace"), text(holder, "pod"), text(holder, "pod_uid")
