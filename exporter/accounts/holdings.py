@@ -217,5 +217,4 @@ def _gpu(
         for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
     )
     handed_out = sum(part for device in devices for _, part in device.holders)
-    whole = max(unit * all_slices, handed_out)
-    return Gpu(uuid, model, whole, devices, knows_slices, is_unnamed=parent in owners.unnamed)
+    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, knows_slices, parent in owners.unnamed)

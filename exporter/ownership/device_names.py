@@ -42,15 +42,7 @@ class NodeDevices:
         self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
         # volumes and virtual machines have a label uuid as well
         self.has_gpu_uuids: bool = any(subject.is_device for subject in subjects)
-        # by their UUIDs without GPU-
-        self.gpus: frozenset[str] = frozenset(
-            bare(uuid)
-            for uuid in (
-                *(subject.uuid for subject in subjects if subject.is_device),
-                *(gpu.uuid for gpu in inventory.gpus),
-            )
-            if uuid and not uuid.startswith("MIG-")
-        )
+        self.gpus = _gpus_of(subjects, inventory)
         self._has_second_number = any(subject.index not in ("", "0") for subject in subjects if subject.is_device)
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
@@ -79,13 +71,7 @@ class NodeDevices:
                 *((mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)) for gpu, mig in migs),
             )
         )
-        # the GPUs of the page, each with the owners that the page names by itself
-        self.owners_by_page: dict[DeviceKey, set[Owner]] = {}
-        for subject in subjects:
-            if (subject.is_device or subject.has_gpu_label) and not (subject.instance or subject.vgpu):
-                of_device = self.owners_by_page.setdefault(subject.key, set())
-                if subject.came_with:
-                    of_device.add(subject.came_with)
+        self.owners_by_page = _owners_by_page(subjects)
         self._counts: Counter[DeviceKey] = Counter()
         for subject, count in subjects.items():
             self._counts[subject.key] += count
@@ -203,6 +189,26 @@ class NodeDevices:
             if ref.index in uuids_by_name:
                 return uuids_by_name[ref.index]
         return set()
+
+
+def _gpus_of(subjects: Subjects, inventory: Inventory) -> frozenset[str]:
+    """The GPUs of samples and of the inventory, by their UUIDs without GPU-."""
+    of_page = (subject.uuid for subject in subjects if subject.is_device)
+    of_inventory = (gpu.uuid for gpu in inventory.gpus)
+    return frozenset(bare(uuid) for uuid in (*of_page, *of_inventory) if uuid and not uuid.startswith("MIG-"))
+
+
+def _owners_by_page(subjects: Subjects) -> Mapping[DeviceKey, AbstractSet["Owner"]]:
+    """The GPUs of the page that are not cut, each with the owners that the page names by itself."""
+    owners: dict[DeviceKey, set[Owner]] = {}
+    for subject in subjects:
+        is_gpu = subject.is_device or subject.has_gpu_label
+        if not is_gpu or subject.instance or subject.vgpu:
+            continue
+        of_device = owners.setdefault(subject.key, set())
+        if subject.came_with:
+            of_device.add(subject.came_with)
+    return owners
 
 
 def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
