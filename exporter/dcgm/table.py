@@ -34,6 +34,8 @@ class Unit(Enum):
     GIB = ("GiB", 1024**3, 1)
     BYTES_PER_SECOND = ("bytes/s", 1, 1)
     MEGABYTES_PER_SECOND = ("MB/s", 1_000_000, 1)
+    # what DCGM calls a megabyte of NVLink: it divides the driver's KiB by 1,000, and multiplies them by 1,024 for bytes
+    THOUSAND_KIB_PER_SECOND = ("MB/s", 1_024_000, 1)
     HERTZ = ("Hz", 1, 1)
     MEGAHERTZ = ("MHz", 1_000_000, 1)
     SECONDS = ("s", 1, 1)
@@ -81,7 +83,8 @@ class DcgmField:
     """One row. Names are without DCGM_FI_ or, of what dcgm-exporter counts itself, without DCGM_.
 
     - `newer`: the name in DCGM 4.9 and its unit; None where the name stayed, or where no new name is known;
-    - `oldest`: the name that the shell version wrote, "" for none. `also` are further names, whole ones;
+    - `oldest`: the name that the shell version wrote, "" for none. `also` are further names, whole ones, and
+      `also_newer` further ones with the newer unit;
     - `json`: the field of /container/metrics that holds the value in the first name's unit, and its place there;
     - `additive`: whether the value adds up over the owners of a device. `--sharing split` divides these. The name
       decides, never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate;
@@ -106,6 +109,7 @@ class DcgmField:
     kind: Kind = "gauge"
     oldest: str = ""
     also: tuple[str, ...] = ()
+    also_newer: tuple[str, ...] = ()
     additive: Additive | None = None
     of_gpu: bool = False
     accounts: tuple[str, int] | None = None

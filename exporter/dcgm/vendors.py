@@ -35,7 +35,12 @@ _QUANTITIES: tuple[Mapping[Unit | None, str], ...] = (
     },
     {Unit.HERTZ: "Hz hertz", Unit.MEGAHERTZ: "MHz Mhz megahertz", None: "kHz GHz"},
     {Unit.CELSIUS: "C °C Cel celsius", None: "F K fahrenheit kelvin mC millidegrees"},
-    {Unit.BYTES_PER_SECOND: "bytes/s B/s", Unit.MEGABYTES_PER_SECOND: "MB/s", None: "KB/s kB/s GB/s Mb/s"},
+    {
+        Unit.BYTES_PER_SECOND: "bytes/s B/s",
+        Unit.MEGABYTES_PER_SECOND: "MB/s",
+        Unit.THOUSAND_KIB_PER_SECOND: "",
+        None: "KB/s kB/s GB/s Mb/s",
+    },
     {Unit.SECONDS: "s seconds", Unit.NANOSECONDS: "ns nanoseconds", None: "us ms microseconds milliseconds"},
     {Unit.NUMBER: ""},
 )
@@ -43,7 +48,8 @@ _QUANTITY_OF = {unit: quantity for quantity in _QUANTITIES for unit in quantity 
 _WORD = re.compile(r"%|[A-Za-zµ°]+(?:[-/][A-Za-z]+)?")
 # as people type them
 _SYMBOLS = {Unit.RATIO: "ratio", Unit.CELSIUS: "C"}
-_UNITS = {_SYMBOLS.get(unit, unit.symbol): unit for unit in Unit if unit is not Unit.NUMBER}
+_NO_VENDORS = (Unit.NUMBER, Unit.THOUSAND_KIB_PER_SECOND)
+_UNITS = {_SYMBOLS.get(unit, unit.symbol): unit for unit in Unit if unit not in _NO_VENDORS}
 _FIELDS = {row.family: row for row in TABLE if row.kind != "label"}
 # What values of one accelerator can be at most, in the unit of DCGM 4.9: more of it is another unit. A processor's
 # counters are read a moment after the time they are divided by, so a ratio may be a little above 1.

@@ -37,8 +37,9 @@ class Texts(dict[bytes, bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """What a family goes out as. `texts` are its values' other texts, None where values stay as they are.
+    """What a family goes out as; its TYPE and HELP text stay where `kind` and `help` are empty.
 
+    `texts` are its values' other texts, None where values stay as they are.
     `labels` are the labels that go out under other names, or under several.
     """
 
@@ -50,7 +51,7 @@ class Renamed:
 
     def metadata(self, line: MetadataLine) -> MetadataLine:
         """A HELP or TYPE line as it goes out."""
-        text = self.help if line.keyword == b"HELP" else self.kind
+        text = (self.help if line.keyword == b"HELP" else self.kind) or line.text
         return MetadataLine(line.keyword, self.name, text, b"# %b %b %b" % (line.keyword, self.name, text))
 
     def labels_of(self, labels: Iterable[tuple[bytes, bytes]]) -> Labels:

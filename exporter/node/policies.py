@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from exporter import log
 from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
 from exporter.config.pages import AS_IS, BOTH, FamilySettings
-from exporter.dcgm.fields import ADDITIVE, NEWER, OLDER, NewName, label_names_in, names_in
+from exporter.dcgm.fields import ADDITIVE
+from exporter.dcgm.names import NEWER, OLDER, NewName, label_names_in, names_in
 from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import in_unit
 from exporter.errors import ConfigError

@@ -20,7 +20,8 @@ from exporter.model.devices import DeviceKey
 from exporter.sources.nvml.gpus import Memory, NvmlGpu, optional
 from exporter.sources.nvml.library import Failed, Library
 
-_KIB, _MIB, _MB = 1024, 1024**2, 1_000_000
+_KIB, _MIB = 1024, 1024**2
+_KIB_IN_MB = 1000  # as DCGM counts NVLink's
 _MILLI = 1000
 # NVML_VALUE_NOT_AVAILABLE in 32 and in 64 bits
 _NOTHING = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
@@ -85,7 +86,7 @@ def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
     """MB a second since the reading before; 0 for the first one, as DCGM has it, and after a restart of the driver."""
     if before is None or now.at <= before.at:
         return "0"
-    return str(round(max(0, now.kib - before.kib) * _KIB / _MB / (now.at - before.at)))
+    return str(round(max(0, now.kib - before.kib) / _KIB_IN_MB / (now.at - before.at)))
 
 
 def _licence(answered: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings have no types

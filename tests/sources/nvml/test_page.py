@@ -245,7 +245,7 @@ def test_what_goes_over_nvlink_is_told_in_mb_a_second(nvml: SimulatedNvml, reade
         return rows(reader.page)["0", ""]["NVLINK_BANDWIDTH_TOTAL"]
 
     assert told(1_000_000, 0.0) == "0", "of the first reading it is not known"
-    assert told(2_000_000, 2.0) == "1024"
+    assert told(2_000_000, 2.0) == "1000", "a MB of DCGM is 1,000 KiB"
     assert told(2_000_000, 3.0) == "0"
     assert told(5, 4.0) == "0", "the driver was loaded anew"
 

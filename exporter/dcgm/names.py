@@ -1,0 +1,90 @@
+"""The names and units of one generation of DCGM's fields: those of the table, and those whose name alone changed.
+
+The latter are in renamed.tsv, which is read when somebody asks for another generation's names: most nodes never do.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+from pkgutil import get_data
+
+from exporter.dcgm.fields import FIELDS, Field
+from exporter.dcgm.table import TABLE, DcgmField, Unit
+
+OLDER, NEWER = "4.8", "4.9"
+_PREFIX = "DCGM_FI_"
+# of the shell version, whose samples lack most labels; nobody takes them for those of a later one
+_SHELL = "dcgm_"
+# dcgm-exporter's own list has these. Their names stay; their samples' labels change.
+_UNCHANGED = (
+    *("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"),
+    *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_P2P_STATUS"),
+    *("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "DCGM_FI_DEV_FABRIC_HEALTH_MASK"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewName:
+    """What a family goes out as: its name, TYPE and HELP text, "" for those that it came with.
+
+    Its values are multiplied by `times` / `per`.
+    """
+
+    name: str
+    kind: str = ""
+    help: str = ""
+    times: int = 1
+    per: int = 1
+
+
+def renamed() -> Iterator[tuple[str, str]]:
+    """The older and the newer name of each field whose name changed with DCGM 4.6, whole."""
+    for line in (get_data(__package__, "renamed.tsv") or b"").decode().splitlines():
+        if not line.startswith("#"):
+            older, newer = line.split("\t")
+            yield _PREFIX + older, _PREFIX + newer
+
+
+def names_in(generation: str) -> Mapping[str, NewName]:
+    """The families of DCGM's fields by their names on a page, as `generation` (OLDER or NEWER) has them.
+
+    A family that is of this generation keeps its name and its values.
+    """
+    rows = {row.name: row for row in TABLE if row.kind != "label"}
+    names = {
+        name: _new_name(rows[field.name], generation, field)
+        for name, field in FIELDS.items()
+        if field.name in rows and not name.startswith(_SHELL)
+    }
+    for older, newer in renamed():
+        if older not in FIELDS:
+            names[older] = names[newer] = NewName(newer if generation == NEWER else older)
+    return names | {name: NewName(name) for name in _UNCHANGED}
+
+
+def label_names_in(*generations: str) -> Mapping[str, tuple[str, ...]]:
+    """The labels that have other names in these generations, and these names. Any field may be a label.
+
+    A page of both has each on every sample: then `older or newer` is one series in a query, and not two.
+    """
+    labels: dict[str, tuple[str, ...]] = {"Hostname": ("hostname",)}  # up to 4.8.2 it was written so
+    for pair in renamed():
+        of_generation = dict(zip((OLDER, NEWER), pair, strict=True))
+        names = tuple(of_generation[generation] for generation in generations)
+        labels |= {label: names for label in pair if names != (label,)}
+    return labels
+
+
+def _new_name(row: DcgmField, generation: str, field: Field) -> NewName:
+    name, unit = (row.newer_family, row.newer_unit) if generation == NEWER else (row.family, row.unit)
+    # field.times / field.per make the row's first unit of a value
+    times, per = field.times * row.unit.times * unit.per, field.per * row.unit.per * unit.times
+    common = gcd(times, per)
+    return NewName(name, row.kind, _help_in(unit, row), times // common, per // common)
+
+
+def _help_in(unit: Unit, row: DcgmField) -> str:
+    if unit is row.unit:
+        return row.help
+    text = row.help.rpartition(" (")[0]
+    return f"{text} ({unit.symbol})." if unit is Unit.RATIO else f"{text} (in {unit.symbol})."
