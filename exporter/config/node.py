@@ -80,6 +80,15 @@ class DeviceSettings:
         default="auto",
     )
 
+    admin_namespaces: tuple[str, ...] = several(
+        "claims.admin-namespaces",
+        SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
+        "Where claims of pods count as claims with admin access, which hold nothing, as long as neither NVIDIA's DRA"
+        " driver (checkpoint.json in the kubelet's folder) nor the Kubernetes API says which have it. Default: the GPU"
+        " operator's namespaces.",
+        default=",".join(parsers.GPU_OPERATOR_NAMESPACES),
+    )
+
     @property
     def follows_claims(self) -> bool:
         """Whether devices of DRA claims are attributed, from wherever they are known."""

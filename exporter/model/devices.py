@@ -104,8 +104,9 @@ class DeviceRef:
     `uuid` is a GPU's UUID, `mig` that of a MIG instance (which gives neither parent nor GPU_I_ID). `device` and `index`
     are a GPU's name (nvidia3) and number, `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG instance down.
     `minor` is N of its device node /dev/nvidia<N>, which need not be its number. `is_vfio`: it is a whole GPU that a
-    virtual machine has by vfio, and `device` is what its driver calls it. `form` names the rule that read the id.
-    `allocator` is whose token the id is: it names this device only if the node has no other ("": it does name it).
+    virtual machine has by vfio, and `device` is what its driver calls it. `is_look`: who has it looks at it, as
+    monitoring does, and does not hold it. `form` names the rule that read the id. `allocator` is whose token the id is:
+    it names this device only if the node has no other ("": it does name it).
     """
 
     form: str
@@ -120,6 +121,7 @@ class DeviceRef:
     shared: bool = False
     is_vfio: bool = False
     allocator: str = ""
+    is_look: bool = False
 
     @property
     def is_no_gpu(self) -> bool:
@@ -296,16 +298,18 @@ class Match:
 class Owners:
     """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `holders` are by device, `matches` has one for each assignment of the kubelet, except those of units: nobody can say
-    of which GPU these are, so they stand in `units`, in stable order. `offered` counts the ids of a resource that mean
-    a device, handed out or not: the shares of a shared GPU. It is empty where the kubelet does not say it. `unnamed`
-    are devices by names of the kubelet's that no sample has: each is one of the devices that samples have. Nobody can
-    say which one, and it is no device more.
+    `holders` are by device, `matches` has one for each assignment of the kubelet, with two exceptions: nobody can say
+    of which GPU those of units are, so they stand in `units`, in stable order; and those that only let a container look
+    at a device stand in `looks`. `offered` counts the ids of a resource that mean a device, handed out or not: the
+    shares of a shared GPU. It is empty where the kubelet does not say it. `unnamed` are devices by names of the
+    kubelet's that no sample has: each is one of the devices that samples have. Nobody can say which one, and it is no
+    device more.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
     matches: tuple[Match, ...] = ()
     units: tuple[Assignment, ...] = ()
+    looks: tuple[Match, ...] = ()
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
     unnamed: frozenset[DeviceKey] = frozenset()
 

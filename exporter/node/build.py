@@ -39,6 +39,7 @@ from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import LabelPolicy
 from exporter.sources import driver
 from exporter.sources.cdi import source as cdi
+from exporter.sources.claims import Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
 from exporter.sources.driver import DriverInventory
 from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
@@ -237,6 +238,12 @@ def _sources(
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
+        claims=cache.get(
+            _make_claims,
+            path=checkpoint_beside(config.kubelet.socket),
+            admin_namespaces=devices.admin_namespaces,
+            api=config.kubernetes,
+        ),
         workloads=cache.get(
             _make_workloads,
             labels=config.workloads.labels,
@@ -412,6 +419,20 @@ def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlic
     from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - nobody else pays for it
 
     return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
+
+
+def _make_claims(
+    *, path: str, admin_namespaces: tuple[str, ...], api: KubernetesSettings, on_health: OnHealth
+) -> Claims:
+    def find() -> ClaimsApi | None:
+        if not _may_ask(api):
+            return None
+        from exporter.sources.kubernetes.resource_claims import ApiClaims  # noqa: PLC0415 - nobody else pays for it
+
+        return ApiClaims(api=_make_api(**asdict(api)))
+
+    by_api: OptionalSource[ClaimsApi] = OptionalSource(find, NoClaimsApi())
+    return Claims(path=path, api=by_api, admin_namespaces=admin_namespaces, on_health=on_health)
 
 
 def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks

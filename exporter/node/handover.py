@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from exporter.model.devices import Assignment, DeviceRef
 from exporter.model.snapshot import KUBELET, Snapshot
 from exporter.ownership.current import CurrentOwners, Tenures
 from exporter.ownership.device_health import HealthWatch
-from exporter.ownership.owners import Knowledge, read_assignment
+from exporter.ownership.owners import ADMIN_ACCESS, Knowledge, read_assignment
 from exporter.ownership.verdicts import Verdicts
 from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.source import SourceCache
@@ -123,5 +124,12 @@ class NodeHandover:
         self.not_ready = "" if is_ready else "not ready: " + "; ".join(down)
 
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
-        """What an assignment refers to, by the present node's devices."""
-        return read_assignment(assignment, self.owners.knowledge if self.owners else Knowledge())
+        """What an assignment refers to, by the present node's devices.
+
+        A claim of which it is not known yet whether it has admin access is taken for one: it takes nobody's device.
+        """
+        knowledge = self.owners.knowledge if self.owners else Knowledge()
+        ref = read_assignment(assignment, knowledge)
+        if assignment.claim is not None and knowledge.claims.may_be_look(assignment.claim):
+            return replace(ref or DeviceRef(form=ADMIN_ACCESS), is_look=True)
+        return ref

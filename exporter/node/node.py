@@ -35,6 +35,7 @@ from exporter.ownership.owners import Unmatched, needs_slices
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.rows import Attribution
 from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.claims import Claims
 from exporter.sources.host.source import HostSource
 from exporter.sources.inventories import DriverSource, Inventories
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
@@ -69,6 +70,7 @@ class Sources:
     pods: OptionalSource[Pods]
     needs_pods: bool
     slices: OptionalSource[Slices]
+    claims: Claims
     workloads: Workloads
     pusher: "Pusher | None"
     kernel_log: "KernelLog | None"
@@ -76,7 +78,7 @@ class Sources:
 
     def __iter__(self) -> Iterator[Source]:
         yield from (*self.pages, *self.inventory.parts, self.kubelet, self.allocatable, self.discovery, self.nvml)
-        yield from (self.host, self.pods, self.slices, self.workloads)
+        yield from (self.host, self.pods, self.slices, self.claims, self.workloads)
         probe = self.probing.probe if self.probing else None
         optional: tuple[Source | None, ...] = (self.measuring, self.probing, probe, self.pusher, self.kernel_log)
         yield from (source for source in optional if source is not None)
@@ -269,6 +271,7 @@ class Node:
         for part in inventory.parts:
             begin(part, streams)
         await self._read_specs(wait_seconds, began)
+        await self._ask_of_claims(wait_seconds, began)
         streams += self._begin_slices()
         begin(self.sources.host, streams)
         if streams:
@@ -357,8 +360,19 @@ class Node:
             self._reading_specs = specs.look_again()
             await hear([(specs, self._reading_specs)], None, wait_seconds, began)
             new = names - self._owners.knowledge.places.keys()
-            self._owners.learn(specs.inventory.places)
+            self._owners.learn(specs.inventory.places, self.sources.claims.known)
             self.sources.kubelet.settle(new)
+
+    async def _ask_of_claims(self, wait_seconds: float | None, began: float) -> None:
+        """Ask which claims that are new have admin access. Those that do not may have taken the device of another."""
+        claims, kubelet = self.sources.claims, self.sources.kubelet
+        before, answer = claims.known, claims.begin(kubelet.assignments)
+        if answer is not None:
+            await hear([(claims, answer)], None, wait_seconds, began)
+        if claims.known is not before:
+            self._owners.learn(self._owners.knowledge.places, claims.known)
+            new = claims.known.asked_of - before.asked_of
+            kubelet.settle({name for claim in new for name in claim.cdi_names})
 
     def _begin_slices(self) -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
@@ -386,6 +400,7 @@ class Node:
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
         allocatable, measuring = self.sources.allocatable.allocatable, self.sources.measuring
+        claims = self.sources.claims.known
         measured = partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:
@@ -397,6 +412,7 @@ class Node:
                 pods_of_names=pods.pods_of_names,
                 listing=listing,
                 allocatable=allocatable,
+                claims=claims,
                 pages=pages,
                 of=of,
                 measured=measured,
@@ -407,7 +423,8 @@ class Node:
     def _add_others(self, health: dict[str, Health]) -> None:
         """Add the healths of the sources that a scrape does not ask."""
         asked = self.sources
-        for source in (*asked.of_machine, asked.pods.now, asked.slices.now, asked.pusher, asked.kernel_log):
+        others = (asked.pods.now, asked.slices.now, asked.claims, asked.pusher, asked.kernel_log)
+        for source in (*asked.of_machine, *others):
             # NVML's page may be in it already
             if source is not None and source.name not in health and not is_absent(source.health):
                 health[source.name] = source.health

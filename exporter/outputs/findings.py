@@ -23,7 +23,7 @@ from exporter.model.states import is_at_work, used_by
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
-from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
 # What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
@@ -219,7 +219,7 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
     words = explainer(snapshot)
     reasons = {words.outside(assignment)[0] for assignment in snapshot.context.outside}
     is_all_outside = "outside_resources" in reasons and "dra_off" not in reasons
-    if is_all_outside and not owners.matches and not owners.units:
+    if is_all_outside and not (owners.matches or owners.units or owners.looks):
         yield problem("attribution", "all that the kubelet handed out is outside --resources", "see each of them below")
     hidden = {
         subject.key
@@ -255,7 +255,8 @@ def of_devices(snapshot: Snapshot) -> tuple[Finding, ...]:
     """One finding for each cause: devices with the same cause are named together."""
     words = explainer(snapshot)
     held = (*_matched(snapshot, words), *_units(snapshot), *_not_healthy(snapshot), *_of_whole_claims(snapshot))
-    return grouped((*held, *_left_out(snapshot, words)))
+    looks = (Finding(Level.OK, _name_of(look.assignment), of_look(look)[1]) for look in snapshot.owners.looks)
+    return grouped((*held, *looks, *_left_out(snapshot, words)))
 
 
 def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:

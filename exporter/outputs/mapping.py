@@ -12,7 +12,7 @@ from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.objects import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
-from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, of_look
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -33,6 +33,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
         "assigned": [
             *(_assigned(match.assignment, match.reason, words.assigned(match), match) for match in owners.matches),
             *(_assigned(held, "units", UNITS_NAME_NO_GPU, units=held.units) for held in owners.units),
+            *(_assigned(look.assignment, *of_look(look), look) for look in owners.looks),
             *(_assigned(each, *words.outside(each)) for each in snapshot.context.outside),
         ],
         "seen": [

@@ -32,6 +32,7 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
+from exporter.ownership.claims import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
 from exporter.ownership.owners import Knowledge, OwnersBuilder
@@ -163,6 +164,7 @@ class CurrentOwners:
         pods_of_names: PodsOfNames = NO_PODS,
         listing: Listing = _NOT_ASKED,
         allocatable: Allocatable = NONE_ALLOCATABLE,
+        claims: KnownClaims = NO_CLAIMS,
         pages: Sequence[Page] = (),
         of: Hashable = None,
         measured: MeasuredFor | None = None,
@@ -170,22 +172,17 @@ class CurrentOwners:
         """The attribution for pages of these subjects. The same object as long as it would say the same.
 
         `pods_of_names` are the pods by name, and `listing` decides which pod a name means where several bore it.
-        `allocatable` is what the kubelet can hand out. The caller joins `pages` next, before any other update: divided
-        counters advance with them. `of` names the sources of the pages: each set's attribution is kept until `keep`
-        drops it. `measured` says what owners use. Rows show it from the next new page on, or with new owners: a page
-        shows the same values however often it is read.
+        `allocatable` is what the kubelet can hand out, `claims` what is known of claims. The caller joins `pages` next,
+        before any other update: divided counters advance with them. `of` names the sources of the pages: each set's
+        attribution is kept until `keep` drops it. `measured` says what owners use. Rows show it from the next new page
+        on, or with new owners: a page shows the same values however often it is read.
         """
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
         assignments = self._held_of(assignments, pods)
-        looked_up = (assignments, inventory, slices)
-        if not same(self._looked_up, looked_up):
-            places = _places_of(assignments, inventory.places, self.knowledge.places)
-            if not same(self._looked_up[1:], looked_up[1:]) or places != self.knowledge.places:
-                self.knowledge = replace(self.knowledge, inventory=inventory, slices=slices, places=places)
-            self._looked_up = looked_up
+        self._look_up(assignments, inventory, slices, claims)
         made_from = (assignments, subjects, self.knowledge, allocatable)
         if not same(self._made_from, made_from):
             self.owners = self._builder.build(assignments, subjects, self.knowledge, allocatable)
@@ -218,9 +215,21 @@ class CurrentOwners:
             self._held = self.requests.of_their_containers(assignments, pods)
         return self._held
 
-    def learn(self, places: CdiPlaces) -> None:
-        """Specs were read since the last update: `places` are all that are known now."""
-        self.knowledge = replace(self.knowledge, places={**self.knowledge.places, **places})
+    def _look_up(
+        self, assignments: frozenset[Assignment], inventory: Inventory, slices: SliceDevices, claims: KnownClaims
+    ) -> None:
+        """Let `knowledge` be made of these."""
+        looked_up = (assignments, inventory, slices, claims)
+        if same(self._looked_up, looked_up):
+            return
+        places = _places_of(assignments, inventory.places, self.knowledge.places)
+        if not same(self._looked_up[1:], looked_up[1:]) or places != self.knowledge.places:
+            self.knowledge = replace(self.knowledge, inventory=inventory, slices=slices, places=places, claims=claims)
+        self._looked_up = looked_up
+
+    def learn(self, places: CdiPlaces, claims: KnownClaims) -> None:
+        """Specs or claims were read since the last update: these are all that are known now."""
+        self.knowledge = replace(self.knowledge, places={**self.knowledge.places, **places}, claims=claims)
 
     def owners_of(self, subjects: Subjects) -> Owners:
         """The owners by the assignments of the last update, for the subjects of a page that is away."""

@@ -17,8 +17,10 @@ A user's file (`--device-rules`) adds rules, and labels that name a sample's dev
       device: [dev_file]
     families:
     - {family: xpum_power_watts, field: DCGM_FI_DEV_POWER_USAGE, unit: W}
+    looks: [gpu.intel.com/i915_monitoring]
 
-`families` are read by `exporter.dcgm.vendors`.
+`families` are read by `exporter.dcgm.vendors`. `looks` are resources (globs) whose ids let a container look at devices,
+as monitoring does: who has one holds nothing by it.
 
 For a device that came through Dynamic Resource Allocation the kubelet names driver, pool and device, and the qualified
 name of its CDI device. The CDI spec of that name says which device nodes it is (NVIDIA's DRA driver writes one for each
@@ -45,7 +47,8 @@ NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 class Rule:
     """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry.
 
-    `allocator` is whose token an id of this form is (allocators.py); "" for an id that names its device.
+    `allocator` is whose token an id of this form is (allocators.py); "" for an id that names its device. `is_look`: who
+    has such an id looks at devices and holds none.
     """
 
     form: str
@@ -53,6 +56,7 @@ class Rule:
     resource: str = "*"
     uuid_prefix: str = ""
     allocator: str = ""
+    is_look: bool = False
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -90,11 +94,20 @@ def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES)
                 parts["device"] = f"vfio/{group}"  # its device node, below /dev
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]
-            return DeviceRef(form=rule.form, shared=shared, is_vfio=bool(group), allocator=rule.allocator, **parts)
+            return DeviceRef(
+                form=rule.form,
+                shared=shared,
+                is_vfio=bool(group),
+                is_look=rule.is_look,
+                allocator=rule.allocator,
+                **parts,
+            )
     return None
 
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_SECTIONS = frozenset({"devices", "samples", "families", "looks"})
+_ANY_ID = re.compile(r".*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +124,11 @@ def read_rules(content: object) -> DeviceRules:
 
     Raises ValueError: the file has another form; one line that says what is wrong, and where.
     """
-    if not isinstance(content, Mapping) or not content.keys() <= {"devices", "samples", "families"} or not content:
-        raise ValueError("it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), or several")
+    if not isinstance(content, Mapping) or not content.keys() <= _SECTIONS or not content:
+        raise ValueError(
+            "it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), `looks` (resources), or"
+            " several"
+        )
     devices, samples = content.get("devices") or [], content.get("samples") or {}
     if not isinstance(devices, list):
         raise ValueError("`devices` must be a list of rules, each with `resource` and `id`")  # noqa: TRY004 - the caller words it
@@ -122,11 +138,18 @@ def read_rules(content: object) -> DeviceRules:
         families = read_families(content.get("families") or [])
     except Invalid as error:
         raise ValueError(str(error)) from error
+    looks = _looks(content.get("looks") or [])
     return DeviceRules(
-        rules=(*(_rule(rule, f"devices[{i}]") for i, rule in enumerate(devices)), *RULES),
+        rules=(*looks, *(_rule(rule, f"devices[{i}]") for i, rule in enumerate(devices)), *RULES),
         sample_labels=_sample_labels(samples),
         families=families,
     )
+
+
+def _looks(content: object) -> tuple[Rule, ...]:
+    if not isinstance(content, list) or not all(isinstance(resource, str) and resource for resource in content):
+        raise ValueError("`looks` must be a list of resources (globs) whose ids only let a container look at devices")
+    return tuple(Rule(f"{resource} (a look)", _ANY_ID, resource=resource, is_look=True) for resource in content)
 
 
 def _rule(content: object, where: str) -> Rule:

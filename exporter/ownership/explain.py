@@ -131,6 +131,12 @@ class Explainer:
         return any(is_unfollowed_claim(assignment, self.context) for assignment in self.context.outside)
 
 
+def of_look(match: Match) -> tuple[str, Trouble]:
+    """Why an assignment holds nothing: the reason that /debug/mapping gives, and in words."""
+    reason = "monitoring" if match.assignment.claim is None else "admin_access"
+    return reason, _SAYS[reason]
+
+
 def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
     """In words, which of these reasons (`Unmatched`) may hide this device's owner; "" for none."""
     for reason, why in _HIDES_OWNERS.items():

@@ -17,6 +17,7 @@ from exporter.model.devices import (
     Allocatable,
     Assignment,
     CdiPlaces,
+    Claim,
     DeviceKey,
     DeviceRef,
     Holder,
@@ -27,6 +28,7 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.model.pods import Owner
+from exporter.ownership.claims import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined
@@ -45,6 +47,7 @@ def profile_of_resource(resource: str) -> str:
     return name.removeprefix("mig-").removesuffix(".shared") if name.startswith("mig-") else ""
 
 
+ADMIN_ACCESS = "admin access"
 NOTHING_OFFERED: "Offered" = MappingProxyType({})
 
 
@@ -73,7 +76,8 @@ WITHOUT_SAMPLES = frozenset({Unmatched.NO_GPU, Unmatched.VFIO})
 class Knowledge:
     """Where assignments are looked up. `node` is the name that this node's samples have as Hostname; "" for unknown.
 
-    `places` are those of the CDI devices that assignments name; one stays as long as an assignment names it.
+    `places` are those of the CDI devices that assignments name; one stays as long as an assignment names it. `claims`
+    say which devices of claims are only looked at.
     """
 
     rules: Sequence[Rule] = RULES
@@ -81,6 +85,7 @@ class Knowledge:
     slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
     node: str = ""
     places: CdiPlaces = field(default_factory=lambda: NO_PLACES)
+    claims: KnownClaims = NO_CLAIMS
 
 
 def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
@@ -90,8 +95,12 @@ def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
     """The device that an assignment refers to, from its id or claim alone; None where no rule or slice knows it."""
-    if assignment.claim is not None:
-        return read_claim(assignment.claim, knowledge.slices, knowledge.places)
+    claim = assignment.claim
+    if claim is not None:
+        ref = read_claim(claim, knowledge.slices, knowledge.places)
+        if knowledge.claims.is_look(claim):
+            ref = replace(ref or DeviceRef(form=ADMIN_ACCESS), is_look=True)
+        return ref
     return _read_id(assignment.resource, assignment.device_id, knowledge)
 
 
@@ -130,7 +139,8 @@ class OwnersBuilder:
         self._devices = NodeDevices({}, Inventory())
         self._ordered: list[Assignment] = []
         self._knowledge = Knowledge()
-        self._refs: dict[int, tuple[object, DeviceRef | None]] = {}  # by the assignment's own id, with its places
+        # by the assignment's own id, with what decides it beside the rules and slices
+        self._refs: dict[int, tuple[object, DeviceRef | None]] = {}
         self._holders: Mapping[DeviceKey, tuple[Holder, ...]] = {}
 
     def build(
@@ -146,13 +156,19 @@ class OwnersBuilder:
         if len(self.gpus) < 2:  # noqa: PLR2004 - whether there was a second one is all that is asked of them
             self.gpus |= self._devices.gpus
         read = self._read(assignments, knowledge)
-        owners = _build(read, subjects, knowledge, allocatable, self._devices, self.gpus)
+        held = [(each, ref) for each, ref in read if ref is None or not ref.is_look]
+        owners = _build(held, subjects, knowledge, allocatable, self._devices, self.gpus)
         before = self._holders
         self._holders = MappingProxyType(
             {key: last if (last := before.get(key)) == now else now for key, now in owners.holders.items()}
         )
         units = tuple(assignment for assignment in self._ordered if assignment.units)
-        return replace(owners, holders=self._holders, units=units)
+        looks = tuple(
+            Match(assignment=each, ref=ref, key=self._devices.key_of(ref, {}))
+            for each, ref in read
+            if ref and ref.is_look
+        )
+        return replace(owners, holders=self._holders, units=units, looks=looks)
 
     def _read(self, assignments: Iterable[Assignment], knowledge: Knowledge) -> Sequence[ReadId]:
         """What each assignment that is no number of units refers to, in stable order."""
@@ -166,13 +182,18 @@ class OwnersBuilder:
         read: list[ReadId] = []
         for each in self._ordered:
             if not each.units:
-                places = [knowledge.places.get(name) for name in each.claim.cdi_names] if each.claim else None
+                decides = _deciding(each.claim, knowledge) if each.claim else None
                 before = refs.get(id(each)) if id(each) not in new else None
-                if before is None or before[0] != places:
-                    before = (places, read_assignment(each, knowledge))
+                if before is None or before[0] != decides:
+                    before = (decides, read_assignment(each, knowledge))
                 self._refs[id(each)] = before
                 read.append((each, before[1]))
         return read
+
+
+def _deciding(claim: Claim, knowledge: Knowledge) -> tuple[object, ...]:
+    """What decides which device of a claim it is, and whether it is held."""
+    return (knowledge.claims.is_look(claim), *(knowledge.places.get(name) for name in claim.cdi_names))
 
 
 Placed = Sequence[tuple[Assignment, DeviceRef | None, DeviceKey | None]]

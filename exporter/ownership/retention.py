@@ -5,7 +5,7 @@ started lists no pod (for 0.4 to 2 s, or until it reaches the API server), then 
 1.20.2 and 1.36.2). So a pod that is not listed after a reconnect may still be there. It is kept until one of these:
 
 - the kubelet lists it again: from then on the answer holds for it, at once;
-- the kubelet gives one of its devices to another pod;
+- the kubelet gives one of its devices to another pod, and not only to look at it;
 - the kubelet has listed other pods for 10 seconds without it;
 - the kubelet lists no pod at all, and its last answer with pods is older than `--kubelet.max-stale`.
 
@@ -187,6 +187,8 @@ class _Given:
         self._devices, self._whole = set(), set()
         for assignment in assignments:
             ref = read(assignment)
+            if ref is not None and ref.is_look:
+                continue
             if ref is not None:
                 self._devices.add(identity(ref))
                 if not ref.shared:
@@ -206,7 +208,9 @@ class _Given:
         if held.device_id in self._ids:
             return True
         ref = self._read(held)
-        return ref is not None and identity(ref) in (self._whole if ref.shared else self._devices)
+        if ref is None or ref.is_no_gpu:
+            return False
+        return identity(ref) in (self._whole if ref.shared else self._devices)
 
 
 _NOBODY = Owner(namespace="", pod="", container="")

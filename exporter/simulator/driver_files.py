@@ -1,17 +1,22 @@
 """What NVIDIA's software leaves on a node, below a root of its own: /proc/driver, and CDI specs.
 
 The container toolkit writes one spec for all devices, the DRA driver one for each claim: before the kubelet names the
-claim's devices, and until no pod has the claim.
+claim's devices, and until no pod has the claim. In the kubelet's folder that driver has a checkpoint of all claims.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu, bus_id
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
 _CLAIMS = "var/run/cdi/k8s.gpu.nvidia.com-claim_{uid}.yaml"
 _CLAIM_KIND = f"k8s.{DRA_DRIVER}/claim"
+UID_LENGTH = 36
+CHECKPOINT = f"plugins/{DRA_DRIVER}/checkpoint.json"  # below the kubelet's folder
 _GPUS = "proc/driver/nvidia/gpus"
 _VERSION = "proc/driver/nvidia/version"
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
@@ -58,18 +63,63 @@ def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) 
         for gpu in gpus
         for mig in gpu.instances
     }
-    claims = (claim for pod in pods for container in pod.containers for claim in container.claims)
+    claims = (claim for pod in pods for container in pod.containers for claim in container.all_claims)
     names = (name.partition("=") for claim in claims for name in claim.cdi_names)
     devices = sorted({device for kind, _, device in names if kind == _CLAIM_KIND})
-    uid_length = 36
-    paths = {root / _CLAIMS.format(uid=device[:uid_length]): device for device in devices}
+    paths = {
+        root / _CLAIMS.format(uid=uid): list(of_claim)
+        for uid, of_claim in groupby(devices, lambda device: device[:UID_LENGTH])
+    }
     for path in (root / _CLAIMS.format(uid="x")).parent.glob(Path(_CLAIMS.format(uid="*")).name):
         if path not in paths:
             path.unlink(missing_ok=True)
-    for path, device in paths.items():
+    for path, of_claim in paths.items():
         if not path.exists():
-            minor = device.rpartition("-")[2]
-            _put(path, _spec(_CLAIM_KIND, [(device, cut.get(device) or [f"/dev/nvidia{minor}"])]))
+            nodes = ((device, cut.get(device) or [f"/dev/nvidia{device.rpartition('-')[2]}"]) for device in of_claim)
+            _put(path, _spec(_CLAIM_KIND, nodes))
+
+
+def claim_status(pods: Iterable[Pod], name: tuple[str, str]) -> dict[str, Any]:
+    """The status of a ResourceClaim, by namespace and name, which these pods have; empty where none of them has it."""
+    devices = {
+        claim: claim in container.looks
+        for pod in pods
+        for container in pod.containers
+        for claim in container.all_claims
+        if (claim.namespace, claim.name) == name
+    }
+    results = [
+        {
+            "request": "gpu",
+            "driver": claim.driver,
+            "pool": claim.pool,
+            "device": claim.device,
+            **({"adminAccess": True} if is_look else {}),
+        }
+        for claim, is_look in devices.items()
+    ]
+    return {"allocation": {"devices": {"results": results}}} if results else {}
+
+
+def write_checkpoint(kubelet: Path, pods: Sequence[Pod]) -> None:
+    """Write what NVIDIA's DRA driver knows of these pods' claims into the kubelet's folder, in both of its versions."""
+    claims: dict[str, Any] = {}
+    for container in (container for pod in pods for container in pod.containers):
+        for claim in container.all_claims:
+            for name in claim.cdi_names:
+                kind, _, device = name.partition("=")
+                if kind == _CLAIM_KIND:
+                    status = claim_status(pods, (claim.namespace, claim.name))
+                    claims[device[:UID_LENGTH]] = {"status": status, "preparedDevices": []}
+    v2 = {uid: {"checkpointState": "PrepareCompleted", **claim} for uid, claim in claims.items()}
+    content = {
+        "checksum": 1,
+        "v1": {"preparedClaims": claims},
+        "v2": {"checksum": 2, "preparedClaims": v2, "nodeBootID": "b7b4f0d1-8923-4e46-9aa6-e6da069ab135"},
+    }
+    text, path = json.dumps(content), kubelet / CHECKPOINT
+    if not path.exists() or path.read_text() != text:
+        _put(path, text)
 
 
 def mig_minors() -> str:

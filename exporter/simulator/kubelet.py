@@ -80,9 +80,9 @@ def _dynamic(container: Container, pod: Pod, prepared: Mapping[ClaimName, int]) 
     """One for each claim of the container, with all devices of the claim, whichever container asked for them."""
     of_pod: dict[ClaimName, dict[Claim, None]] = {}
     for each in pod.containers:
-        for claim in each.claims:
+        for claim in each.all_claims:
             of_pod.setdefault((claim.namespace, claim.name), {})[claim] = None
-    names = dict.fromkeys((claim.namespace, claim.name) for claim in container.claims)
+    names = dict.fromkeys((claim.namespace, claim.name) for claim in container.all_claims)
     return [
         v1.DynamicResource(
             claim_name=name,
@@ -130,7 +130,7 @@ class PreparedClaims:
         pods_of: defaultdict[ClaimName, set[str]] = defaultdict(set)
         for pod in pods:
             for container in pod.containers:
-                for claim in container.claims:
+                for claim in container.all_claims:
                     pods_of[claim.namespace, claim.name].add(pod.uid or pod.name)
         self._is_ready &= pods_of.keys()
         times: dict[ClaimName, int] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
+from exporter.simulator.driver_files import UID_LENGTH, claim_status
 from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, Pod
 from exporter.simulator.pods_api import described
 from exporter.simulator.serving import Serving
@@ -148,11 +149,26 @@ class SimulatedApi:
         collection, _, named = request.path.rpartition("/")
         if collection.startswith("/apis/apps/v1/") and collection.endswith("/replicasets"):
             return web.json_response(controlled_by("apps/v1", "Deployment", named))
+        if re.fullmatch(rf"/apis/resource.k8s.io/{self.slice_version}/namespaces/[^/]+/resourceclaims", collection):
+            return self.answer_claim(collection.split("/")[-2], named)
         if collection.startswith("/apis/batch/v1/") and collection.endswith("/jobs"):
             cron_job = re.fullmatch(r"(.+)-\d{8}", named)
             above = controlled_by("batch/v1", "CronJob", cron_job[1]) if cron_job else {"metadata": {}}
             return web.json_response(above)
         return web.json_response({"kind": "Status", "code": 404}, status=404)
+
+    def answer_claim(self, namespace: str, name: str) -> web.Response:
+        """A ResourceClaim that a pod has."""
+        containers = (container for pod in self._world.pods for container in pod.containers)
+        claims = (claim for container in containers for claim in container.all_claims)
+        claim = next((each for each in claims if (each.namespace, each.name) == (namespace, name)), None)
+        if claim is None:
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        # a driver other than NVIDIA's need not name its CDI devices after the claim
+        uid = claim.cdi_names[0].partition("=")[2][:UID_LENGTH] if claim.cdi_names else ""
+        metadata = {"namespace": namespace, "name": name, "uid": uid}
+        status = claim_status(self._world.pods, (namespace, name))
+        return web.json_response({"kind": "ResourceClaim", "metadata": metadata, "status": status})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         since = int(request.query.get("resourceVersion") or 0)

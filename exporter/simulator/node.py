@@ -26,8 +26,11 @@ SAMPLE_SECONDS = 0.5  # twice as often as NVML is read: each reading finds new s
 class SimulatedNode:
     """A world and its servers, on sockets in a temporary folder and on loopback ports; `start` sets the URLs.
 
-    `start` also writes the driver's and the container toolkit's files below `root`, and an `inventory_file`.
+    `start` also writes the driver's and the container toolkit's files below `root`, and an `inventory_file`. With
+    `has_checkpoint` the DRA driver's checkpoint can be read.
     """
+
+    has_checkpoint = True
 
     def __init__(
         self,
@@ -75,9 +78,11 @@ class SimulatedNode:
             self._life = asyncio.create_task(self._live(live, step_seconds))
 
     def listed(self) -> Sequence[Pod]:
-        """The pods that the kubelet's List names. The specs of their claims are there before it names them."""
+        """The pods that the kubelet's List names. The driver's files of their claims are there before it names them."""
         pods = self.world.listed
         driver_files.write_claims(self.root, pods, self.world.gpus)
+        if self.has_checkpoint:
+            driver_files.write_checkpoint(self.socket.parent, pods)
         return pods
 
     async def stop(self) -> None:

@@ -168,6 +168,7 @@ class SimulatedGpu:
 class Container:
     """A container with its devices, each (resource, device id), and those of its DRA claims.
 
+    `looks` are those of its claims with admin access, which it does not hold.
     `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
     `ailing` are those of its devices (ids, CDI names) that are not as usual, each with its health and a message.
     It `uses` GPUs (by UUID) that the kubelet did not give it.
@@ -176,10 +177,16 @@ class Container:
     name: str
     devices: tuple[tuple[str, str], ...] = ()
     claims: tuple[Claim, ...] = ()
+    looks: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
     running: bool = True
     ailing: tuple[tuple[str, str, str], ...] = ()
     uses: tuple[str, ...] = ()
+
+    @property
+    def all_claims(self) -> tuple[Claim, ...]:
+        """With admin access or without."""
+        return (*self.claims, *self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

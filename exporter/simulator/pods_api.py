@@ -76,7 +76,7 @@ def _allocated(container: Container) -> list[dict[str, Any]]:
     of: dict[str, list[dict[str, str]]] = {}
     for resource, device_id in container.devices:
         of.setdefault(resource, []).append({"resourceID": device_id, "health": "Healthy", **ailing.get(device_id, {})})
-    for claim in container.claims:
+    for claim in container.all_claims:
         names = ({"resourceID": name, "health": "Unknown", **ailing.get(name, {})} for name in claim.cdi_names)
         of.setdefault(f"claim:{claim.name}", []).extend(names)
     return [{"name": name, "resources": resources} for name, resources in of.items()]

@@ -23,6 +23,7 @@ from exporter.model.devices import (
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import LookContext
+from exporter.ownership.claims import NO_CLAIMS
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.explain import Explainer
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_mig_minors, read_spec
@@ -367,7 +368,7 @@ def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None
     state = answered(state, next(answers), now=1.0, reconnected=True, read=read)
     assert state.assignments == {of_a, of_b}
     assert settled(state, read, after.keys()) is state
-    owners.learn(after)
+    owners.learn(after, NO_CLAIMS)
     assert settled(state, read, set()) is state
     state = settled(state, read, after.keys())
     assert state.assignments == {of_b}

@@ -1,0 +1,55 @@
+"""Single ResourceClaims, by name. They know no node, so a node that watched them would hear of the whole cluster's."""
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from exporter.errors import SourceError, Unsupported
+from exporter.lenient import mapping, text
+from exporter.model.snapshot import Health
+from exporter.ownership.claims import AdminAccess, read_status
+from exporter.sources.kubernetes.api import KubernetesApi
+from exporter.sources.kubernetes.node_objects import SLICE_VERSIONS
+from exporter.sources.source import NO_BOUNDS, Attempt, Bound, absent
+
+AT_ONCE = 8
+
+
+class ApiClaims:
+    """ResourceClaims by the Kubernetes API. Failures are raised, and who asks says them."""
+
+    name = "resourceclaims"
+    patience_seconds = 0.0
+    bounds: Mapping[str, Bound] = NO_BOUNDS
+    health: Health = absent(
+        "a claim that is not known is asked for again", "the log says why each kind of failure came"
+    )
+
+    def __init__(self, *, api: KubernetesApi) -> None:
+        self._api = api
+        self._versions: tuple[str, ...] = SLICE_VERSIONS
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def close(self) -> None:
+        """Close the connections to the API."""
+        await self._api.close()
+
+    def begin(self) -> Attempt | None:
+        """Nothing is asked before a claim is named."""
+        return None
+
+    async def get(self, namespace: str, name: str) -> tuple[str, AdminAccess]:
+        """The uid of the claim and its devices. Raises SourceError: nobody answers, or knows it."""
+        error: SourceError | None = None
+        named = f"namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
+        async with self._places:
+            for version in self._versions:
+                try:
+                    claim = await self._api.get(f"/apis/resource.k8s.io/{version}/{named}")
+                except Unsupported as why:
+                    # neither the version nor the claim need be there
+                    error = error or why
+                    continue
+                self._versions = (version, *(each for each in SLICE_VERSIONS if each != version))
+                return text(mapping(claim, "metadata"), "uid"), read_status(mapping(claim, "status"))
+        raise error or Unsupported("the Kubernetes API serves no ResourceClaims", remedy="is it older than 1.32?")
