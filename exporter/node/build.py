@@ -218,14 +218,7 @@ def _sources(
         # with --dra auto the first claim that needs them looks for them
         slices.look()
     return Sources(
-        kubelet=cache.get(
-            KubeletSource,
-            settings=config.kubelet,
-            resources=devices.resources,
-            claims=devices.follows_claims,
-            node=node,
-            kept=kept,
-        ),
+        kubelet=_kubelet(config, cache, kept),
         allocatable=cache.get(KubeletAllocatable, settings=config.kubelet, resources=devices.resources, kept=kept),
         pages=_pages(config.dcgm, files.http, headers, cache, nvml, vendor),
         discovery=_discovery(config, files.http, headers, cache, vendor),
@@ -238,12 +231,7 @@ def _sources(
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
-        claims=cache.get(
-            _make_claims,
-            path=checkpoint_beside(config.kubelet.socket),
-            admin_namespaces=devices.admin_namespaces,
-            api=config.kubernetes,
-        ),
+        claims=_claims(config, cache),
         workloads=cache.get(
             _make_workloads,
             labels=config.workloads.labels,
@@ -252,6 +240,11 @@ def _sources(
         pusher=_pusher(config, files, cache, handover) if may_push else None,
         cache=cache,
     )
+
+
+def _kubelet(config: Config, cache: SourceCache, kept: KeptAssignments) -> KubeletSource:
+    asks = {"resources": config.devices.resources, "claims": config.devices.follows_claims, "node": config.node.name}
+    return cache.get(KubeletSource, settings=config.kubelet, kept=kept, **asks)
 
 
 def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
@@ -419,6 +412,11 @@ def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlic
     from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - nobody else pays for it
 
     return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
+
+
+def _claims(config: Config, cache: SourceCache) -> Claims:
+    path, namespaces = checkpoint_beside(config.kubelet.socket), config.devices.admin_namespaces
+    return cache.get(_make_claims, path=path, admin_namespaces=namespaces, api=config.kubernetes)
 
 
 def _make_claims(

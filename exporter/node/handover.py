@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,10 +125,9 @@ class NodeHandover:
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
         """What an assignment refers to, by the present node's devices.
 
-        A claim of which it is not known yet whether it has admin access is taken for one: it takes nobody's device.
+        As long as it is not known whether a claim has admin access, it takes nobody's device.
         """
         knowledge = self.owners.knowledge if self.owners else Knowledge()
-        ref = read_assignment(assignment, knowledge)
-        if assignment.claim is not None and knowledge.claims.may_be_look(assignment.claim):
-            return replace(ref or DeviceRef(form=ADMIN_ACCESS), is_look=True)
-        return ref
+        if assignment.claim is not None and knowledge.claims.is_to_be_asked(assignment.claim):
+            return DeviceRef(form=ADMIN_ACCESS, is_look=True)
+        return read_assignment(assignment, knowledge)

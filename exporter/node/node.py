@@ -20,10 +20,11 @@ from exporter.accounts.entries import MOST_ACCOUNTS
 from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
-from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, Inventory, Owners
+from exporter.model.devices import Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
+from exporter.node.claims import ClaimLookUp
 from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, CurrentContext, JoinedPages
@@ -31,7 +32,7 @@ from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, 
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.ownership.current import CurrentOwners
-from exporter.ownership.owners import Unmatched, needs_slices
+from exporter.ownership.owners import Unmatched
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.rows import Attribution
 from exporter.sources.cdi.source import CdiInventory
@@ -46,7 +47,7 @@ from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
 from exporter.sources.resource_slices import Slices
 from exporter.sources.slices import in_slices
-from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
+from exporter.sources.source import OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
@@ -147,10 +148,14 @@ class Node:
         self._owners = owners
         self._pages = pages
         self._name = name
-        self._claims_seen_in: frozenset[Assignment] = frozenset()
-        self._places_seen: CdiPlaces = NO_PLACES
-        self._specs_read_for: frozenset[Assignment] = frozenset()
-        self._reading_specs: Attempt | None = None
+        self._claims = ClaimLookUp(
+            kubelet=sources.kubelet,
+            specs=sources.specs,
+            access=sources.claims,
+            slices=sources.slices,
+            owners=owners,
+            handover=handover,
+        )
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
         self._noted: Owners | None = None
         self._accounting = accounting
@@ -270,9 +275,7 @@ class Node:
             await kubelet.wait(left(kubelet.patience_seconds, wait_seconds, began))
         for part in inventory.parts:
             begin(part, streams)
-        await self._read_specs(wait_seconds, began)
-        await self._ask_of_claims(wait_seconds, began)
-        streams += self._begin_slices()
+        streams += await self._claims.look(inventory, wait_seconds, began)
         begin(self.sources.host, streams)
         if streams:
             # the first page should be complete: a label that comes later makes another series
@@ -346,61 +349,13 @@ class Node:
                 begin(source, streams)
         return streams
 
-    async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
-        """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
-        assignments = self.sources.kubelet.assignments
-        if assignments is self._specs_read_for:
-            return
-        self._specs_read_for = assignments
-        specs = self.sources.specs
-        if specs is None:
-            return
-        names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
-        if not names <= specs.inventory.places.keys():
-            self._reading_specs = specs.look_again()
-            await hear([(specs, self._reading_specs)], None, wait_seconds, began)
-            new = names - self._owners.knowledge.places.keys()
-            self._owners.learn(specs.inventory.places, self.sources.claims.known)
-            self.sources.kubelet.settle(new)
-
-    async def _ask_of_claims(self, wait_seconds: float | None, began: float) -> None:
-        """Ask which claims that are new have admin access. Those that do not may have taken the device of another."""
-        claims, kubelet = self.sources.claims, self.sources.kubelet
-        before, answer = claims.known, claims.begin(kubelet.assignments)
-        if answer is not None:
-            await hear([(claims, answer)], None, wait_seconds, began)
-        if claims.known is not before:
-            self._owners.learn(self._owners.knowledge.places, claims.known)
-            new = claims.known.asked_of - before.asked_of
-            kubelet.settle({name for claim in new for name in claim.cdi_names})
-
-    def _begin_slices(self) -> Streams:
-        """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
-        streams: Streams = []
-        slices, assignments = self.sources.slices, self.sources.kubelet.assignments
-        if slices.is_there or assignments is self._claims_seen_in:
-            return streams
-        if self._reading_specs is not None and not self._reading_specs.done():
-            return streams  # this look could not wait for what the node itself says
-        places = {**self._owners.knowledge.places, **self.sources.inventory.inventory.places}
-        seen = self._places_seen
-        is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
-        unseen = assignments - self._claims_seen_in if is_as_before else assignments
-        if not any(needs_slices(assignment, places) for assignment in unseen):
-            self._claims_seen_in, self._places_seen = assignments, places
-            return streams
-        # every look tries again until it is there: a token may be mounted later
-        begin(slices, streams)
-        self.handover.reads_slices = slices.is_there
-        return streams
-
     def _attribution(self, pages: tuple[Page, ...], of: tuple[str, ...], inventory: Inventory) -> AttributionFor:
         """Brings the owners up to date for the subjects of these pages, by the assignments in force."""
         kubelet, slices, pods = self.sources.kubelet, self.sources.slices.now, self.sources.pods.now
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
         allocatable, measuring = self.sources.allocatable.allocatable, self.sources.measuring
-        claims = self.sources.claims.known
+        claims = self.sources.claims.facts
         measured = partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None
 
         def attribute(subjects: Mapping[Subject, int]) -> Attribution:

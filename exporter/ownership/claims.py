@@ -45,11 +45,11 @@ def read_status(status: AnyObject) -> AdminAccess:
 
 def read_checkpoint(content: object) -> Mapping[str, AdminAccess]:
     """The claims of a driver's checkpoint, by uid. Raises ValueError: it has another form."""
-    known = [mapping(content, version) for version in _VERSIONS if mapping(content, version)]
-    if not known:
+    versions = [mapping(content, version) for version in _VERSIONS if mapping(content, version)]
+    if not versions:
         raise ValueError(f"it has none of {', '.join(_VERSIONS)}")
     claims: dict[str, AdminAccess] = {}
-    for version in known:
+    for version in versions:
         for uid, claim in mapping(version, "preparedClaims").items():
             devices = read_status(mapping(claim, "status"))
             if devices:
@@ -69,15 +69,15 @@ class KnownClaims:
     """What is known of claims: by the driver's checkpoint (`by_uid`), and by the Kubernetes API (`by_name`, with uid).
 
     Where neither says anything of a device, claims of `admin_namespaces` have admin access. Both were asked of the
-    claims in `asked_of`, so more will not be known of these soon.
+    claims in `asked_of`, so more will not be known of these soon; None: nobody is asked of any claim.
     """
 
     by_uid: Mapping[str, AdminAccess] = field(default_factory=lambda: MappingProxyType({}))
     by_name: Mapping[ClaimName, tuple[str, AdminAccess]] = field(default_factory=lambda: MappingProxyType({}))
     admin_namespaces: AbstractSet[str] = frozenset()
-    asked_of: AbstractSet[Claim] = frozenset()
+    asked_of: AbstractSet[Claim] | None = None
 
-    def says(self, claim: Claim) -> bool | None:
+    def access(self, claim: Claim) -> bool | None:
         """Whether a claim has its device by admin access; None where nobody has said it."""
         device, uid = (claim.driver, claim.pool, claim.device), uid_of(claim)
         by_checkpoint = self.by_uid.get(uid, {}).get(device)
@@ -87,14 +87,14 @@ class KnownClaims:
         # another claim may have had the name
         return devices.get(device) if not uid or uid == uid_by_api else None
 
-    def may_be_look(self, claim: Claim) -> bool:
-        """Whether it is so, or is still to be asked."""
-        return self.is_look(claim) or claim not in self.asked_of
+    def is_to_be_asked(self, claim: Claim) -> bool:
+        """Whether it may yet turn out to have admin access: until then nobody is known to hold its device."""
+        return self.asked_of is not None and claim not in self.asked_of and self.access(claim) is None
 
     def is_look(self, claim: Claim) -> bool:
         """Whether who has this device looks at it and does not hold it."""
-        says = self.says(claim)
-        return claim.namespace in self.admin_namespaces if says is None else says
+        access = self.access(claim)
+        return claim.namespace in self.admin_namespaces if access is None else access
 
 
 NO_CLAIMS = KnownClaims()

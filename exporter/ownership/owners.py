@@ -97,6 +97,8 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
     """The device that an assignment refers to, from its id or claim alone; None where no rule or slice knows it."""
     claim = assignment.claim
     if claim is not None:
+        if knowledge.claims.is_to_be_asked(claim):
+            return None
         ref = read_claim(claim, knowledge.slices, knowledge.places)
         if knowledge.claims.is_look(claim):
             ref = replace(ref or DeviceRef(form=ADMIN_ACCESS), is_look=True)
@@ -193,7 +195,8 @@ class OwnersBuilder:
 
 def _deciding(claim: Claim, knowledge: Knowledge) -> tuple[object, ...]:
     """What decides which device of a claim it is, and whether it is held."""
-    return (knowledge.claims.is_look(claim), *(knowledge.places.get(name) for name in claim.cdi_names))
+    of_claims = knowledge.claims.is_to_be_asked(claim), knowledge.claims.is_look(claim)
+    return (*of_claims, *(knowledge.places.get(name) for name in claim.cdi_names))
 
 
 Placed = Sequence[tuple[Assignment, DeviceRef | None, DeviceKey | None]]

@@ -57,7 +57,7 @@ class NoClaimsApi(NoSource):
 
 
 class Claims(AskedSource):
-    """What is `known` of the claims in force: the same object as long as nothing changed. Its health is the file's."""
+    """`facts` say what is known of the claims in force: one object while nothing changes. Its health is the file's."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Claims(AskedSource):
             "where NVIDIA's DRA driver runs, mount the file's folder read-only, as the manifests do",
         )
         self._no_file = self._absent
-        self.known = KnownClaims(admin_namespaces=frozenset(admin_namespaces))
+        self.facts = KnownClaims(admin_namespaces=frozenset(admin_namespaces), asked_of=frozenset())
         self.bounds: Mapping[str, Bound] = {
-            "claims": Bound(MOST_CLAIMS, lambda: len(self.known.by_uid) + len(self.known.by_name))
+            "claims": Bound(MOST_CLAIMS, lambda: len(self.facts.by_uid) + len(self.facts.by_name))
         }
         self._path = path
         self._api = api
@@ -102,7 +102,7 @@ class Claims(AskedSource):
         if self._task is None or self._task.done():
             if not is_new and self._clock() < self._again_at:
                 return None
-            if is_new and _claims_among(assignments) == self.known.asked_of:
+            if is_new and _claims_among(assignments) == self.facts.asked_of:
                 self._asked_for = assignments
                 return None
             self._task = asyncio.create_task(self._run())
@@ -119,19 +119,19 @@ class Claims(AskedSource):
 
     async def _ask(self, assignments: frozenset[Assignment]) -> None:
         claims = _claims_among(assignments)
-        if any(self.known.says(claim) is None for claim in claims):
+        if any(self.facts.access(claim) is None for claim in claims):
             await self._read()
         uids = {uid_of(claim) for claim in claims}
-        by_uid = {uid: devices for uid in uids if (devices := self._checkpoint.get(uid, self.known.by_uid.get(uid)))}
+        by_uid = {uid: devices for uid in uids if (devices := self._checkpoint.get(uid, self.facts.by_uid.get(uid)))}
         names = {(claim.namespace, claim.name) for claim in claims}
-        by_name = {name: one for name, one in self.known.by_name.items() if name in names}
-        now = replace(self.known, by_uid=by_uid, by_name=by_name)
-        unknown = {(claim.namespace, claim.name) for claim in claims if now.says(claim) is None}
+        by_name = {name: one for name, one in self.facts.by_name.items() if name in names}
+        now = replace(self.facts, by_uid=by_uid, by_name=by_name)
+        unknown = {(claim.namespace, claim.name) for claim in claims if now.access(claim) is None}
         if unknown:
             by_name |= await self._by_api(unknown)
-        if (by_uid, by_name, claims) != (self.known.by_uid, self.known.by_name, self.known.asked_of):
-            self.known = replace(self.known, by_uid=by_uid, by_name=by_name, asked_of=claims)
-        is_all = all(self.known.says(claim) is not None for claim in claims)
+        if (by_uid, by_name, claims) != (self.facts.by_uid, self.facts.by_name, self.facts.asked_of):
+            self.facts = replace(self.facts, by_uid=by_uid, by_name=by_name, asked_of=claims)
+        is_all = all(self.facts.access(claim) is not None for claim in claims)
         self._again_at = float("inf") if is_all else self._clock() + AGAIN_SECONDS
         self._asked_for = assignments
 
@@ -179,15 +179,15 @@ class Claims(AskedSource):
             return {}
         api, named = self._api.now, sorted(names)
         answers = await asyncio.gather(*(api.get(*name) for name in named), return_exceptions=True)
-        known: dict[ClaimName, tuple[str, AdminAccess]] = {}
+        by_name: dict[ClaimName, tuple[str, AdminAccess]] = {}
         for name, answer in zip(named, answers, strict=True):
             if isinstance(answer, SourceError):
                 self._complain(answer)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                known[name] = answer
-        return known
+                by_name[name] = answer
+        return by_name
 
     def _complain(self, error: SourceError) -> None:
         """Log each kind of failure once."""

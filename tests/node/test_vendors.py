@@ -18,6 +18,7 @@ from aiohttp import web
 
 from exporter.dcgm.fields import METRICS
 from exporter.errors import ConfigError
+from exporter.ownership.explain import NOBODY
 from tests.cli.top.test_once import top
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.exporter import Exporter, Start, config_of
@@ -225,11 +226,11 @@ class VendorNode:
         self.page = ""
         simulated.dcgm.failure = lambda _: web.Response(text=self.page)
 
-    async def run(self, case: Case, **settings: str) -> Exporter:
+    async def run(self, case: Case, *others: Pod, **settings: str) -> Exporter:
         self.page = self.page or page_of(case.name)
         container = Container(name="main", devices=tuple((case.resource, device) for device in case.held))
         pod = Pod(namespace="ml", name="trainer-a", containers=(container,), uid="1", owner=("StatefulSet", "trainer"))
-        self._simulated.world.pods = (pod,)
+        self._simulated.world.pods = (pod, *others)
         # as many ids of a device as the vendor's device plugin has by default: one
         self._simulated.kubelet.offers = lambda: [(case.resource, device) for device in case.held]
         if case.inventory:
@@ -237,7 +238,7 @@ class VendorNode:
             file.write_text(case.inventory)
             settings["inventory_file"] = str(file)
         return await self._start(
-            resources=case.resource,
+            resources=f"{case.resource.partition('/')[0]}/*",
             device_rules=case.rules,
             kubelet_pods_socket=str(self._simulated.pods_socket),
             node_name="gpu-1",
@@ -507,3 +508,24 @@ async def test_a_vendors_device_goes_out_under_either_generations_names(vendor: 
     assert "DCGM_FI_DEV_GPU_UTIL{" not in page
     row = (await objects_of(exporter))[case.device]
     assert {name: row[name] for name in METRICS if row[name] is not None} == case.fields
+
+
+# issue 22, line 32
+@pytest.mark.parametrize("resource", ["gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring"])
+async def test_intels_own_exporter_holds_no_gpu(vendor: VendorNode, resource: str) -> None:
+    """Its pod must ask for the resource, whose one id is `all`."""
+    container = Container(name="main", devices=((resource, "all"),))
+    xpu_manager = Pod(namespace="monitoring", name="xpu-manager", uid="2", containers=(container,))
+    case = next(case for case in CASES if case.name == "intel")
+    exporter = await vendor.run(case, xpu_manager)
+    rows = await objects_of(exporter)
+    assert {device: row["pod"] for device, row in rows.items()} == {
+        case.device: "trainer-a",
+        **dict.fromkeys(case.others, ""),
+    }
+    assert {row["gpu_shared"] for row in rows.values()} == {False}
+    debug = json.loads((await exporter.get("/debug/mapping"))[1])
+    looks = [row for row in debug["assigned"] if row["pod"] == "xpu-manager"]
+    assert [(row["resource"], row["device_id"], row["reason"]) for row in looks] == [(resource, "all", "monitoring")]
+    assert {row["reason"] for row in debug["seen"] if not row["owners"]} == {NOBODY}
+    assert {each["level"] for each in debug["doctor"]["findings"]} <= {"ok", "warning"}

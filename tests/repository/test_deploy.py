@@ -23,12 +23,14 @@ from exporter.config.node import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.sources.cdi import source as cdi
+from exporter.sources.claims import checkpoint_beside
 from exporter.sources.kubernetes import scaled_objects
 from tests.support import quick_yaml
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
+DRIVER = "/var/lib/kubelet/plugins/gpu.nvidia.com"
 MANIFESTS = [ROOT / "daemonset.yaml", DEPLOY / "daemonset-beside-gpu-operator.yaml"]
 MONITORS = [DEPLOY / "prometheus" / "podmonitor.yaml", DEPLOY / "prometheus" / "servicemonitor.yaml"]
 KUBERNETES = ["1.31", "1.34", "1.37"]
@@ -76,6 +78,7 @@ def test_access_is_for_what_is_listed_and_watched_and_no_more(version: str) -> N
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
         (["pods"], ["list", "watch"]),
         (["resourceslices"], ["list", "watch"]),
+        (["resourceclaims"], ["get"]),
         (["replicasets"], ["get"]),
         (["jobs"], ["get"]),
     ]
@@ -103,7 +106,7 @@ def test_the_command_line_environment_and_mounts_fit_the_program(path: Path, mon
     assert config.node.name == "node-1"
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert str(Path(config.kubelet.socket).parent) in mounted
-    assert {*cdi.FOLDERS} <= {*mounted}
+    assert {*cdi.FOLDERS, str(Path(checkpoint_beside(config.kubelet.socket)).parent)} <= {*mounted}
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     (port,) = [port["containerPort"] for port in container["ports"]]
     assert [address.port for address in config.web.listen_addresses] == [port]
@@ -114,8 +117,8 @@ def test_volumes_are_the_folders_that_are_mounted(path: Path) -> None:
     pod = of_kind(path, "DaemonSet")["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume["hostPath"] for volume in pod["volumes"] if "hostPath" in volume}
     for mount in exporter_container(path)["volumeMounts"]:
-        # CDI specs may be there or not, and the folder may come later than the exporter
-        kind = "DirectoryOrCreate" if mount["mountPath"] in cdi.FOLDERS else "Directory"
+        # what DRA drivers write may be there or not, and the folder may come later than the exporter
+        kind = "DirectoryOrCreate" if mount["mountPath"] in (*cdi.FOLDERS, DRIVER) else "Directory"
         assert volumes[mount["name"]] == {"path": mount["mountPath"], "type": kind}
 
 
@@ -323,7 +326,7 @@ def test_compose() -> None:
     config = config_from(exporter["command"])
     assert config.dcgm.urls == (f"http://dcgm-exporter{dcgm['environment']['DCGM_EXPORTER_LISTEN']}/metrics",)
     folder = str(Path(config.kubelet.socket).parent)
-    assert exporter["volumes"] == [f"{each}:{each}:ro" for each in (folder, *cdi.FOLDERS)]
+    assert exporter["volumes"] == [f"{each}:{each}:ro" for each in (folder, *cdi.FOLDERS, DRIVER)]
     assert exporter["ports"] == [f"9400:{config.web.listen_addresses[0].port}"]
     assert (DEPLOY / exporter["build"] / "Dockerfile").exists()
     # issue 7, line 18: a container's own host name is a new one with every container

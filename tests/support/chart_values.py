@@ -73,6 +73,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "kubeletPath": ("/var/lib/k0s/kubelet/pod-resources", {}),
     "cdi.etc": (False, {}),
     "cdi.run": (False, {}),
+    "dra.checkpoint": (False, {}),
     "config": ({"sharing": "split", "labels": {"pod-uid": "on"}}, {}),
     "extraArgs": (["--log.level=debug"], {}),
     "extraEnv": ([{"name": "LOG_LEVEL", "value": "debug"}], {}),
@@ -157,6 +158,7 @@ _APART = {
     "service.enabled",
     "cdi.etc",
     "cdi.run",
+    "dra.checkpoint",
     "operator.namespaces",
     "operator.podEvents",
 }

@@ -89,6 +89,11 @@ timeoutSeconds: 3
       mountPath: /var/run/cdi
       readOnly: true
     {{- end }}
+    {{- if .Values.dra.checkpoint }}
+    - name: dra-driver
+      mountPath: /var/lib/kubelet/plugins/gpu.nvidia.com
+      readOnly: true
+    {{- end }}
     {{- if include "exporter.seesProcesses" . }}
     # names of links say whose a container is
     - name: log-containers
@@ -129,7 +134,7 @@ timeoutSeconds: 3
     path: {{ .Values.kubeletPath }}
     type: Directory
 {{- if .Values.cdi.etc }}
-# it may be missing, and a mount of what comes later would stay empty: so it is made first
+# each may be missing, and a mount of what comes later would stay empty: so it is made first
 - name: etc-cdi
   hostPath:
     path: /etc/cdi
@@ -139,6 +144,12 @@ timeoutSeconds: 3
 - name: run-cdi
   hostPath:
     path: /var/run/cdi
+    type: DirectoryOrCreate
+{{- end }}
+{{- if .Values.dra.checkpoint }}
+- name: dra-driver
+  hostPath:
+    path: {{ dir .Values.kubeletPath }}/plugins/gpu.nvidia.com
     type: DirectoryOrCreate
 {{- end }}
 {{- if include "exporter.seesProcesses" . }}
