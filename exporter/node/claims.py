@@ -44,9 +44,8 @@ class ClaimLookUp:
         self._noted = access.facts
 
     async def look(self, inventory: "Inventories", wait_seconds: float | None, began: float) -> Streams:
-        """Ask about the claims in force, beside the `inventory`. Returns the streams whose first word is awaited."""
+        """Ask which devices the claims have. Returns the streams whose first word is awaited."""
         await self._read_specs(wait_seconds, began)
-        await self._ask_of_access(wait_seconds, began)
         return self._begin_slices(inventory.inventory.places)
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
@@ -66,8 +65,11 @@ class ClaimLookUp:
             self._owners.learn(specs.inventory.places, self._owners.knowledge.claims)
             self._kubelet.settle(new)
 
-    async def _ask_of_access(self, wait_seconds: float | None, began: float) -> None:
-        """Ask which claims that are new have admin access. Those that have not may have the device of another pod."""
+    async def ask_of_access(self, wait_seconds: float | None, began: float) -> None:
+        """Ask which claims that are new have admin access, once it is decided which claims are followed.
+
+        Those that have not may have the device of another pod.
+        """
         answer = self._access.begin(self._kubelet.assignments)
         if answer is not None:
             await hear([(self._access, answer)], None, wait_seconds, began)

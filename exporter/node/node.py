@@ -280,12 +280,14 @@ class Node:
         if streams:
             # the first page should be complete: a label that comes later makes another series
             await hear(streams, None, wait_seconds, began)
+        in_force = inventory.inventory
+        kubelet.follow(in_force.places)
+        await self._claims.ask_of_access(wait_seconds, began)
+        # from here on in the order in which looks come to it: a later one must not show an older page
         waited = time.monotonic() - began
         health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
         pages, names = taken(asked, reads, waited, health)
         everyone_answered = all(read.done() for read in reads)
-        in_force = inventory.inventory
-        kubelet.follow(in_force.places)
         async with self._pages.turn:
             of = tuple([page.source for page in pages])
             joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
