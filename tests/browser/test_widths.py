@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -44,8 +45,11 @@ def cluster() -> Iterator[str]:
 
 async def objects(base: str) -> list[dict[str, Any]]:
     def get() -> Any:
-        with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:  # the cluster role has not asked any node yet
+            return []
 
     rows: list[dict[str, Any]] = await asyncio.to_thread(get)
     return rows

@@ -80,6 +80,7 @@ def test_a_word_stands_for_one_thing() -> None:
     assert len({*WORDS.values()}) == len(WORDS)
     # the sum of three, and verdicts on a device's health
     assert not {*WORDS.values()} & {"held", *VERDICTS}
+    assert TITLES["held"] == "held"
 
 
 # issue 22, line 15

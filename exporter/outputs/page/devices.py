@@ -314,7 +314,7 @@ def _gib(mib: float) -> str:
 
 
 # Of states, which lead to their devices.
-_SHOWN = {name: WORDS[DeviceState(name)] for name in counts_of(())}
+_SHOWN = {name: "held" if name == "held" else WORDS[DeviceState(name)] for name in counts_of(())}
 TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
 
 
