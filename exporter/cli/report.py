@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from exporter.cli.command import command
+from exporter.cli.interrupt import ends_at_once
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, of_form, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError, read_flag
@@ -144,9 +145,9 @@ def make(
     span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
     prices = read_prices(price_per_gpu_hour, price_per_kwh)
     _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
-    connection = connect(seconds)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
-    with closing(Progress(sys.stderr)) as progress:
+    with closing(Progress(sys.stderr)) as progress, ends_at_once(progress.close):
+        connection = connect(seconds)
         api = PrometheusApi(connection, on_wait=progress.say)
         peaks = PeaksReader(api, matchers, label)
         also = (peaks.read,) if wants_advice else ()

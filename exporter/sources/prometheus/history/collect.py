@@ -146,6 +146,12 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
     tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
+    except (SourceError, TooMuch):
+        caller = asyncio.current_task()
+        if caller is not None and caller.cancelling():
+            # gather() tells the failure alone, and with it the caller would go on
+            raise asyncio.CancelledError from None
+        raise
     finally:
         await end_tasks(*tasks)
 
