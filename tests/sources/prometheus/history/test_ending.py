@@ -20,7 +20,7 @@ class RefusingServer:
         self.asked: list[str] = []
         self.refuses = asyncio.Event()
 
-    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:  # noqa: ARG002 - as a server has it
         self.asked.append(expression)
         if len(self.asked) == 1:
             await self.refuses.wait()
