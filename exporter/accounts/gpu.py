@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 from exporter.accounts.entries import Entry
 from exporter.accounts.holders import HeldGpu
+from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import NO_KERNELS, CountersAtLook, Kernels, Stretch
 from exporter.model.devices import DeviceKey
 
 WHOLE = 1_000_000  # activity in millionths
-Power = tuple[int, int]  # microjoules in nanoseconds, exactly
 
 
 class AmountOfGpu(Protocol):
@@ -27,8 +27,9 @@ class GpuState:
     """What is remembered of a GPU since the last look that saw it; `look` is its number, `samples` what it saw.
 
     `page` is the time since the page was new (it has no values). `steady` held the GPU for all the time that the page
-    describes; None where the holders changed meanwhile. `holders_before` held it at the look before the page was new.
-    `amounts` are by the amount's name. `shape` is who held what, and the values that the page had.
+    describes, and at the look before it; None where the holders changed meanwhile. `holders_before` held it at the look
+    before the page was new. `amounts` are by the amount's name. `shape` is who held what, and the values that the page
+    had.
     """
 
     look: int = -1
@@ -60,9 +61,8 @@ class GpuAtLook:
     """A GPU at a look. Its counters are forgotten that are not on the page for `keep_ns`.
 
     A device is idle below `idle_below` (0 to 1). `kernels` ran since the last look. `nobody` finds nobody's entry of a
-    device. `least` is the lowest power that GPUs drew, by model: a GPU that is always busy never shows what it draws
-    while nobody holds it. `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is off where the
-    kernel's log says them.
+    device. `idle_power` is what GPUs of its model draw while nobody holds them. `is_away`: the GPU's page is away, and
+    `samples` are empty. `counts_xids` is off where the kernel's log says them.
 
     `begin` works out the rest. `described` has the times that are to be counted now, with the samples that describe
     them. `is_new`: dcgm-exporter has read the GPU since the last look; `is_other`: it has other holders than then, or
@@ -77,8 +77,7 @@ class GpuAtLook:
     holders_now: HeldGpu
     samples: GpuSamples
     state: GpuState
-    model: str
-    least: dict[str, Power]
+    idle_power: IdlePower
     nobody: Callable[[DeviceKey], Entry]
     kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
     is_away: bool = False
@@ -194,7 +193,10 @@ class GpuAtLook:
         """Leave what this look has seen to the next one."""
         state = self.state
         if self.is_new and page.stretches:
+            # who came just before the page's time is not steady: a part of that time may be somebody else's
+            came = state.holders_before not in (None, self.holders_now)
             is_steady = all(stretch.held is self.holders_now and not stretch.is_gap for stretch in page.stretches)
+            is_steady = is_steady and not came
             state.steady = self.holders_now if is_steady else None
             state.holders_before = page.stretches[-1].held
             page.renew()

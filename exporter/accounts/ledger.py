@@ -6,14 +6,16 @@ a gap nobody saw who held what. Time and counters then go to those who hold a de
 be others' is nobody's.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
 from exporter.accounts.amounts import held, new_amounts, xids
 from exporter.accounts.entries import Entries
-from exporter.accounts.gpu import GpuAtLook, GpuState, Interval, Power
+from exporter.accounts.gpu import GpuAtLook, GpuState, Interval
 from exporter.accounts.holders import MOST_GPUS, Holders
+from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.observation import GpuSamples, ObservationReader
 from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
 from exporter.model.accounts import GAPS, Accounts, Gap
@@ -79,7 +81,7 @@ class Ledger:
 
     `look` is the number of the last look that counted, `counted_at_ns` its moment, and `began_at_ns` that of the first
     look. `clock_set_ns` is by how much the machine's clock was set since the process started. `states` are by the GPU's
-    UUID; `least` is the lowest power that GPUs drew between two values of a counter, by model. `kernel_sequence` is the
+    UUID; `idle_powers` are what GPUs draw at rest, by model. `kernel_sequence` is the
     number of the last record of the kernel's log whose XIDs are counted; None where the pages' XIDs are.
     """
 
@@ -91,7 +93,7 @@ class Ledger:
         self._pages = ObservationReader()
         self._kernels = KernelTimes()
         self.states: dict[str, GpuState] = {}
-        self.least: dict[str, Power] = {}
+        self.idle_powers: defaultdict[str, IdlePower] = defaultdict(IdlePower)
         self.look = 0
         self.counted_at_ns: int | None = None
         self.began_at_ns: int | None = None
@@ -161,8 +163,7 @@ class Ledger:
                 holders_now=holders_now,
                 samples=samples.get(uuid) or GpuSamples(),
                 state=self.states[uuid],
-                model=self.holders.models.get(uuid, ""),
-                least=self.least,
+                idle_power=self.idle_powers[self.holders.models.get(uuid, "")],
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
                 kernels=kernels.get(uuid, NO_KERNELS),
                 is_away=uuid not in samples,

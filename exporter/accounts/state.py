@@ -1,9 +1,10 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
 Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
-lacks has its default: version 4 has no column for when accounts began, 5 nothing of the kernel's log, and 6 not since
-when containers are idle. Moments are kept as the time before the last look, since the next process has another clock.
-How long kernels ran up to the last look is not kept: the next process counts from 0. old_state.py reads older versions.
+lacks has its default: version 4 has no column for when accounts began, 5 nothing of the kernel's log, 6 not since when
+containers are idle, and 7 of what models draw at rest only the lowest power. Moments are kept as the time before the
+last look, since the next process has another clock. How long kernels ran up to the last look is not kept: the next
+process counts from 0. old_state.py reads older versions.
 
 An amount that this exporter does not have is skipped, so a new amount needs no new version. Any other change of the
 form does.
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
+from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.ledger import Ledger
 from exporter.accounts.old_state import as_version_4
 from exporter.accounts.records import RowReader, RowWriter
@@ -26,7 +28,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Subject
 from exporter.model.slices import Work, listed
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 7
+_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 8
 _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
@@ -67,7 +69,7 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
         "models": holders.models,
         "capacity": dict(holders.capacity),
         "allocated": dict(holders.allocated),
-        "least": ledger.least,
+        "idle_powers": ledger.idle_powers,
         "kernel_sequence": ledger.kernel_sequence,
         "subjects": sorted(set(map(attrgetter(*_SUBJECT), holders.subjects))),
         "entries": (yield from listed(map(rows.row, ledger.entries))),
@@ -159,7 +161,10 @@ def _read(content: _Json, now_ns: int) -> Ledger:
     holders.capacity = {str(model): int(count) for model, count in content["capacity"].items()}
     holders.allocated = {str(model): float(part) for model, part in content["allocated"].items()}
     holders.subjects = {Subject(**dict(zip(columns["Subject"], row, strict=True))): 1 for row in content["subjects"]}
-    ledger.least = {str(model): (int(uj), max(1, int(ns))) for model, (uj, ns) in content["least"].items()}
+    for model, row in content.get("idle_powers", {}).items():
+        ledger.idle_powers[str(model)] = rows.record(IdlePower, row)
+    for model, (uj, ns) in content.get("least", {}).items():
+        ledger.idle_powers[str(model)].lowest = int(uj), max(1, int(ns))
     ledger.states = {uuid: rows.record(GpuState, row) for uuid, row in content["gpus"].items()}
     ledger.publish()
     return ledger

@@ -19,7 +19,8 @@ from exporter.model.pods import Owner
 MOST_UNREAD_NS = 120_000_000_000
 # Stretches that are remembered. Of the time before them, the holders are unknown.
 MOST_STRETCHES = 64
-_FAINT_NS = 1_000
+# All traces of a device together: they are a proportion, and no time.
+FAINT_NS = 1_000
 
 # By GPU_I_ID for how long kernels ran (ns): those of each holder of a device, in the order of its holders, and at last
 # those of processes of no holder. A device for which that is unknown is left out.
@@ -167,7 +168,7 @@ class KernelTimes:
         since_ns, holders, newest = self._newest.get(device.key, (at_ns, (), times))
         if holders != device.holders or at_ns - since_ns >= MOST_UNREAD_NS:
             return times
-        return [time * _FAINT_NS // sum(newest) for time in newest]
+        return [time * FAINT_NS // sum(newest) for time in newest]
 
 
 def _grown(device: Device[Entry], last: _Times, now: _Times) -> list[int]:

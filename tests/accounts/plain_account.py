@@ -5,12 +5,14 @@ It knows nothing of how the ledger works: it has every look, and reckons from th
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
+from types import MappingProxyType
 
 INTERVAL, OLD = 10, 120  # seconds
 IDLE_BELOW = Fraction(1, 20)
+TRACES = 1_000  # ns of kernels that are a proportion, and no time
 
 Place = tuple[int, str]  # GPU and GPU_I_ID
 Had = dict[tuple[str, Place], Fraction]  # by pod ("" for nobody) and device
@@ -127,16 +129,18 @@ def runs(found: Sequence[Span]) -> Iterator[Sequence[Span]]:
 
 
 class PlainGpu:
-    """One GPU, look by look. `least` is the lowest power of all GPUs, which each look may lower."""
+    """One GPU, look by look. `rest` is what the GPUs draw at rest, of which each look may learn."""
 
     def __init__(self, gpu: int, looks: Sequence[Look]) -> None:
         self.gpu, self.looks = gpu, looks
         self.energy: Had = defaultdict(Fraction)
         self.active: Had = defaultdict(Fraction)
         self.idle: Had = defaultdict(Fraction)
+        self.unknown: Had = defaultdict(Fraction)
         self.observed: Had = defaultdict(Fraction)
         self.drawn = 0
         self.run: object = object()
+        self.step = 0
         self.counted: int | None = None
         # of the page: the last look that had the GPU and the last at which anything was known, who held it for all the
         # time that the page describes, the last span before that, and what the page before left over
@@ -154,11 +158,12 @@ class PlainGpu:
         self.newest: dict[Place, tuple[int, Mapping[str, Fraction], Mapping[str, int]]] = {}
         self.kernels: dict[int, Mapping[Place, Mapping[str, int]]] = {}
 
-    def look(self, number: int, least: list[Fraction]) -> None:
+    def look(self, number: int, rest: "Rest") -> None:
         """Count a look that the kubelet answered."""
         now = self.looks[number]
         if self.counted is not None:
             before = self.looks[self.counted]
+            self.step = now.at - before.at
             if before.hands(self.gpu) != now.hands(self.gpu):
                 self.run = object()
             self.kernels[number] = self.kernels_at(number)
@@ -182,9 +187,10 @@ class PlainGpu:
             self.count_activity(now, is_new=is_new)
         else:
             self.steady = self.run
-        self.count_energy(number, least)
+        self.count_energy(number, rest)
         if is_new:
             is_steady = all(span.run is self.run and not span.is_gap for span in self.window)
+            is_steady = is_steady and (self.before is None or self.before.run is self.run)
             self.steady, self.before, self.window = self.run if is_steady else None, self.window[-1], []
         self.shown = now
 
@@ -251,30 +257,31 @@ class PlainGpu:
             return
         unseen = [number for number, span in enumerate(self.window, 1) if not span.is_seen]
         described = self.window[max(unseen, default=0) :]
-        shared = dict(now.activity)
         carried, self.carried = self.carried, {}
         if all(run is self.steady for run in (self.run, *(span.run for span in described))):
             return
+        rates: dict[Place, Mapping[int, Fraction]] = {}
         for place, of in now.activity.items():
             if place[0] != self.gpu or not described:
                 continue
             held = [span for span in described if span.first.held.get(place)]
             told = seconds([span for span in held if span.run is self.steady])
-            over = seconds([span for span in held if span.run is not self.steady])
+            over = [span for span in held if span.run is not self.steady]
             left = carried.get(place, Fraction(0)) + of * seconds(described)
             left -= told * self.shown.activity.get(place, Fraction(0))
             if over:
-                shared[place] = max(Fraction(0), min(left, Fraction(over))) / over
-            if left > over:
-                self.share_out(place, left - over, described, now)
+                rates[place] = spread(max(Fraction(0), left), over, place)
+            if left > seconds(over):
+                self.share_out(place, left - seconds(over), described, now)
         for group in runs([span for span in described if span.run is not self.steady]):
-            self.tell(group, shared)
+            self.tell(group, now.activity, rates, described)
 
     def share_out(self, place: Place, amount: Fraction, described: Sequence[Span], now: Look) -> None:
         hands = self.edges(described, now, is_whole=len(described) == len(self.window))
         left, came = (span if span and span.first.held.get(place) else None for span in hands)
         part = min(amount / (bool(left) + bool(came) or 1), Fraction(described[-1].seconds))
-        if came:
+        goes_on = not left and described[-1].run is self.run and now.held.get(place)
+        if came or goes_on:
             self.carried[place] = part
         if left:
             for pod, known in zip(left.pods(place), left.first.held[place].values(), strict=True):
@@ -282,23 +289,63 @@ class PlainGpu:
                     self.active[pod, place] += part * known
                     self.observed[pod, place] += 0
 
-    def tell(self, group: Sequence[Span], activity: Mapping[Place, Fraction]) -> None:
-        """Count a time in the same hands, in which the devices were so active."""
+    def tell(
+        self,
+        group: Sequence[Span],
+        activity: Mapping[Place, Fraction],
+        rates: Mapping[Place, Mapping[int, Fraction]] = MappingProxyType({}),
+        described: Sequence[Span] = (),
+    ) -> None:
+        """Count a time in the same hands, in which the devices were so active; `described` has several hands."""
         for place, parts in group[0].first.held.items():
             if place not in activity or place[0] != self.gpu:
                 continue
-            of_page, time = activity[place], seconds(group)
+            of_page, time = rates.get(place, {}).get(len(parts), activity[place]), seconds(group)
             known = [span.kernels.get(place, {}) for span in group]
             of_pods = by_kernels(known, tuple(parts)) if any(any(each.values()) for each in known) else None
             for pod, part in parts.items():
                 active = of_page * (of_pods[pod] if of_pods else part)
                 self.active[pod, place] += time * active
-                self.idle[pod, place] += part * time if (active if of_pods else of_page) < IDLE_BELOW else 0
                 self.observed[pod, place] += part * time
+                is_idle = self.is_idle(pod, place, group, activity[place], described)
+                if of_pods and (is_idle is not None or not described):
+                    is_idle = active < IDLE_BELOW
+                elif is_idle is None and described:
+                    is_idle = self.is_idle_by_nvml(pod, place, group, described)
+                self.idle[pod, place] += part * time if is_idle else 0
+                self.unknown[pod, place] += part * time if is_idle is None else 0
             if of_pods:
                 self.active["", place] += time * of_page * of_pods[""]
 
-    def count_energy(self, number: int, least: list[Fraction]) -> None:
+    def is_idle(
+        self, pod: str, place: Place, group: Sequence[Span], activity: Fraction, described: Sequence[Span]
+    ) -> bool | None:
+        """Whether a pod was idle, if a page that describes all of this has this activity."""
+        if not described:
+            is_alone = len(group[0].first.held[place]) == 1
+            return True if activity < IDLE_BELOW else False if is_alone else None
+        active, own = activity * seconds(described), 0
+        others = self.step if self.before and set(self.before.pods(place)) - {pod} else 0
+        for run in runs(described):
+            own += seconds(run) if pod in run[0].first.held.get(place, {}) else 0
+            if run[0].first.held.get(place, {}).keys() - {pod}:
+                others += seconds(run)
+            elif run[-1].last.held.get(place, {}).keys() - {pod}:
+                others += min(self.step, seconds(run))
+        if active < IDLE_BELOW * own:
+            return True
+        if not others or active - others >= IDLE_BELOW * own:
+            return False
+        return None
+
+    def is_idle_by_nvml(self, pod: str, place: Place, group: Sequence[Span], described: Sequence[Span]) -> bool | None:
+        known = [span.kernels[place] for span in group if place in span.kernels]
+        ran = [sum(times.values()) for span in described for times in (span.kernels.get(place, {}),)]
+        if not known or not any(ran) or 0 < sum(sum(times.values()) for times in known) <= TRACES:
+            return None
+        return sum(times.get(pod, 0) for times in known) < IDLE_BELOW * seconds(group) * 10**9
+
+    def count_energy(self, number: int, rest: "Rest") -> None:
         now = self.looks[number]
         if self.gpu not in now.counters:
             return
@@ -309,33 +356,85 @@ class PlainGpu:
         amount, self.value = grown(before, now.counters[self.gpu])
         self.drawn += amount
         if amount:
-            self.divide_energy(Fraction(amount), now, least, is_whole=now.counters[self.gpu] >= before)
+            self.divide_energy(Fraction(amount), now, rest, is_whole=now.counters[self.gpu] >= before)
         if self.value != before or seconds(self.since) >= OLD:
             self.since = []
 
-    def divide_energy(self, amount: Fraction, now: Look, least: list[Fraction], *, is_whole: bool) -> None:
+    def divide_energy(self, amount: Fraction, now: Look, rest: "Rest", *, is_whole: bool) -> None:
         groups, time = list(runs(self.since)), seconds(self.since)
-        is_free = not any(span.is_held for span in self.since)
-        lengths = [Fraction(seconds(group)) for group in groups]
-        held = [length if group[0].is_held else Fraction(0) for group, length in zip(groups, lengths, strict=True)]
-        parts = divided(lengths, amount)
-        if least and any(held):
-            free = [
-                Fraction(0) if group[0].is_held else min(length * least[0], part)
-                for group, length, part in zip(groups, lengths, parts, strict=True)
-            ]
-            rest = divided(held, amount - sum(free))
-            parts = [one + other for one, other in zip(free, rest, strict=True)]
-        for group, part in zip(groups, parts, strict=True):
-            self.give_energy(group, now, part)
-        is_nobodys = is_free and self.edges(self.since, now) == (None, None)
-        if is_whole and (not least or is_nobodys or amount / time < least[0]):
-            least[:] = [amount / time]
+        edges = self.edges(self.since, now)
+        is_seen = all(span.is_seen for span in self.since)
+        ends = [[span] for span in edges if span and span.all_pods()] if is_seen else []
+        pieces = [*groups, *ends]
+        loads = [
+            {place: self.load(place, piece, groups, ends, now) for place in self.places(piece[0].first)}
+            for piece in pieces
+        ]
+        takers = [sum(of.values(), Fraction(0)) for of in loads] if is_seen else [Fraction(0)]
+        # an end has no length
+        lengths = [*(Fraction(seconds(group)) for group in groups), *(Fraction(0) for _ in ends)]
+        is_held = [any(span.is_held for span in piece[:1]) for piece in pieces]
+        if not any(takers):
+            takers = [length * held for length, held in zip(lengths, is_held, strict=True)]
+        if not any(takers):
+            takers = [Fraction(held) for held in is_held]
+        parts = divided(lengths, amount) if any(lengths) else [*[Fraction(0)] * (len(pieces) - 1), amount]
+        least = rest.power()
+        if len(pieces) > 1 and any(takers) and least is not None:
+            free = [min(length * least, part) for length, part in zip(lengths, parts, strict=True)]
+            shared = divided(takers, amount - sum(free))
+            parts = [one + other for one, other in zip(free, shared, strict=True)]
+        for piece, part, of in zip(pieces, parts, loads, strict=True):
+            self.give_energy(piece, part, of if piece[0].is_seen else {})
+        if not is_whole or not time or self.before is None:
+            return
+        rest.note(amount / time, is_nobodys=not any(span.is_held for span in self.since) and edges == (None, None))
+        places = self.places(now)
+        if len(pieces) > 1 and is_seen and places and all(place in now.activity for place in places):
+            parts_active = (now.activity[place] * self.slices(place) / self.all_slices(place) for place in places)
+            active = sum(parts_active, Fraction(0))
+            rest.points.append((Fraction(time), active * time, amount))
 
-    def give_energy(self, group: Sequence[Span], now: Look, amount: Fraction) -> None:
-        """Divide energy among the devices of a GPU by what a page says, and of each among its holders."""
-        span = group[0]
-        page = self.shown if span.run is self.steady else now
+    def places(self, now: Look) -> Sequence[Place]:
+        """The devices of the GPU that the page has."""
+        of_gpu = [place for place in {*now.sampled, *now.held} if place[0] == self.gpu]
+        if not any(place[1] for place in of_gpu):
+            return [(self.gpu, "")]
+        return [place for place in of_gpu if place[1] and place in now.sampled]
+
+    def slices(self, place: Place) -> Fraction:
+        return Fraction(place[1][-1:] or 1)
+
+    def all_slices(self, place: Place) -> int:
+        return 7 if place[1] else 1
+
+    def load(
+        self,
+        place: Place,
+        piece: Sequence[Span],
+        groups: Sequence[Sequence[Span]],
+        ends: Sequence[Sequence[Span]],
+        now: Look,
+    ) -> Fraction:
+        """For how long a device was active in a piece, as far as that can be told, times its slices."""
+        seen = [group for group in groups if group[0].is_seen]
+        active = now.activity.get(place, Fraction(0)) * sum(seconds(group) for group in seen)
+        held = [group for group in seen if group[0].first.held.get(place)]
+        at_ends = [end for end in ends if end[0].first.held.get(place)]
+        pods = len(piece[0].first.held.get(place, {}))
+        slices = self.slices(place)
+        if not held and not at_ends:
+            return slices * now.activity.get(place, Fraction(0)) * seconds(piece)
+        if not pods:
+            return Fraction(0)
+        if piece in ends:
+            return slices * max(Fraction(0), active - sum(seconds(group) for group in held)) / len(at_ends)
+        spans = [span for group in held for span in group]
+        return slices * spread(active, spans, place).get(pods, Fraction(0)) * seconds(piece)
+
+    def give_energy(self, piece: Sequence[Span], amount: Fraction, loads: Mapping[Place, Fraction]) -> None:
+        """Divide energy among the devices of a GPU by their loads, and of each among its holders."""
+        span = piece[0]
         of_gpu = [place for place in {*span.first.sampled, *span.first.held} if place[0] == self.gpu]
         places = [place for place in of_gpu if place[1] and place in span.first.sampled]
         if not any(place[1] for place in of_gpu):
@@ -343,23 +442,67 @@ class PlainGpu:
         if not places:
             self.energy["", (self.gpu, "")] += amount  # it is cut, and the page does not say how
             return
-        activity = page.activity if page and span.is_seen else {}
-        slices = [Fraction(place[1][-1:] or 1) for place in places]
-        by = [of * activity.get(place, Fraction(0)) for of, place in zip(slices, places, strict=True)]
+        by = [loads.get(place, Fraction(0)) for place in places]
+        slices = [self.slices(place) for place in places]
         for place, part in zip(places, divided(by if any(by) else slices, amount), strict=True):
             holders = tuple(span.first.held.get(place, {}))
             stays = dict(zip(holders, span.pods(place), strict=True))
-            for pod, of_pod in by_kernels([each.kernels.get(place, {}) for each in group], holders).items():
+            for pod, of_pod in by_kernels([each.kernels.get(place, {}) for each in piece], holders).items():
                 self.energy[stays.get(pod, ""), place] += part * of_pod
+
+
+@dataclass
+class Rest:
+    """What the GPUs draw at rest: the lowest power of all times, or the line through times (seconds, active, mJ)."""
+
+    lowest: Fraction | None = None
+    has_rested: bool = False
+    points: list[tuple[Fraction, Fraction, Fraction]] = field(default_factory=list)
+
+    def note(self, power: Fraction, *, is_nobodys: bool) -> None:
+        if self.lowest is None or is_nobodys or power < self.lowest:
+            self.lowest = power
+        self.has_rested |= is_nobodys
+
+    def power(self) -> Fraction | None:
+        if self.lowest is None or self.has_rested or len(self.points) < 10:
+            return self.lowest
+        tt, ta, aa, te, ae, ee = (
+            sum((x[one] * x[other] for x in self.points), Fraction(0))
+            for one, other in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
+        )
+        of_all = tt * aa - ta * ta
+        if not of_all:
+            return self.lowest
+        at_rest, slope = (te * aa - ae * ta) / of_all, (ae * tt - te * ta) / of_all
+        variance = (ee - at_rest * te - slope * ae) / (len(self.points) - 2) * aa / of_all
+        if variance > (te / tt / 10) ** 2:
+            return self.lowest
+        return min(self.lowest, max(Fraction(0), at_rest))
+
+
+def spread(active: Fraction, spans: Sequence[Span], place: Place) -> Mapping[int, Fraction]:
+    """How active a device was while so many held it, in proportion to their number, for so long in all."""
+    held: dict[int, Fraction] = defaultdict(Fraction)
+    for span in spans:
+        held[len(span.first.held[place])] += span.seconds
+    rates: dict[int, Fraction] = {}
+    for number in sorted(held, reverse=True):
+        weighted = sum(other * held[other] for other in held if other not in rates)
+        rates[number] = min(Fraction(1), number * active / weighted) if weighted else Fraction(0)
+        if rates[number] < 1:
+            return {**rates, **{other: other * active / weighted for other in held if other < number}}
+        active -= held[number]
+    return rates
 
 
 def plain(looks: Sequence[Look], gpus: Sequence[int]) -> Sequence[PlainGpu]:
     """The accounts of all GPUs after these looks."""
-    found, least = [PlainGpu(gpu, looks) for gpu in gpus], list[Fraction]()
+    found, rest = [PlainGpu(gpu, looks) for gpu in gpus], Rest()
     for number, look in enumerate(looks):
         # the page's GPUs first, then those that are away
         for of in sorted(found, key=lambda of: not look.has(of.gpu)) if look.failed != "kubelet" else ():
-            of.look(number, least)
+            of.look(number, rest)
     return found
 
 

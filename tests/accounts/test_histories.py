@@ -231,11 +231,14 @@ def check(text: str, looks: list[Look]) -> None:
         assert of_gpu <= elapsed
         if gpu in full:
             assert of_gpu == elapsed
-    active, idle, observed = (together(getattr(gpu, of) for gpu in gpus) for of in ("active", "idle", "observed"))
+    active, idle, observed, unknown = (
+        together(getattr(gpu, of) for gpu in gpus) for of in ("active", "idle", "observed", "unknown")
+    )
     compare(rows_of(text, "pod_gpu_observed_seconds_total"), observed, Fraction(2 * len(looks), SECOND))
     used = rows_of(text, "pod_gpu_active_seconds_total")
     compare(used, active, Fraction(3 * len(looks), SECOND))
     compare(rows_of(text, "pod_gpu_idle_seconds_total"), idle, Fraction(2 * len(looks), SECOND))
+    compare(rows_of(text, "pod_gpu_idle_unknown_seconds_total"), unknown, Fraction(2 * len(looks), SECOND))
     ratios: dict[int, Decimal] = defaultdict(Decimal)
     for (_, place), value in rows_of(text, "pod_gpu_allocated_ratio").items():
         ratios[place[0]] += value

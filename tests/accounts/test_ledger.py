@@ -81,6 +81,7 @@ def test_the_families() -> None:
         f"pod_gpu_active_seconds_total{{{labels}}} 0.42",
         f"pod_gpu_observed_seconds_total{{{labels}}} 10.5",
         f"pod_gpu_idle_seconds_total{{{labels}}} 10.5",
+        f"pod_gpu_idle_unknown_seconds_total{{{labels}}} 0",
         f"pod_gpu_energy_joules_total{{{labels}}} 2.501",
         f"pod_gpu_energy_joules_total{{{nobodys}}} 0",
         f"pod_gpu_idle_since_timestamp_seconds{{{labels}}} 0",
@@ -150,7 +151,7 @@ def test_a_gpu_is_divided_by_activity_and_slices() -> None:
         )
 
     looks = Looks(mig=cut).at(0, page(0, "0", "0", "0"), held).at(10, page(6000, "0.5", "0.25", "1"), held)
-    assert [joules(looks.account(pod, instance=i)) for pod, i in (("a", "1"), ("b", "2"), ("c", "3"))] == [3, 2, 1]
+    assert [joules(looks.account(pod, instance=i)) for pod, i in (("a", "1"), ("b", "2"), ("c", "3"))] == [3, 1, 2]
     looks.at(20, page(12_000, "0", "0", "0"), held)
     assert [joules(looks.account(pod, instance=i)) for pod, i in (("a", "1"), ("b", "2"), ("c", "3"))] == [6, 3, 3]
 
@@ -309,7 +310,7 @@ def test_a_page_that_is_away_from_the_start_leaves_the_inventory() -> None:
         ("a.bb.", {"a": 20 / 3, "b": 40 / 3}),  # nobody is active while nobody holds it
         ("a....", {"a": 10}),  # no longer than it held
         ("....b", {"b": 10}),  # it came while the page was read, and has it of its first time
-        ("bbbbb", {"b": 25}),  # and until the next page, as this one says
+        ("bbbbb", {"b": 20}),  # it came with the page before: what is after this one, the next one tells
     ],
 )
 def test_a_page_is_shared_by_who_held_the_gpu_in_its_own_time(pods: str, active: dict[str, float]) -> None:

@@ -15,6 +15,7 @@ from exporter.accounts.amounts import new_amounts
 from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
+from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.records import columns_of
 from exporter.accounts.state import VERSION, Boot, restore
 from exporter.model.devices import DeviceKey
@@ -171,8 +172,8 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
         (
-            saved().replace(b"accounting 7", b"accounting 8"),
-            "it is of version 8, and this exporter knows versions up to 7",
+            saved().replace(b"accounting 8", b"accounting 9"),
+            "it is of version 9, and this exporter knows versions up to 8",
         ),
         (saved()[:-100], "it is damaged: its checksum is another"),
     ],
@@ -231,15 +232,15 @@ def signed(body: bytes) -> bytes:
     """This content as if the exporter itself had written it."""
     return (
         saved().partition(b"accounting ")[0]
-        + b"accounting 7 "
-        + sha256(b"7 " + body).hexdigest().encode()
+        + b"accounting 8 "
+        + sha256(b"8 " + body).hexdigest().encode()
         + b"\n"
         + body
     )
 
 
 FORM: dict[str, str] = {
-    "content": "a6597c006c48",
+    "content": "34c7836e8bfb",
     "Entry": "da5ccd26121e",
     "Owner": "6c944b90a675",
     "DeviceKey": "94c1e96ec257",
@@ -254,6 +255,7 @@ FORM: dict[str, str] = {
     "Xids": "57dc439414c6",
     "XidSamples": "2c32cd861129",
     "Throttling": "d3da55b992e7",
+    "IdlePower": "fe9fd7f9edb5",
 }
 
 
@@ -271,10 +273,10 @@ def form(hint: object, columns: dict[str, str]) -> str:
 # of the version before. An amount that is new, and all that belongs to it alone, is left out: it needs neither.
 def test_the_form_of_a_version_does_not_change() -> None:
     columns: dict[str, str] = {"content": ", ".join(sorted(json.loads(saved().partition(b"\n")[2])))}
-    for kind in (Entry, HeldGpu, GpuState, *map(type, new_amounts().values())):
+    for kind in (Entry, HeldGpu, GpuState, IdlePower, *map(type, new_amounts().values())):
         form(kind, columns)
     digests: dict[str, str] = {name: sha256(text.encode()).hexdigest()[:12] for name, text in columns.items()}
-    assert (VERSION, {name: digests[name] for name in FORM}) == (7, FORM)
+    assert (VERSION, {name: digests[name] for name in FORM}) == (8, FORM)
 
 
 NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))

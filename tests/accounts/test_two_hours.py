@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from exporter.accounts.ledger import Rules
+from tests.accounts.random_world import NOBODY, Team, World, accounts_of
 from tests.support.looks import GPU, SECOND, Held, Looks, row
 
 HOURS, LOOK, READ = 7200, 10, 30  # seconds
@@ -118,3 +119,75 @@ def test_two_hours_of_short_jobs_are_counted_as_they_were(seed: int, away: int) 
         if not away:
             assert found["active"][team] == pytest.approx(node.truth["active"][team], rel=0.04)
         assert found["energy"][team] == pytest.approx(node.truth["energy"][team], rel=0.04)
+
+
+# 20 s jobs of two teams, and longer ones of a third; a third of all jobs do nothing
+MIXED = {"short": Team((20, 20), idle=0.3), "brief": Team((20, 20), idle=0.3), "long": Team((60, 600), idle=0.3)}
+KINDS = ("whole", "shared", "mig") * 4
+
+
+# issue 22, "Must show" 0
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("no_pause", [0, 1])
+@pytest.mark.parametrize("read", [10, 30])
+@pytest.mark.parametrize(("is_measured", "off"), [(False, 0.04), (True, 0.08)])
+def test_two_hours_on_whole_gpus_shares_and_instances_are_counted_as_they_were(
+    seed: int, no_pause: int, read: int, is_measured: bool, off: float
+) -> None:
+    """Where NVML measures, a share has its own kernels' part: a page's mean tells less of it than of all."""
+    world = World(Random(seed), KINDS, MIXED, read, no_pause=no_pause, is_measured=is_measured)
+    truth, had = world.truth(), accounts_of(world)
+    assert sum(team.energy for team in had.values()) == pytest.approx(world.drawn(), rel=1e-6)
+    for name in MIXED:
+        real, team = truth[name], had[name]
+        assert team.allocated == pytest.approx(real.allocated, rel=0.01)
+        assert team.active == pytest.approx(real.active, rel=off)
+        assert team.energy == pytest.approx(real.energy, rel=off)
+        assert team.idle <= 1.1 * real.idle
+        assert team.idle + team.unknown >= 0.9 * real.idle
+        assert team.idle + team.unknown <= team.observed
+    if is_measured:
+        # of jobs that last for longer than a page, little is unknown
+        assert had["long"].idle >= 0.9 * truth["long"].idle
+        assert had["long"].unknown <= 0.1 * had["long"].observed
+
+
+# issue 22, line 25
+@pytest.mark.long
+@pytest.mark.parametrize("read", [10, 30])
+def test_on_mig_the_energy_of_short_pods_is_theirs(read: int) -> None:
+    teams = {"one": Team((16, 24)), "other": Team((16, 24))}
+    world = World(Random(0), ["mig"], teams, read, pause=(5, 5))
+    truth, had = world.truth(), accounts_of(world)
+    assert had[NOBODY].energy <= 0.01 * world.drawn()
+    for name in teams:
+        assert had[name].energy == pytest.approx(truth[name].energy, rel=0.04)
+
+
+# issue 22, line 26
+@pytest.mark.long
+@pytest.mark.parametrize("read", [10, 30])
+def test_the_pauses_of_a_gpu_that_never_rests_are_not_billed_as_work(read: int) -> None:
+    world = World(Random(1), ["whole"], {"all": Team((16, 24))}, read, pause=(5, 5), begins=0)
+    truth, had = world.truth(), accounts_of(world)
+    assert had["all"].energy == pytest.approx(truth["all"].energy, rel=0.04)
+    assert had[NOBODY].energy == pytest.approx(truth[NOBODY].energy, rel=0.25)
+
+
+# issue 22, line 27
+@pytest.mark.long
+@pytest.mark.parametrize("read", [10, 30])
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_what_a_page_cannot_tell_between_two_pods_is_neither_idle_nor_busy(read: int, is_measured: bool) -> None:
+    teams = {"some": Team((20, 20), idle=0.4), "none": Team((20, 20), idle=1)}
+    world = World(Random(1), ["whole"] * 4, teams, read, no_pause=1, is_measured=is_measured)
+    truth, had = world.truth(), accounts_of(world)
+    for name in teams:
+        real, team = truth[name], had[name]
+        assert team.idle <= 1.1 * real.idle
+        assert team.idle + team.unknown >= 0.95 * real.idle
+        # the rest is busy for sure
+        busy = team.observed - team.idle - team.unknown
+        assert busy <= 1.1 * (real.allocated - real.idle) + 0.02 * real.allocated

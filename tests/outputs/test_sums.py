@@ -44,13 +44,14 @@ WATTS, MIB = 310.0, {WHOLE: 1000.0, SHARED: 800.0, MIG: 700.0}
 LOOKS_APART_SECONDS = 10
 LEAST_JOULES, WITHIN = 0.001, 1e-4
 # Who holds what at each look, by device id, and how many joules each GPU's counter has grown by since the look before.
-# It only grows between looks at which the same containers hold the same: who has how much is then beyond dispute. But
+# It only grows between looks at which the same containers hold the same, and held it at the look before: who has how
+# much is then beyond dispute. But
 # it never stands still, as no GPU's does: each page is another read.
 NOBODY: Mapping[str, str] = {}
 FEW = {WHOLE: "a", f"{SHARED}::0": "b", "MIG-3g": "d"}
 ALL = {**FEW, f"{SHARED}::1": "c", "MIG-4g": "e"}
 HISTORY = (
-    (NOBODY, 0), (NOBODY, 14), (FEW, 0), (FEW, 140), (ALL, 0), (ALL, 70), (NOBODY, 0), (NOBODY, 14),
+    (NOBODY, 0), (NOBODY, 14), (FEW, 0), (FEW, 140), (ALL, 0), (ALL, 70), (NOBODY, 0), (NOBODY, 0), (NOBODY, 14),
 )  # fmt: skip
 FULL_LOOK = 5
 # the device plugin offers four shares of the time-sliced GPU

@@ -10,24 +10,77 @@ Since when an owner is idle follows from what is counted here: idle time begins 
 saw does neither, up to --accounting.keep, so that a restart of the exporter does not begin it anew.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter.accounts.entries import NANOSECONDS, AmountFamily, Entry
 from exporter.accounts.gpu import WHOLE, GpuAtLook
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.holdings import Device
-from exporter.accounts.stretches import Stretch
+from exporter.accounts.idleness import NO_VERDICTS, Verdicts, verdicts
+from exporter.accounts.loads import Part, spread
+from exporter.accounts.observation import GpuSamples
+from exporter.accounts.stretches import FAINT_NS, Stretch
 from exporter.dividing.instances import apportion
 
-ACTIVE, IDLE, OBSERVED = "active_ns", "idle_ns", "observed_ns"
+ACTIVE, IDLE, IDLE_UNKNOWN, OBSERVED = "active_ns", "idle_ns", "idle_unknown_ns", "observed_ns"
 FAMILIES = (
     AmountFamily("pod_gpu_active_seconds_total", ACTIVE, NANOSECONDS),
     AmountFamily("pod_gpu_observed_seconds_total", OBSERVED, NANOSECONDS),
     AmountFamily("pod_gpu_idle_seconds_total", IDLE, NANOSECONDS),
+    AmountFamily("pod_gpu_idle_unknown_seconds_total", IDLE_UNKNOWN, NANOSECONDS),
 )
-Part = tuple[int, int]  # numerator and denominator: how active a device was
-_NOTHING: Mapping[str, Part] = {}
+# By GPU_I_ID and number of holders.
+_Shared = Mapping[str, Mapping[int, Part]]
+_NOTHING: _Shared = {}
+
+
+class _PageOfWindow(NamedTuple):
+    """What a page tells of a stretch: each device's activity in millionths, and what several holders had of it.
+
+    `window` are the stretches that it describes together, where their holders are not all the same.
+    """
+
+    rows: Mapping[str, int]
+    least: int
+    shared: _Shared = _NOTHING
+    verdicts: Verdicts = NO_VERDICTS
+    window: Sequence[Stretch] = ()
+
+    def part(self, device: Device[Entry]) -> Part:
+        """How active a device was."""
+        shared = self.shared.get(device.key.instance) if self.shared else None
+        if shared is not None and len(device.holders) in shared:
+            return shared[len(device.holders)]
+        return min(self.rows[device.key.instance], WHOLE), WHOLE
+
+    def verdict(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
+        """Whether a holder was idle; None where that is not known."""
+        instance = device.key.instance
+        if not self.verdicts or (instance, entry) not in self.verdicts:
+            if self.rows[instance] < self.least:
+                return True
+            return False if len(device.holders) == 1 else None
+        is_idle = self.verdicts[instance, entry]
+        if is_idle is None:
+            return self.by_kernels(device, entry, stretch)
+        return is_idle
+
+    def by_kernels(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
+        """What NVML says of a holder of whom the page cannot tell: it has to have seen whose kernels ran meanwhile."""
+        instance = device.key.instance
+        ran_ns = stretch.kernels.get(instance)
+        if ran_ns is None:
+            return None
+        is_proportion = 0 < sum(ran_ns) <= FAINT_NS
+        has_seen = any(any(each.kernels.get(instance, ())) for each in self.window)
+        if is_proportion or not has_seen:
+            return None
+        holders = [holder for holder, _ in device.holders]
+        own_ns = ran_ns[holders.index(entry)]
+        return own_ns * WHOLE < self.least * stretch.ns
 
 
 @dataclass(slots=True, eq=False)
@@ -44,70 +97,66 @@ class Activity:
         """Count the times that this look's page describes."""
         if gpu.is_other:
             sampled = {*gpu.samples.of("activity"), *gpu.samples.of("utilization")}
-            gpu.start((ACTIVE, ""), (IDLE, ""), (OBSERVED, ""), instances=sampled)
+            gpu.start((ACTIVE, ""), (IDLE, ""), (IDLE_UNKNOWN, ""), (OBSERVED, ""), instances=sampled)
             gpu.start_nobodys(ACTIVE, sampled.intersection(gpu.kernels))
         least = round(gpu.idle_below * WHOLE)
-        shared = self._shared(gpu) if gpu.is_new else _NOTHING
+        new = self._new(gpu, least) if gpu.is_new else None
         begin_ns = gpu.at_ns - sum(stretch.ns for stretch, _ in gpu.described)
         for stretch, samples in gpu.described:
-            held = stretch.held
-            rows = {**samples.of("utilization"), **samples.of("activity")}
-            activities = {instance: (min(activity, WHOLE), WHOLE) for instance, activity in rows.items()}
-            if samples is gpu.samples:
-                activities |= shared
-            # all are 0 where kernels ran for so short a time that nobody saw them
-            measured = {instance for instance, times in stretch.kernels.items() if any(times)}
-            for (device, entry), ns in zip(held.holders, held.times(stretch.ns), strict=False):
-                instance = device.key.instance
-                if instance not in activities:
-                    continue
-                amounts = entry.amounts  # not by add(): each look comes here for each device
-                amounts[OBSERVED] = amounts.get(OBSERVED, 0) + ns
-                if instance not in measured:
-                    active, of_all = activities[instance]
-                    is_idle = active * WHOLE < least * of_all
-                    amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
-                    amounts[IDLE] = amounts.get(IDLE, 0) + (ns if is_idle else 0)
-                    if is_idle is (entry.idle_since_at_ns is None):
-                        _note(entry, begin_ns if is_idle else None)
-            for device in held.devices if measured else ():
-                if device.key.instance in activities and device.key.instance in measured:
-                    _count_measured(gpu, stretch, device, activities[device.key.instance], (begin_ns, least))
+            page = _PageOfWindow(_rows(samples), least)
+            if new is not None and samples is gpu.samples:
+                page = new
+            _count_stretch(gpu, stretch, page, begin_ns)
             begin_ns += stretch.ns
         _note_seen(gpu, least)
 
-    def _shared(self, gpu: GpuAtLook) -> Mapping[str, Part]:
+    def _new(self, gpu: GpuAtLook, least: int) -> _PageOfWindow:
+        """What this page tells of all who did not hold the GPU for all of its time."""
+        state = gpu.state
+        rows = _rows(gpu.samples)
+        window = state.page.described if state.page is not None else ()
+        carried = self.carried
+        self.carried = {}
+        if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
+            return _PageOfWindow(rows, least)  # as mostly: all is counted
+        if not window:
+            return _PageOfWindow(rows, least)
+        shared = self._shared(gpu, window, carried)
+        return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window)
+
+    def _shared(self, gpu: GpuAtLook, window: Sequence[Stretch], carried: Mapping[str, int]) -> _Shared:
         """How active each device was while it was held, in the times that could not be counted before this read."""
         state = gpu.state
-        window = state.page.described if state.page is not None else ()
-        carried, self.carried = self.carried, {}
-        if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
-            return _NOTHING  # as mostly: all is counted
-        shared: dict[str, Part] = {}
-        for instance, activity in gpu.samples.of("activity").items() if window else ():
+        shared: dict[str, Mapping[int, Part]] = {}
+        for instance, activity in gpu.samples.of("activity").items():
             before = state.samples.activity_of(instance) or 0
-            left_ns, held_ns = carried.get(instance, 0), 0
+            left_ns = carried.get(instance, 0)
+            held_ns: Counter[int] = Counter()
             for stretch in window:
                 left_ns += stretch.ns * min(activity, WHOLE) // WHOLE
-                if not _holds(stretch.held, instance):
-                    continue
-                if stretch.held is state.steady:
+                holders = _holders(stretch.held, instance)
+                if holders and stretch.held is state.steady:
                     left_ns -= stretch.ns * min(before, WHOLE) // WHOLE
-                else:
-                    held_ns += stretch.ns
+                elif holders:
+                    held_ns[holders] += stretch.ns
             if held_ns:
-                shared[instance] = (max(0, min(left_ns, held_ns)), held_ns)
-            if left_ns > held_ns:
-                self._share_out(gpu, window, instance, left_ns - held_ns)
+                shared[instance] = spread(max(0, left_ns), held_ns)
+            over_ns = left_ns - held_ns.total()
+            if over_ns > 0:
+                self._share_out(gpu, window, instance, over_ns)
         return shared
 
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
         """Give active time in which no look saw a holder to those who left as it began, and who came as it ended."""
         is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
         edges = gpu.edges(window, is_whole=is_whole)
-        left, came = (held if held is not None and _holds(held, instance) else None for held in edges)
-        part = min(ns // (2 if left is not None and came is not None else 1), gpu.interval.ns if gpu.interval else 0)
+        left, came = (held if held is not None and _holders(held, instance) else None for held in edges)
+        part = ns // 2 if left is not None and came is not None else ns
+        part = min(part, gpu.interval.ns if gpu.interval else 0)
         if came is not None:
+            self.carried[instance] = part
+        elif left is None and gpu.holders_now is window[-1].held and _holders(gpu.holders_now, instance):
+            # they came a little before a look saw them, and go on
             self.carried[instance] = part
         if left is not None:
             for (device, entry), part_ns in zip(left.holders, left.times(part), strict=False):
@@ -116,8 +165,41 @@ class Activity:
                     entry.add(OBSERVED, 0)
 
 
-def _holds(held: HeldGpu, instance: str) -> bool:
-    return any(device.key.instance == instance for device, _ in held.holders)
+def _rows(samples: GpuSamples) -> Mapping[str, int]:
+    """How active each device was, by GPU_I_ID: GR_ENGINE_ACTIVE, else GPU_UTIL."""
+    return {**samples.of("utilization"), **samples.of("activity")}
+
+
+def _holders(held: HeldGpu, instance: str) -> int:
+    """How many hold a device."""
+    return sum(device.key.instance == instance for device, _ in held.holders)
+
+
+def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_ns: int) -> None:
+    """Count a time in the same hands, which began at `begin_ns`."""
+    held = stretch.held
+    # all are 0 where kernels ran for so short a time that nobody saw them
+    measured = {instance for instance, times in stretch.kernels.items() if any(times)}
+    for (device, entry), ns in zip(held.holders, held.times(stretch.ns), strict=False):
+        instance = device.key.instance
+        if instance not in page.rows:
+            continue
+        amounts = entry.amounts  # not by add(): each look comes here for each device
+        amounts[OBSERVED] = amounts.get(OBSERVED, 0) + ns
+        if instance in measured:
+            continue
+        active, of_all = page.part(device) if page.window else (min(page.rows[instance], WHOLE), WHOLE)
+        amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
+        is_idle = page.verdict(device, entry, stretch)
+        if is_idle:
+            amounts[IDLE] = amounts.get(IDLE, 0) + ns
+        elif is_idle is None:
+            amounts[IDLE_UNKNOWN] = amounts.get(IDLE_UNKNOWN, 0) + ns
+        if bool(is_idle) is (entry.idle_since_at_ns is None):
+            _note(entry, begin_ns if is_idle else None)
+    for device in held.devices if measured else ():
+        if device.key.instance in page.rows and device.key.instance in measured:
+            _count_measured(gpu, stretch, device, page, begin_ns)
 
 
 def _note(entry: Entry, idle_since_ns: int | None) -> None:
@@ -145,26 +227,28 @@ def _note_seen(gpu: GpuAtLook, least: int) -> None:
 
 
 def _count_measured(
-    gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], activity: Part, limits: tuple[int, int]
+    gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], page: _PageOfWindow, begin_ns: int
 ) -> None:
-    """Divide the time in which a device was active by that of each holder's kernels, and of nobody's processes.
-
-    `limits` are the stretch's begin (ns) and the activity below which a holder is idle.
-    """
-    begin_ns, least = limits
+    """Divide the time in which a device was active by that of each holder's kernels, and of nobody's processes."""
     device_ns = stretch.ns * device.part // stretch.held.whole
     ran_ns = stretch.kernels[device.key.instance]
-    *parts, nobodys = apportion(device_ns * activity[0] // activity[1], ran_ns)
+    active, of_all = page.part(device)
+    *parts, nobodys = apportion(device_ns * active // of_all, ran_ns)
     times = zip(stretch.held.holders, stretch.held.times(stretch.ns), strict=False)
     held_ns = [ns for (its_device, _), ns in times if its_device is device]
     for (entry, _), ns, part, own_ns in zip(device.holders, held_ns, parts, ran_ns, strict=False):
         if entry.is_dropped:
             nobodys += part
             continue
-        is_idle = part * WHOLE < least * device_ns
         entry.add(ACTIVE, part)
-        entry.add(IDLE, ns if is_idle else 0)
+        is_idle: bool | None = part * WHOLE < page.least * device_ns
+        if page.verdicts and page.verdicts.get((device.key.instance, entry), is_idle) is None:
+            is_idle = page.by_kernels(device, entry, stretch)
+        if is_idle is None:
+            entry.add(IDLE_UNKNOWN, ns)
+        elif is_idle:
+            entry.add(IDLE, ns)
         # a page with GPU_UTIL alone is of the last second before dcgm-exporter's read: it misses bursts of kernels
-        _note(entry, begin_ns if is_idle and own_ns * WHOLE < least * stretch.ns else None)
+        _note(entry, begin_ns if is_idle and own_ns * WHOLE < page.least * stretch.ns else None)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.accounts.entries import MICROJOULES, AmountFamily, Entry
-from exporter.accounts.gpu import WHOLE, GpuAtLook, Power
+from exporter.accounts.gpu import WHOLE, GpuAtLook
 from exporter.accounts.holdings import Device
-from exporter.accounts.observation import GpuSamples
+from exporter.accounts.idle_power import IdlePower
+from exporter.accounts.loads import Loads
 from exporter.accounts.stretches import CountersAtLook, Stretch
-from exporter.dividing.instances import apportion, is_repeated, weights
+from exporter.dividing.instances import apportion, is_repeated
 
 ENERGY = "energy_uj"
 FAMILIES = (AmountFamily("pod_gpu_energy_joules_total", ENERGY, MICROJOULES),)
@@ -68,30 +69,62 @@ def _count_growth(
 ) -> None:
     """Divide what the counters grew by in a time; `is_whole`: none of them restarted in it."""
     all_ns = sum(stretch.ns for stretch in window)
-    least = gpu.least.get(gpu.model)
-    by = _parts(window, total, all_ns, least)
+    edges = gpu.edges(window)
+    loads = Loads(window, gpu.samples, edges)
+    by = _parts(loads, total, all_ns, gpu.idle_power)
     parts = {name: apportion(amount, by) for name, amount in grown.items() if amount}
-    for number, stretch in enumerate(window):
-        _give(gpu, stretch, {name: part[number] for name, part in parts.items()}, gpu.samples_of(stretch))
-    is_nobodys = gpu.edges(window) == (None, None) and not any(stretch.held.holders for stretch in window)
-    if is_whole and all_ns and (least is None or is_nobodys or total * least[1] < least[0] * all_ns):
-        gpu.least[gpu.model] = (total, all_ns)
+    for number, piece in enumerate(loads.pieces):
+        _give(gpu, piece, {name: part[number] for name, part in parts.items()}, loads)
+    # the first look comes at any time after a read: what has grown by the next one may be of more than this time
+    is_first = gpu.state.holders_before is None
+    if is_whole and all_ns and not is_first:
+        is_nobodys = edges == (None, None) and not any(stretch.held.holders for stretch in window)
+        gpu.idle_power.note((total, all_ns), is_nobodys=is_nobodys)
+        # in the same hands all the time nothing rests: the line is made of the times for which it is wanted
+        active_ns = _active_ns(gpu, window, all_ns) if len(loads.pieces) > 1 else None
+        if active_ns is not None:
+            gpu.idle_power.note_active((total, all_ns), active_ns)
 
 
-def _parts(window: Sequence[Stretch], total: int, all_ns: int, least: Power | None) -> Sequence[int]:
-    """Each stretch's part of all energy: what nobody's stretches leave is divided by time."""
-    held = [stretch.ns if stretch.held.holders else 0 for stretch in window]
-    if least is None or not any(held):
-        by = [stretch.ns for stretch in window]
-        return by if any(by) else [*[0] * (len(by) - 1), 1]
-    free = [
-        0 if stretch.held.holders else min(stretch.ns * least[0] // least[1], stretch.ns * total // all_ns)
-        for stretch in window
-    ]
-    return [one + other for one, other in zip(free, apportion(total - sum(free), held), strict=True)]
+def _active_ns(gpu: GpuAtLook, window: Sequence[Stretch], all_ns: int) -> int | None:
+    """For how long the GPU was active in a time, its instances by their slices; None where that is not known."""
+    rows = gpu.samples.of("activity")
+    held = gpu.holders_now
+    parts = [(device, rows.get(device.key.instance)) for device in held.devices if device.is_sampled]
+    if not parts or not all(stretch.is_seen for stretch in window):
+        return None
+    active = 0
+    for device, activity in parts:
+        if activity is None:
+            return None
+        active += min(activity, WHOLE) * device.part
+    return active * all_ns // (held.whole * WHOLE)
+
+
+def _parts(loads: Loads, total: int, all_ns: int, idle_power: IdlePower) -> Sequence[int]:
+    """Each piece's part of all energy.
+
+    All stretches have what a GPU draws at rest, no more than their part by time. The rest is divided by loads; where
+    none is known, by the time in which anybody held the GPU, and where no look saw a holder, among those at the edges.
+    """
+    by_time = [piece.ns for piece in loads.pieces]
+    if len(by_time) == 1:
+        return [1]
+    takers = loads.of_pieces()
+    if not any(takers):
+        takers = [piece.ns if piece.held.holders else 0 for piece in loads.pieces]
+    if not any(takers):
+        takers = [1 if piece.held.holders else 0 for piece in loads.pieces]
+    least = idle_power.power if any(takers) else None
+    if least is None:
+        return by_time if any(by_time) else [*[0] * (len(by_time) - 1), 1]
+    at_rest = [min(ns * least[0] // least[1], ns * total // all_ns) if all_ns else 0 for ns in by_time]
+    rest = apportion(total - sum(at_rest), takers)
+    return [one + other for one, other in zip(at_rest, rest, strict=True)]
 
 
 def _count_power(gpu: GpuAtLook) -> None:
+    window = [stretch for stretch, _ in gpu.described]
     for stretch, samples in gpu.described:
         rows = samples.of("power")
         if not rows or not stretch.ns:
@@ -99,7 +132,8 @@ def _count_power(gpu: GpuAtLook) -> None:
         own = _are_own(rows, was=False)
         watts = {instance: value for instance, value in rows.items() if instance} if own else {"": _of_gpu(rows)}
         amounts = {instance: value * stretch.ns // _PER_MICROJOULE for instance, value in watts.items()}
-        _give(gpu, stretch, amounts, samples)
+        of_page = window if samples is gpu.samples else [stretch]
+        _give(gpu, stretch, amounts, Loads(of_page, samples, gpu.edges(of_page)))
 
 
 def _are_own(rows: _Microjoules, *, was: bool) -> bool:
@@ -113,9 +147,9 @@ def _of_gpu(rows: _Microjoules) -> int:
     return rows[""] if "" in rows else max(rows.values())
 
 
-def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, samples: GpuSamples) -> None:
+def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, loads: Loads) -> None:
     """Count each device's part to its holders, and to nobody what nobody holds."""
-    for device, amount in _divide(stretch, amounts, samples):
+    for device, amount in _divide(stretch, amounts, loads):
         if device is None or not device.holders:
             gpu.nobody(stretch.held.key if device is None else device.key).add(ENERGY, amount)
             continue
@@ -127,7 +161,7 @@ def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, samples: GpuS
             gpu.nobody(device.key).add(ENERGY, parts[-1])
 
 
-def _divide(stretch: Stretch, amounts: _Microjoules, samples: GpuSamples) -> Iterable[tuple[Device[Entry] | None, int]]:
+def _divide(stretch: Stretch, amounts: _Microjoules, loads: Loads) -> Iterable[tuple[Device[Entry] | None, int]]:
     """Each device's part; None stands for a GPU that is cut into instances of which the page has no rows."""
     held = stretch.held
     if not held.is_cut:
@@ -136,10 +170,10 @@ def _divide(stretch: Stretch, amounts: _Microjoules, samples: GpuSamples) -> Ite
     whole = amounts.get("", 0)
     if whole:
         sampled = [device for device in held.devices if device.is_sampled]
-        millionths = [samples.activity_of(device.key.instance) for device in sampled]
-        activities = [None if activity is None else activity / WHOLE for activity in millionths]
-        by = weights([device.slices for device in sampled], activities)
-        yield from zip(sampled, apportion(whole, by), strict=True) if sampled else ((None, whole),)
+        if sampled:
+            yield from zip(sampled, apportion(whole, loads.of_devices(stretch, sampled)), strict=True)
+        else:
+            yield None, whole
     of_instances = {device.key.instance: device for device in held.devices}
     for instance, amount in amounts.items():
         if instance and amount:

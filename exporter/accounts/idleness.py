@@ -1,0 +1,60 @@
+"""Whether each holder of a device was idle in the time that a page describes, as far as the page can tell.
+
+It has one mean activity for all of that time. Where one container alone may have held the device in it, the activity is
+its own. Of several, one after the other or at a time, all are idle if the device was active for less of the time than
+would make one of them busy, and one is busy for sure if the device was active for longer than the others can have held
+it. Whatever lies between is not known.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from exporter.accounts.entries import Entry
+from exporter.accounts.gpu import WHOLE, GpuAtLook
+from exporter.accounts.holders import HeldGpu
+from exporter.accounts.stretches import Stretch
+
+# By GPU_I_ID and holder; None where it is not known.
+Verdicts = Mapping[tuple[str, Entry], bool | None]
+NO_VERDICTS: Verdicts = {}
+_Holders = AbstractSet[Entry]
+
+
+def verdicts(gpu: GpuAtLook, window: Sequence[Stretch], rows: Mapping[str, int], least: int) -> Verdicts:
+    """Whether each who held a device at a look of this window was idle, by a page with these rows of activity.
+
+    `window` are the stretches that the page describes. A container is idle below `least`; both are in millionths.
+    """
+    step_ns = gpu.interval.ns if gpu.interval is not None else 0
+    before = gpu.state.holders_before
+    all_ns = sum(stretch.ns for stretch in window)
+    decided: dict[tuple[str, Entry], bool | None] = {}
+    for instance, activity in rows.items():
+        active_ns = min(activity, WHOLE) * all_ns // WHOLE
+        among = [_holders(stretch.held, instance) for stretch in window]
+        first = _holders(before, instance) if before is not None else frozenset()
+        last = _holders(gpu.holders_now, instance)
+        for entry in frozenset[Entry]().union(*among):
+            own_ns = sum(stretch.ns for stretch, holders in zip(window, among, strict=True) if entry in holders)
+            others_ns = step_ns if first - {entry} else 0
+            for stretch, holders, after in zip(window, among, (*among[1:], last), strict=True):
+                if holders - {entry}:
+                    others_ns += stretch.ns
+                elif after - {entry}:
+                    # it changed hands at some time since the last look of this stretch
+                    others_ns += min(step_ns, stretch.ns)
+            decided[instance, entry] = _verdict(active_ns, own_ns, others_ns, least)
+    return decided
+
+
+def _verdict(active_ns: int, own_ns: int, others_ns: int, least: int) -> bool | None:
+    """`others_ns` is for how long others held the device at most."""
+    is_idle = active_ns * WHOLE < least * own_ns
+    if is_idle or not others_ns:
+        return is_idle
+    is_busy = (active_ns - others_ns) * WHOLE >= least * own_ns
+    return False if is_busy else None
+
+
+def _holders(held: HeldGpu, instance: str) -> _Holders:
+    return frozenset(entry for device, entry in held.holders if device.key.instance == instance)
