@@ -96,6 +96,7 @@ def test_the_accounts_have_names_of_their_own_and_units() -> None:
         "pod_gpu.active": "s",
         "pod_gpu.observed": "s",
         "pod_gpu.idle": "s",
+        "pod_gpu.idle_unknown": "s",
         "pod_gpu.energy": "J",
         "pod_gpu.xid_errors": "{error}",
         "pod_gpu.throttled": "s",
