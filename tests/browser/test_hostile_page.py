@@ -155,7 +155,7 @@ async def test_where_it_is_not_known_who_holds_a_gpu_the_page_says_why(
     assert html.count(f"<dt>State</dt><dd><bdi>{why}</bdi></dd>") == 1
     await opened(tab, f"{exporter.base}/")
     await tab.run("document.querySelector('tr.unknown .facts').open = true")
-    (row,) = [row for row in await read(tab) if row["state"] == "unknown"]
+    (row,) = [row for row in await read(tab) if row["state"] == "holder unknown"]
     assert why in row["gpu"]
     simulated.world.pods = pods
     await exporter.until("/", lambda html: why not in html)
@@ -169,7 +169,7 @@ async def test_without_the_kubelet_no_gpu_is_called_free(tab: Tab, simulated: Si
         assert "</span> free</td>" not in html
         assert f'<ul id="trouble" class="alert"><li><bdi>{SILENT}</bdi></li><li><bdi>kubelet: ' in html
         await opened(tab, f"{alone.base}/")
-        assert {row["state"] for row in await read(tab)} == {"unknown"}
+        assert {row["state"] for row in await read(tab)} == {"holder unknown"}
         assert SILENT in await tab.run("document.getElementById('trouble').textContent")
         assert "kubelet" in await tab.run("document.querySelector('#sources .down').innerText")
         assert await axe.violations(tab) == []
@@ -199,11 +199,11 @@ async def test_a_gpu_that_failed_and_that_nobody_holds_is_not_called_free(tab: T
             assert await tab.run("[...document.querySelectorAll('.health summary')].map((each) => each.innerText)") == [
                 "gone: XID 79"
             ]
-            for show, count in (("failing", 1), ("free", 0)):
+            for show, shown, count in (("failing", "broken", 1), ("free", "free", 0)):
                 await tab.run(f"document.getElementById('show').value = '{show}'")
                 await tab.run("document.getElementById('show').dispatchEvent(new Event('change', {bubbles: true}))")
                 await tab.until(f"document.querySelector('#show [selected]').value === '{show}'")
-                assert [row["state"] for row in await read(tab)] == [show] * count
+                assert [row["state"] for row in await read(tab)] == [shown] * count
                 assert await tab.run(f"document.getElementById('figure-{show}').textContent") == str(count)
             assert await axe.violations(tab) == []
     finally:

@@ -235,7 +235,7 @@ def test_autoscalers_get_the_same(nodes: Nodes, metric: str) -> None:
         for workload in (*TEAMS.workloads, "deployment:trainer", "nobody")
         for namespace in TEAMS.namespaces
     }
-    assert said <= {200, 409, 503}
+    assert said <= {200, 404, 409, 503}
     assert 200 in said
 
 
@@ -357,7 +357,8 @@ def test_a_node_that_stops_is_missing_and_named(nodes: Nodes) -> None:
     """This is the last test: the node stays away."""
     role = nodes.by_prometheus(cluster_prometheus_matchers=HONORED)
     path = "/autoscale/ml/nobody/power_usage"
-    assert json.loads(nodes.wait(role, path, is_good))["value"] == 0
+    # every node has answered, and none has ever had a pod of it
+    nodes.wait(role, path, lambda status, _: status == 404)
     nodes.background.run(nodes.exporters["gpu-node-2"].service.close())
     text = nodes.wait(role, path, lambda status, _: status == 503)
     said = json.loads(text)

@@ -116,7 +116,7 @@ def test_enter_shows_the_last_minutes_and_the_processes_of_a_line(pane: Tmux, ex
     screen = pane.until_it_says("python3 -m eval")
     assert screen[0].startswith("gpu-node-1  GPU 1  NVIDIA H100")
     at = next(number for number, line in enumerate(screen) if line.startswith("UTIL"))
-    assert "65%" in screen[at]
+    assert "64%" in screen[at]  # what is measured of its holder, as the state has it
     pane.until(lambda screen: any(line.rstrip().endswith(chart) for line in screen for chart in "▁▂▃▄▅▆▇█"))
     assert "Esc back" in screen[SORT_LINE]
     # the lines of GPU 2 follow, then those of its holders, who have processes of their own
