@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from exporter.errors import Trouble, counted, listed
+from exporter.report.capacity import gpus_of, most_held
 from exporter.report.costs import SECONDS_OF_HOUR, Prices
 from exporter.report.formatting import number
 from exporter.report.groups import GroupBy, workload_of_name
@@ -13,7 +14,6 @@ from exporter.report.span import Span, long_written, written
 
 _note = partial(Trouble, "")
 _list = partial(listed, most=5)
-MOST_OF_ALL = 1.02  # of capacity, which is looked at twelve times in a piece of the span
 _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
@@ -45,11 +45,12 @@ def notes_of(
 ) -> Sequence[Trouble]:
     """What could not be known of the first of the `spans`, and of one that it is compared with."""
     (facts, span), *before = spans
+    overheld = _overheld(rows, facts, _there_ms(facts, span) / 1000)
     earlier = [note for each in before for note in (*_of_time(*each), *_of_nodes(*each, ()))]
     return (
         *_of_time(facts, span),
         *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
-        *_of_nodes(facts, span, _overheld(rows, facts)),
+        *_of_nodes(facts, span, overheld),
         *_of_gaps(facts),
         *_of_verdicts(facts),
         *_of_groups(by, ungrouped=bool(rows) and ungrouped, unrecorded=_unrecorded(rows)),
@@ -68,9 +69,14 @@ def _of_time(facts: SpanFacts, span: Span) -> Iterable[Trouble]:
         )
 
 
-def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable[Trouble]:
+def _there_ms(facts: SpanFacts, span: Span) -> int:
+    """Of how much of the span the server has anything."""
     began_ms = span.from_ms if facts.began_ms is None else facts.began_ms
-    there_ms = span.to_ms - began_ms
+    return span.to_ms - began_ms
+
+
+def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable[Trouble]:
+    there_ms = _there_ms(facts, span)
     slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
     away = {node: there_ms - seen for node, seen in facts.seen_ms.items() if there_ms - seen > slack_ms}
     if away:
@@ -186,17 +192,20 @@ def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Troub
         yield _note(f"the server left a question unanswered: {error}", "what it was about is missing here")
 
 
-def _overheld(rows: Iterable[ReportRow], facts: SpanFacts) -> Sequence[str]:
-    """Nodes of which more was held than there was, by those that tell how many GPUs there were."""
+def _overheld(rows: Iterable[ReportRow], facts: SpanFacts, there_seconds: float) -> Sequence[str]:
+    """Nodes of which more was held than their GPUs can have given in all of the time; none if no node tells its GPUs.
+
+    A node whose GPUs nobody tells had none.
+    """
     if not facts.capacity:
         return ()
     held = defaultdict[str, float](float)
     for row in rows:
         held[row.key.place] += row.amounts.held
-    there = defaultdict[str, float](float)
-    for (place, _), seconds in facts.capacity.items():
-        there[place] += seconds
-    return [place for place, seconds in sorted(held.items()) if seconds > there[place] * MOST_OF_ALL]
+    gpus = gpus_of(facts.capacity, facts.seen_ms)
+    return [
+        place for place, seconds in sorted(held.items()) if seconds > most_held(gpus.get(place, 0.0), there_seconds)
+    ]
 
 
 def _unpriced(rows: Iterable[ReportRow], prices: Prices) -> Sequence[str]:

@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from exporter.errors import Trouble
+from exporter.report.capacity import LATE_SECONDS, MOST_OF_ALL, gpus_of
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Costs, Prices
 from exporter.report.groups import GroupBy, GroupNames
-from exporter.report.notes import MOST_OF_ALL, notes_of
+from exporter.report.notes import notes_of
 from exporter.report.rows import Amounts, ReportRow, RowKey, SpanFacts
 from exporter.report.span import Span
 
@@ -97,11 +98,15 @@ class Report:
     notes: Sequence[Trouble]
     charges: Sequence[Charge]
     span_before: Span | None = None
+    gpus: float = 0.0  # at a time, of nodes that tell how many
 
     @property
     def held_of_capacity(self) -> float | None:
         """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
-        if not self.capacity_hours or self.total.hours.held > self.capacity_hours * MOST_OF_ALL:
+        if not self.capacity_hours:
+            return None
+        late_hours = self.gpus * LATE_SECONDS / SECONDS_OF_HOUR
+        if self.total.hours.held > self.capacity_hours * MOST_OF_ALL + late_hours:
             return None
         return min(1.0, self.total.hours.held / self.capacity_hours)
 
@@ -138,6 +143,7 @@ def make_report(
         notes=notes_of(rows, by, prices, spans, ungrouped=not any(line.name for line in groups)),
         charges=charges,
         span_before=before.span if before else None,
+        gpus=sum(gpus_of(facts.capacity, facts.seen_ms).values()),
     )
 
 

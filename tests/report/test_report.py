@@ -1,6 +1,7 @@
 """Grouping, prices, and what could not be known."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -16,6 +17,7 @@ from exporter.report.notes import nothing_there
 from exporter.report.page import render_page
 from exporter.report.report import make_report
 from exporter.report.rows import Amounts, SpanFacts
+from exporter.report.span import Span
 from tests.report.made import A100, H100, HOUR, KWH, ROWS, SPAN, collected, made, row
 
 
@@ -209,6 +211,27 @@ def test_more_than_all_is_no_percentage_and_its_cause_is_named(node: str, seen_m
     assert says in note.message
     assert report.held_of_capacity is None
     assert "150%" not in render_table(report, 100) + render_page(report)
+
+
+# issue 22, lines 18 and 28
+@pytest.mark.parametrize("minutes", [2, 10, 60, 480])
+@pytest.mark.parametrize("unseen_seconds", [0, 120, 540])
+@pytest.mark.parametrize("late_seconds", [0, 25])
+def test_a_node_of_a_name_of_its_own_is_never_taken_for_two(
+    minutes: int, unseen_seconds: int, late_seconds: int
+) -> None:
+    """All of its GPUs were held all the time; nobody scraped it for some of it, and scrapes were late."""
+    seconds = minutes * 60
+    seen = max(30, seconds - unseen_seconds)
+    given_facts = facts(capacity={("n", H100): 4.0 * seen}, seen_ms={"n": seen * 1000.0})
+    given_rows = [row("a", "p", Amounts(4.0 * (seconds + late_seconds), joules=KWH))]
+    span = Span(SPAN.from_ms, SPAN.from_ms + seconds * 1000)
+    of_span = replace(collected(given_rows, given_facts), span=span)
+    notes = make_report(of_span, GroupBy("namespace"), Prices()).notes
+    assert not any("the same name" in note.message for note in notes)
+    twice = replace(of_span, grown={key: amounts.plus(amounts) for key, amounts in of_span.grown.items()})
+    is_told = any("the same name" in note.message for note in make_report(twice, GroupBy("namespace"), Prices()).notes)
+    assert is_told or seconds - seen > 10 * 60
 
 
 def test_why_there_are_no_accounts_at_all() -> None:

@@ -8,12 +8,15 @@ costs some five hundred small queries, and a restart of an exporter a few more.
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.pulse import end_tasks
+from exporter.report.capacity import MOST_GAP_MS, CapacityLooks
 from exporter.report.growth import Growth, Piece
 from exporter.report.report import Moment, ReportInput
 from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, place_of, series_of
@@ -182,6 +185,13 @@ class FactsReader:
     matchers: Sequence[str]
     cluster_label: str = CLUSTER_LABEL
     facts: SpanFacts = field(default_factory=SpanFacts, init=False)
+    capacity: CapacityLooks = field(default_factory=CapacityLooks, init=False)
+
+    async def begin(self, span: Span) -> None:
+        """Note which GPUs were there shortly before the span: a gap may begin before it."""
+        before = Span(span.from_ms - MOST_GAP_MS, span.from_ms)
+        for place, _, gpus in await self._looks(before, LEAST_MS):
+            self.capacity.begin(place, span.from_ms, gpus)
 
     async def read(self, piece: Span) -> None:
         """Add what is known of a piece of the span."""
@@ -193,15 +203,8 @@ class FactsReader:
         step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
         # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
         looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
-        capacity = f"max by ({self.cluster_label}, node, model) ({self._rows(CAPACITY)})"
-        for series in await self._ask(f"sum_over_time({capacity}{looks})", piece):
-            where = self._place(series), series.labels.get("model", "")
-            facts.capacity[where] = facts.capacity.get(where, 0.0) + series.points[-1][1] * step_ms / 1000
-        seen = f"max by ({self.cluster_label}, node) ({self._rows(CAPACITY)})"
-        for series in await self._ask(f"count_over_time({seen}{looks})", piece):
-            node = self._place(series)
-            seen_ms = min(series.points[-1][1] * step_ms, piece.ms)
-            facts.seen_ms[node] = facts.seen_ms.get(node, 0.0) + seen_ms
+        for place, at_ms, gpus in await self._looks(piece, step_ms):
+            self.capacity.add(place, at_ms, step_ms, gpus)
         verdicts = self._rows("pod_gpu_device_verdict", 'verdict=~"failing|gone"', 'pod!=""')
         failing = f"sum(max by ({self.cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
         for series in await self._ask(f"sum_over_time({failing}{looks})", piece):
@@ -219,6 +222,16 @@ class FactsReader:
             cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
             of_pod = facts.tokens.setdefault((cluster, namespace, pod), {})
             of_pod[model] = of_pod.get(model, 0.0) + series.points[-1][1]
+
+    async def _looks(self, piece: Span, step_ms: int) -> Sequence[tuple[str, int, Mapping[str, float]]]:
+        """Each look of a piece at a node: its place, the moment, and its GPUs by model; in order of time."""
+        capacity = f"max by ({self.cluster_label}, node, model) ({self._rows(CAPACITY)})"
+        looks = defaultdict[tuple[int, str], dict[str, float]](dict)
+        for series in await self._ask(f"{capacity}[{piece.ms - 1}ms:{step_ms}ms]", piece):
+            model = series.labels.get("model", "")
+            for at_seconds, gpus in series.points:
+                looks[round(at_seconds * 1000), self._place(series)][model] = gpus
+        return [(place, at_ms, gpus) for (at_ms, place), gpus in sorted(looks.items(), key=itemgetter(0))]
 
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""
@@ -272,7 +285,7 @@ async def collect(
     pieces = span.pieces()
     on_progress(0, len(pieces))
     try:
-        await accounts.begin(span)
+        await _together(accounts.begin(span), others.begin(span))
     except TooMuch as error:
         remedy = "is it overloaded? Give it more time with --timeout, or ask for less with --match"
         raise Unavailable("http_status", f"the server does not answer a small query: {error}", remedy=remedy) from error
@@ -288,6 +301,8 @@ def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moment
     growth = accounts.growth
     facts = replace(
         others.facts,
+        capacity=others.capacity.seconds,
+        seen_ms=others.capacity.seen_ms,
         odd=accounts.odd,
         has_renamed=accounts.has_renamed,
         warnings=tuple(accounts.warnings),

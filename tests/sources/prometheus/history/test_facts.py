@@ -10,6 +10,7 @@ from exporter.report.span import Span
 from exporter.sources.prometheus.history.api import AnsweredSeries, RangeAnswer
 from exporter.sources.prometheus.history.collect import FactsReader
 
+MINUTE, HOUR = 60_000, 3_600_000
 DAY = Span(20_000 * 86_400_000, 20_001 * 86_400_000)
 _BY = re.compile(r"by \(([^)]*)\)")
 _LOOKS = re.compile(r"\[(\d+)ms:(\d+)ms\]")
@@ -31,14 +32,15 @@ class ClustersServer:
             return RangeAnswer(series=())
         long, step = map(int, _LOOKS.search(expression).groups())  # type: ignore[union-attr]
         begin = at_ms - long
-        looks = at_ms // step - begin // step + (self._has_left_end and begin % step == 0)
+        is_look = begin % step == 0 and self._has_left_end
+        first = begin if is_look else begin - begin % step + step
+        points = tuple((at / 1000, 8.0) for at in range(first, at_ms + 1, step))
         names = _BY.search(expression)[1].split(", ")  # type: ignore[index]
-        each = 8 if expression.startswith("sum_over_time") else 1
         rows = {
             tuple((name, labels[name]) for name in names)
             for labels in ({"cluster": cluster, "node": "n", "model": "H100"} for cluster in self._clusters)
         }
-        return RangeAnswer(series=[AnsweredSeries(dict(row), ((at_ms / 1000, float(each * looks)),)) for row in rows])
+        return RangeAnswer(series=[AnsweredSeries(dict(row), points) for row in rows])
 
 
 @pytest.mark.parametrize("has_left_end", [True, False], ids=["Prometheus 2", "Prometheus 3"])
@@ -46,10 +48,53 @@ class ClustersServer:
 # issue 15, lines 5 and 10
 def test_a_day_of_eight_gpus_is_192_gpu_hours_in_each_cluster(clusters: Sequence[str], has_left_end: bool) -> None:
     reader = FactsReader(api=ClustersServer(clusters, has_left_end=has_left_end), matchers=())  # type: ignore[arg-type]
-    for piece in DAY.pieces():
-        asyncio.run(reader.read(piece))
-    assert sum(reader.facts.capacity.values()) / 3600 == 192 * len(clusters)
-    assert reader.facts.seen_ms == {f"{cluster}/n": DAY.ms for cluster in clusters}
+    asyncio.run(read(reader, DAY))
+    assert sum(reader.capacity.seconds.values()) / 3600 == 192 * len(clusters)
+    assert reader.capacity.seen_ms == {f"{cluster}/n": DAY.ms for cluster in clusters}
+
+
+async def read(reader: FactsReader, span: Span) -> None:
+    await reader.begin(span)
+    for piece in span.pieces():
+        await reader.read(piece)
+
+
+class UnscrapedServer:
+    """Two GPUs on one node, which nobody scraped in some of the time (milliseconds)."""
+
+    def __init__(self, *unscraped: tuple[int, int]) -> None:
+        self._unscraped = unscraped
+
+    async def query(self, expression: str, at_ms: int) -> RangeAnswer:
+        if "node_gpu_capacity" not in expression:
+            return RangeAnswer(series=())
+        long, step = map(int, _LOOKS.search(expression).groups())  # type: ignore[union-attr]
+        moments = range((at_ms - long) // step * step + step, at_ms + 1, step)
+        points = [(at / 1000, 2.0) for at in moments if not any(begin <= at < end for begin, end in self._unscraped)]
+        answered = AnsweredSeries({"node": "n", "model": "H100"}, tuple(points))
+        return RangeAnswer(series=[answered] if points else [])
+
+
+# issue 22, line 28
+@pytest.mark.parametrize("gap_ms", [15_000, 2 * MINUTE, 9 * MINUTE])
+@pytest.mark.parametrize("hours", [0.5, 2, 8, 24])
+@pytest.mark.parametrize("part", [0.0, 0.31, 0.6])
+def test_a_node_that_nobody_scraped_for_some_minutes_was_there_all_the_time(
+    gap_ms: int, hours: float, part: float
+) -> None:
+    span = Span(DAY.from_ms, DAY.from_ms + int(hours * HOUR))
+    begin = span.from_ms + int(part * span.ms) - 5000
+    reader = FactsReader(api=UnscrapedServer((begin, begin + gap_ms)), matchers=())  # type: ignore[arg-type]
+    asyncio.run(read(reader, span))
+    assert sum(reader.capacity.seconds.values()) == 2 * span.ms / 1000
+    assert reader.capacity.seen_ms == {"n": span.ms}
+
+
+def test_a_node_that_was_off_for_an_hour_had_no_gpus_in_it() -> None:
+    begin = DAY.from_ms + 7 * HOUR
+    reader = FactsReader(api=UnscrapedServer((begin, begin + HOUR)), matchers=())  # type: ignore[arg-type]
+    asyncio.run(read(reader, DAY))
+    assert reader.capacity.seen_ms == {"n": DAY.ms - HOUR}
 
 
 class FailingServer:
