@@ -70,6 +70,9 @@ _HELD = _each(
 _CHANGE = _each("change", "GPU-hours held, less those in the span before", _change)
 _USED = _each("used", "GPU-hours used: those held times the activity", lambda line: number(line.hours.used))
 _PART = _each("used %", "used, of what was held while its use was known", lambda line: percent(line.used_ratio))
+_UNKNOWN = _each(
+    "use unknown", "GPU-hours held while nobody saw their use", lambda line: number(line.use_unknown_hours)
+)
 _IDLE = _each("idle", "GPU-hours held while the device did nothing", lambda line: number(line.hours.idle))
 _FREE = _each("free", "GPU-hours that nobody held", lambda line: number(line.hours.free))
 _KWH = _each("kWh", "energy", lambda line: number(line.hours.joules))
@@ -77,14 +80,21 @@ _COST = _money("cost", "of what was held and of the energy, by the prices given"
 _COST_CHANGE = Column("cost change", "cost, less that in the span before", _changes_of_cost)
 _IDLE_COST = _money("idle cost", "of the idle hours, which is a part of the cost", lambda line: line.costs.idle)
 _FREE_COST = _money("free cost", "of what nobody held, which is no part of the cost", lambda line: line.costs.free)
-_UNUSED = _each("not used", "GPU-hours held and not used", lambda line: number(line.unused_hours))
+_UNUSED = _each(
+    "not used", "GPU-hours held whose use was known, less those used", lambda line: number(line.unused_hours)
+)
 _TOKENS = _each("tokens", "that model servers generated", lambda line: number(line.amounts.tokens))
 _ENERGY_PER = _each("J/1k tokens", "joules for them", lambda line: number(line.per_1000_tokens(line.amounts.joules)))
 _COST_PER = _each("cost/1k tokens", "cost for them", lambda line: _small(line.per_1000_tokens(line.costs.held)))
 # idle and not used, told apart
 WORDS = (
     "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
-    "not used: hours held, less those used: all idle hours, and of a GPU that is half active, half of each other hour.",
+    "not used: hours held in which the use was known, less those used: all idle hours, and of a GPU that is half active,"
+    " half of each other hour.",
+)
+_UNKNOWN_USE = (
+    "use unknown: hours held in which nobody saw the use, as while dcgm-exporter's page was missing. used % and not used"
+    " are of the other hours."
 )
 
 
@@ -93,7 +103,8 @@ def columns_of_groups(report: Report) -> Sequence[Column]:
     has_costs, has_idle_costs = report.prices.are_given, report.prices.are_of_gpus
     is_compared = report.span_before is not None
     has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
-    columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _IDLE, _FREE if has_free else None]
+    columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _UNKNOWN if report.has_unknown_use else None]
+    columns += [_IDLE, _FREE if has_free else None]
     columns += [None if is_compared else _KWH, _COST if has_costs else None]
     columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
     columns += [_FREE_COST if has_free and has_idle_costs else None]
@@ -103,8 +114,16 @@ def columns_of_groups(report: Report) -> Sequence[Column]:
 
 def columns_of_wasteful(report: Report) -> Sequence[Column]:
     """Those of the table of workloads that hold most and use least."""
+    unknown = (_UNKNOWN,) if report.has_unknown_use else ()
     costs = (_COST,) if report.prices.are_given else ()
-    return (_UNUSED, _HELD, _USED, _PART, *costs, *((_IDLE_COST,) if report.prices.are_of_gpus else ()))
+    idle_costs = (_IDLE_COST,) if report.prices.are_of_gpus else ()
+    return (_UNUSED, _HELD, _USED, _PART, *unknown, *costs, *idle_costs)
+
+
+def words_of(report: Report) -> Sequence[str]:
+    """A sentence for each word of the tables that may be taken for another."""
+    words = WORDS if report.wasteful else ()
+    return (*words, _UNKNOWN_USE) if report.has_unknown_use else words
 
 
 def rows_of(lines: Sequence[Line], columns: Sequence[Column]) -> Sequence[Sequence[str]]:
@@ -135,7 +154,8 @@ def render_table(report: Report, columns: int | None) -> str:
     if report.wasteful:
         parts += ["", "Workloads that hold most and use least:", ""]
         parts += _table("workload", report.wasteful, columns_of_wasteful(report), columns)
-        parts += ["", *WORDS]
+    if words := words_of(report):
+        parts += ["", *words]
     if report.notes:
         parts += ["", "What could not be known:", ""]
         parts += [f"- {clean(str(note), MOST_CHARS_OF_NOTE)}" for note in report.notes]
@@ -216,6 +236,7 @@ def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
         "idle_cost": apportioned((line.costs.idle for line in lines), _DIGITS),
         "gpu_hours_free": (line.hours.free if has_free else None for line in lines),
         "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
+        "gpu_hours_use_unknown": (line.use_unknown_hours for line in lines),
     }
     if report.span_before:
         columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)

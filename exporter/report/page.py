@@ -13,6 +13,7 @@ from importlib.resources import files
 from itertools import islice
 from math import floor, log10
 
+from exporter.errors import counted
 from exporter.report import forms
 from exporter.report.costs import apportioned
 from exporter.report.formatting import clean, fit, money, name_of, number, percent
@@ -57,7 +58,7 @@ def render_page(report: Report) -> str:
     if report.wasteful:
         table = _table("workload", report.wasteful, forms.columns_of_wasteful(report))
         parts += ["<h2>Workloads that hold most and use least</h2>", _wide("Workloads", table)]
-        parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in forms.WORDS]
+    parts += [f'<p class="dim">{escape(sentence)}</p>' for sentence in forms.words_of(report)]
     if report.notes:
         notes = "".join(f"<li>{escape(clean(str(note), forms.MOST_CHARS_OF_NOTE))}</li>" for note in report.notes)
         parts.append(f'<h2>What could not be known</h2><ul class="notes">{notes}</ul>')
@@ -79,6 +80,8 @@ def _tiles(report: Report) -> str:
     tiles = [("GPU-hours held", number(total.hours.held)), ("of them used", percent(total.used_ratio))]
     if report.capacity_hours:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
+    if report.has_unknown_use:
+        tiles.append(("use unknown", number(total.use_unknown_hours)))
     tiles += [("GPU-hours idle", number(total.hours.idle)), ("kWh", number(total.hours.joules))]
     costs = {"cost": total.costs.held, "idle cost": total.costs.idle, "free cost": total.costs.free}
     shown = {name: cost for name, cost in costs.items() if name == "cost" or cost is not None}
@@ -105,29 +108,48 @@ def _row(name: str, cells: Sequence[str]) -> str:
 
 
 def bars_of_groups(report: Report) -> str:
-    """A bar for each group that held anything, most first; those beyond twenty are one."""
+    """A bar for each group that held anything, most first; those beyond twenty are a line of text.
+
+    A bar of all others would be so long that the bars of the groups became stumps.
+    """
     held = [line for line in report.groups if max(line.hours.held, line.hours.used) > _LEAST]
-    rows = [(name_of(line.name, str(report.by)), line) for line in held[:MOST_BARS]]
-    if len(held) > MOST_BARS:
-        rows.append((f"{len(held) - MOST_BARS} others", sum_of(held[MOST_BARS:], None)))
-    if not rows:
+    groups = [line for line in held if line.groups == 1]
+    shown = groups[:MOST_BARS]
+    if not shown:
         return ""
-    most = max(max(line.hours.held, line.hours.used) for _, line in rows)
+    others = [*groups[MOST_BARS:], *(line for line in held if line.groups > 1)]
+    most = max(max(line.hours.held, line.hours.used) for line in shown)
     scale = (_WIDTH - _NAMES - _NUMBERS) / most
     parts = []
-    for place, (name, line) in enumerate(rows):
-        top = place * _ROW
-        text_at = top + _BAR - 3
-        hours, used = (escape(number(value)) for value in (line.hours.held, line.hours.used))
-        end = _NAMES + max(line.hours.held, line.hours.used) * scale
-        parts += [
-            f"<g><title>{escape(name)}: {hours} GPU-hours held, {used} used</title>",
-            f'<text class="name" x="{_NAMES - 8}" y="{text_at}">{escape(fit(name, _MOST_NAME).strip())}</text>',
-            _rect("held", _NAMES, top, line.hours.held * scale, _BAR),
-            _rect("used", _NAMES, top, line.hours.used * scale, _BAR),
-            f'<text x="{end + 6:.1f}" y="{text_at}">{hours}</text></g>',
-        ]
-    return _svg(len(rows) * _ROW, f"GPU-hours by {report.by}", parts)
+    for place, line in enumerate(shown):
+        parts += _bar(name_of(line.name, str(report.by)), line, place * _ROW, scale)
+    if others:
+        count = sum(line.groups for line in others)
+        parts.append(_line_of_others(count, sum_of(others, None), len(shown) * _ROW))
+    rows = len(shown) + bool(others)
+    return _svg(rows * _ROW, f"GPU-hours by {report.by}", parts)
+
+
+def _bar(name: str, line: Line, top: int, scale: float) -> Sequence[str]:
+    text_at = top + _BAR - 3
+    hours, used = (escape(number(value)) for value in (line.hours.held, line.hours.used))
+    end = _NAMES + max(line.hours.held, line.hours.used) * scale
+    return [
+        f"<g><title>{escape(name)}: {hours} GPU-hours held, {used} used</title>",
+        f'<text class="name" x="{_NAMES - 8}" y="{text_at}">{escape(fit(name, _MOST_NAME).strip())}</text>',
+        _rect("held", _NAMES, top, line.hours.held * scale, _BAR),
+        _rect("used", _NAMES, top, line.hours.used * scale, _BAR),
+        f'<text x="{end + 6:.1f}" y="{text_at}">{hours}</text></g>',
+    ]
+
+
+def _line_of_others(count: int, line: Line, top: int) -> str:
+    hours, used = number(line.hours.held), number(line.hours.used)
+    text_at = top + _BAR - 3
+    return (
+        f'<g><text class="name" x="{_NAMES - 8}" y="{text_at}">{counted(count, "other")}</text>'
+        f'<text x="{_NAMES}" y="{text_at}">{escape(hours)} together, {escape(used)} used: no bar</text></g>'
+    )
 
 
 def columns_of_time(moments: Sequence[Moment]) -> str:

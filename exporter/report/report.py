@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from exporter.errors import Trouble
+from exporter.errors import Trouble, counted
 from exporter.report.capacity import LATE_SECONDS, MOST_OF_ALL, gpus_of
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Costs, Prices
 from exporter.report.groups import GroupBy, GroupNames
@@ -15,6 +15,7 @@ from exporter.report.rows import Amounts, ReportRow, RowKey, SpanFacts
 from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
+_LEAST_UNKNOWN = 0.01  # of what was held: the use of the last seconds is known with the next page
 _NO_COSTS = Costs()
 _Pod = tuple[str, str, str]
 _pod = attrgetter("key.cluster", "key.namespace", "key.pod")
@@ -51,13 +52,14 @@ class Charge(NamedTuple):
 class Line:
     """What a group had. `name` is None for what belongs to no group.
 
-    `before` is the same group in the span before, where two are compared.
+    `before` is the same group in the span before, where two are compared. `groups` counts those that it stands for.
     """
 
     name: str | None
     amounts: Amounts
     costs: Costs = _NO_COSTS
     before: "Line | None" = None
+    groups: int = 1
 
     @property
     def hours(self) -> Amounts:
@@ -67,8 +69,13 @@ class Line:
 
     @property
     def unused_hours(self) -> float:
-        """GPU-hours held and not used; 0 where owners of a shared GPU use more than they hold."""
+        """GPU-hours whose use was known, less those used; 0 where owners of a shared GPU use more than they hold."""
         return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
+
+    @property
+    def use_unknown_hours(self) -> float:
+        """GPU-hours held while nobody saw their use."""
+        return max(0.0, self.amounts.held - self.amounts.observed) / SECONDS_OF_HOUR
 
     def per_1000_tokens(self, amount: Cost | float) -> float | None:
         """Of energy or cost; None without tokens, or where the amount is unknown."""
@@ -99,6 +106,12 @@ class Report:
     charges: Sequence[Charge]
     span_before: Span | None = None
     gpus: float = 0.0  # at a time, of nodes that tell how many
+
+    @property
+    def has_unknown_use(self) -> bool:
+        """Whether so much of what a group held was not observed that `used_ratio` shows it."""
+        lines = (*self.groups, *self.wasteful, self.total)
+        return any(line.use_unknown_hours > line.hours.held * _LEAST_UNKNOWN for line in lines)
 
     @property
     def held_of_capacity(self) -> float | None:
@@ -171,9 +184,10 @@ def _rows(collected: ReportInput) -> Iterable[ReportRow]:
     # of a GPU that nobody held, its node's model if that has one alone
     only = {place: next(iter(models)) for place, models in of_places.items() if len(models) == 1}
     held = defaultdict[str, dict[str, float]](lambda: defaultdict(float))
+    observing = {key.place for key, amounts in collected.grown.items() if amounts.observed}
     for key, amounts in collected.grown.items():
         model = collected.facts.models.get(key.uuid) or only.get(key.place, "")
-        if amounts.observed < amounts.held / 2:
+        if not amounts.observed and (amounts.used or key.place not in observing):
             # older exporters did not count what is observed: they took all for observed
             amounts = amounts._replace(observed=amounts.held)  # noqa: PLW2901
         held[key.place][model] += amounts.held
@@ -241,4 +255,5 @@ def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:
     if top is None or len(named) <= top:
         return groups
     others = named[top:]
-    return [*named[:top], sum_of(others, f"({len(others)} other{'s'[: len(others) - 1]})"), *groups[len(named) :]]
+    rest = sum_of(others, f"({counted(len(others), 'other')})")
+    return [*named[:top], replace(rest, groups=len(others)), *groups[len(named) :]]

@@ -18,9 +18,10 @@ from exporter.report.costs import Prices
 from exporter.report.formatting import fit, number, width
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import GroupBy
-from exporter.report.page import MOST_ROWS, bars_of_groups, columns_of_time, render_page
+from exporter.report.page import MOST_BARS, MOST_ROWS, bars_of_groups, columns_of_time, render_page
+from exporter.report.report import make_report
 from exporter.report.rows import Amounts
-from tests.report.made import HOUR, ROWS, made, row
+from tests.report.made import HOUR, KWH, ROWS, collected, made, row
 
 PRICED = Prices(of_any=Decimal("2.5"))
 HOSTILE = (
@@ -53,7 +54,7 @@ books/StatefulSet/jupyter      9.50      10.00   0.50      5%  25.00      22.50
 vision/Job/train               8.00      24.00  16.00     67%  60.00       5.00
 
 idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.
-not used: hours held, less those used: all idle hours, and of a GPU that is half active, half of each other hour.
+not used: hours held in which the use was known, less those used: all idle hours, and of a GPU that is half active, half of each other hour.
 """
 
 
@@ -97,6 +98,7 @@ def test_csv_has_a_line_for_each_group() -> None:
         "idle_cost": "5",
         "gpu_hours_free": "0",
         "free_cost": "0",
+        "gpu_hours_use_unknown": "0",
     }
     assert [found["namespace"] for found in rows] == ["vision", "books", ""]
     assert next(csv.DictReader(io.StringIO(render_csv(made()))))["cost"] == ""
@@ -107,7 +109,7 @@ def test_no_name_is_a_formula_or_breaks_a_line(name: str) -> None:
     text = render_csv(made(rows=[row(name, "p", Amounts(HOUR))]))
     _, cells, _of_nobody = csv.reader(io.StringIO(text, newline=""))
     assert not cells[2].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))  # noqa: RUF001 - full-width
-    assert len(cells) == 11
+    assert len(cells) == 12
     assert text.count("\r\n") == 3
     if name in {"plain", "a,b", ' "q" ', "a;b"}:
         assert cells[2] == name
@@ -125,6 +127,7 @@ def test_json_tells_all_of_it() -> None:
         "idle_cost": 27.5,
         "gpu_hours_free": 38,
         "free_cost": 95,
+        "gpu_hours_use_unknown": 0,
     }
     assert [group["name"] for group in content["groups"]] == ["vision", "books", None]
     assert sum(moment["gpu_hours_held"] for moment in content["over_time"]) == pytest.approx(34, abs=1e-4)
@@ -196,6 +199,33 @@ def test_charts_are_well_formed_and_within_their_frame() -> None:
             assert 0 <= y <= y + h <= high + 0.1
     assert "9 others" in bars_of_groups(report)
     assert bars_of_groups(made(rows=[])) == columns_of_time([]) == ""
+
+
+# issue 22, line 18
+@pytest.mark.parametrize("top", [None, 15])
+def test_the_bars_of_300_workloads_are_as_long_as_the_longest_of_them_asks(top: int | None) -> None:
+    rows = [row("a", f"w{i}", Amounts((400 - i) * HOUR)) for i in range(300)]
+    report = make_report(collected(rows), GroupBy("pod"), Prices(), top=top)
+    svg = ET.fromstring(bars_of_groups(report))  # noqa: S314 - our own
+    bars = [float(rect.attrib["width"]) for rect in svg.iter("rect") if rect.attrib["class"] == "held"]
+    assert len(bars) == (top or MOST_BARS)
+    assert max(bars) == pytest.approx(720 - 220 - 74)
+    assert min(bars) > max(bars) / 2
+    assert f"{300 - len(bars)} others" in bars_of_groups(report)
+
+
+# issue 22, lines 18 and 28
+def test_hours_whose_use_is_not_known_have_a_column_and_a_sentence() -> None:
+    rows = [row("ml", "p", Amounts(95.98 * HOUR, 42.27 * HOUR, HOUR, KWH, observed=88.06 * HOUR))]
+    report = made(rows=rows)
+    table, page = render_table(report, None), render_page(report)
+    assert re.search(r"used %  use unknown .*\n.*\nml +95.98  42.27 +48% +7.92 ", table)
+    (line,) = report.wasteful
+    assert line.unused_hours + line.hours.used + line.use_unknown_hours == pytest.approx(line.hours.held)
+    for text in (table, page):
+        assert "use unknown: hours held in which nobody saw the use" in text
+    assert json.loads(render_json(report))["total"]["gpu_hours_use_unknown"] == pytest.approx(7.92)
+    assert "use unknown" not in render_table(made(), None) + render_page(made())
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))

@@ -251,11 +251,13 @@ def test_used_is_divided_by_the_time_in_which_somebody_saw_it() -> None:
     rows = [
         row("ml", "a", Amounts(held=4 * HOUR, used=1.5 * HOUR, observed=3 * HOUR)),  # the page was away for an hour
         row("old", "b", Amounts(held=4 * HOUR, used=1 * HOUR)),  # an exporter that does not count it
+        row("dark", "c", Amounts(held=2 * HOUR)),  # the page was never there
     ]
     report = made(rows=rows)
     assert {line.name: (line.used_ratio, line.unused_hours) for line in report.groups if line.name} == {
         "ml": (0.5, 1.5),
         "old": (0.25, 3.0),
+        "dark": (None, 0.0),
     }
     assert report.total.used_ratio == 2.5 / 7
 
