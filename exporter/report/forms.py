@@ -89,12 +89,11 @@ _COST_PER = _each("cost/1k tokens", "cost for them", lambda line: _small(line.pe
 # idle and not used, told apart
 WORDS = (
     "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
-    "not used: hours held in which the use was known, less those used: all idle hours, and of a GPU that is half active,"
-    " half of each other hour.",
+    "not used: hours held whose use was known, less those used: all idle hours, and half of a half active hour.",
 )
 _UNKNOWN_USE = (
-    "use unknown: hours held in which nobody saw the use, as while dcgm-exporter's page was missing. used % and not used"
-    " are of the other hours."
+    "use unknown: hours held in which nobody saw the use, as while dcgm-exporter's page was missing. What is used and"
+    " not used is of the other hours."
 )
 
 

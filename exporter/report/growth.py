@@ -30,11 +30,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from exporter.report.restarts import ONE_RESTART_SECONDS, Begin, Samples, restarts_in
 from exporter.report.rows import FAMILIES, Amounts, CountedSeries, RowKey
 
 _FAMILIES = range(len(FAMILIES))
-# Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
-_ONE_RESTART_SECONDS = 60.0
 Nodes = AbstractSet[str]
 Families = Sequence[Sequence[CountedSeries]]
 # An answer may be as late as Prometheus waits for it (10 s, unless told otherwise), and two clocks some seconds apart.
@@ -89,23 +88,20 @@ class ScrapedCounter:
 
     def is_clear(self, seen: Mapping[str, EndValues]) -> bool:
         """Whether the ends of a piece of the span, by target, show what grew in it."""
-        anew = {self.has_begun_anew(target, ends) for target, ends in seen.items()}
-        if anew == {True}:
-            return all(len(ends.last) == 1 for ends in seen.values())
-        return anew == {False} and all(ends.high >= self.high for ends in seen.values())
+        if any(self.has_begun_anew(target, ends) for target, ends in seen.items()):
+            # it began anew between two pieces: only its samples show when, and what makes it
+            return False
+        return all(ends.high >= self.high for ends in seen.values())
 
     def count(self, seen: Mapping[str, EndValues]) -> float:
         """By how much the counter grew in a piece of the span that is clear."""
         before = self.high
         high = max(ends.high for ends in seen.values())
-        is_anew = any(self.has_begun_anew(target, ends) for target, ends in seen.items())
-        if is_anew:
-            self._begin_epoch(_LONG_AGO, high)
         for target, ends in seen.items():
             self._enter(target)
             self._leave(target, self._epoch, ends.high)
         self.high = high
-        return high if is_anew else high - before
+        return high - before
 
     def follow(self, samples: Sequence[tuple[float, str, float]], since: float) -> tuple[float, Sequence[float]]:
         """By how much the counter grew, and when it began anew.
@@ -240,7 +236,7 @@ class Growth:
             unclear.update(one.key.place for one in piece.last if one.target not in self.targets.get(one.key.place, ()))
         ends = [_ends(piece) for piece in pieces]
         for counters, rows in zip(self._counters, ends, strict=True):
-            unclear.update(key.place for key, seen in rows.items() if not _is_clear(counters.get(key), key, seen))
+            unclear.update(key.place for key, seen in rows.items() if not _is_clear(counters.get(key), seen))
         for family, rows in zip(_FAMILIES, ends, strict=True):
             for key, seen in rows.items():
                 if key.place not in unclear:
@@ -262,16 +258,20 @@ class Growth:
         began.update({node: min(moments) for node, moments in gauges.items() if moments})
         if not self.targets:
             self.began_seconds = min(began.values(), default=None)
-        for family, series in zip(_FAMILIES, families, strict=True):
-            for key, samples in _samples(series).items():
+        begins = defaultdict[str, list[Begin]](list)
+        rows_of_families = [_samples(series) for series in families]
+        for family, rows in zip(_FAMILIES, rows_of_families, strict=True):
+            for key, samples in rows.items():
                 at, target, value = samples[0]
                 if key not in self._counters[family] and at == began.get(key.place):
                     self._counters[family][key] = ScrapedCounter(target, value)
                 grew, begun = self._counter(family, key).follow(samples, since_seconds)
                 self._add(family, key, grew)
-                if not key.pod:
-                    # these rows are there as long as their GPU, so it was not the row that went and came back
-                    self._note_restarts(key.place, begun)
+                if begun:
+                    begins[key.place] += [Begin(moment, key) for moment in begun]
+        for place, of_place in begins.items():
+            of_families = [_at_place(rows, place) for rows in rows_of_families]
+            self._note_restarts(place, restarts_in(of_place, of_families))
         self._note((one for series in families for one in series), scraped)
 
     def _counter(self, family: int, key: RowKey) -> ScrapedCounter:
@@ -284,7 +284,7 @@ class Growth:
 
     def _note_restarts(self, node: str, moments: Iterable[float]) -> None:
         for at in moments:
-            if all(abs(at - other) > _ONE_RESTART_SECONDS for other in self._restarted[node]):
+            if all(abs(at - other) > ONE_RESTART_SECONDS for other in self._restarted[node]):
                 self._restarted[node].append(at)
 
     def _note(self, series: Iterable[CountedSeries], scraped: Sequence[CountedSeries] = ()) -> None:
@@ -297,12 +297,14 @@ class Growth:
                 self.labels[one.key].update(one.labels)
 
 
-def _is_clear(counter: ScrapedCounter | None, key: RowKey, seen: Mapping[str, EndValues]) -> bool:
+def _is_clear(counter: ScrapedCounter | None, seen: Mapping[str, EndValues]) -> bool:
     if counter is None:
         return not any(ends.overlap for ends in seen.values())
-    # nobody's row is there as long as its GPU: if it begins anew, the exporter has, and that moment is wanted
-    has_restarted = not key.pod and any(counter.has_begun_anew(target, ends) for target, ends in seen.items())
-    return not has_restarted and counter.is_clear(seen)
+    return counter.is_clear(seen)
+
+
+def _at_place(rows: Mapping[RowKey, Samples], place: str) -> Mapping[RowKey, Samples]:
+    return {key: samples for key, samples in rows.items() if key.place == place}
 
 
 def _ends(piece: Piece) -> Mapping[RowKey, Mapping[str, EndValues]]:
@@ -323,7 +325,7 @@ def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, 
     return values
 
 
-def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Sequence[tuple[float, str, float]]]:
+def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Samples]:
     """All targets' samples of each row, in order of time; of several of one target at a time, the highest."""
     rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
     for one in series:

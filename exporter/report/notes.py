@@ -21,7 +21,7 @@ _LATE_MS = 120_000  # a scrape of whatever interval is less late
 _LATE_OF_SPAN = 0.05
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
-    "page": "dcgm-exporter's page was missing: no use and no energy was counted",
+    "page": "dcgm-exporter's page was missing: no use was counted, and no energy but what DCGM's counter tells later",
     "exporter": "the exporter was away, or stood still",
 }
 

@@ -120,7 +120,7 @@ def bars_of_groups(report: Report) -> str:
     others = [*groups[MOST_BARS:], *(line for line in held if line.groups > 1)]
     most = max(max(line.hours.held, line.hours.used) for line in shown)
     scale = (_WIDTH - _NAMES - _NUMBERS) / most
-    parts = []
+    parts: list[str] = []
     for place, line in enumerate(shown):
         parts += _bar(name_of(line.name, str(report.by)), line, place * _ROW, scale)
     if others:

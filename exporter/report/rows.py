@@ -1,6 +1,7 @@
 """What a server has of a span: the accounts, row by row, and facts beside them."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Final, NamedTuple, Self
@@ -103,16 +104,32 @@ def series_of(
     prefix = "exported_" if is_renamed(labels) else ""
     return CountedSeries(
         key=RowKey(*(labels.get(prefix + name) or labels.get(name, "") for name in (*KEY_LABELS, cluster_label))),
-        target=_target(labels),
+        target=target_of(labels),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,
     )
 
 
-def _target(labels: Mapping[str, str]) -> str:
+def target_of(labels: Mapping[str, str]) -> str:
     """Two servers of an HA pair have the same job and instance, and tell their series apart by a label of any name."""
     added = (name for name in sorted(labels) if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES))
     return intern(",".join(f"{name}={labels[name]}" for name in added))
+
+
+def gaps_of(seen: Mapping[tuple[str, str], float], targets: Mapping[str, AbstractSet[str]]) -> Mapping[str, float]:
+    """Seconds of gaps by reason. `seen` has them by target and reason; `targets` names those of each node.
+
+    Several targets may be one exporter: its gaps are those of the target that saw most.
+    """
+    exporters = {target: place for place, names in targets.items() for target in names}
+    most: dict[tuple[str, str], float] = {}
+    for (target, reason), seconds in seen.items():
+        of = exporters.get(target, target), reason
+        most[of] = max(seconds, most.get(of, 0.0))
+    gaps: dict[str, float] = {}
+    for (_, reason), seconds in most.items():
+        gaps[reason] = gaps.get(reason, 0.0) + seconds
+    return gaps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +147,7 @@ class SpanFacts:
     models: dict[str, str] = field(default_factory=dict)
     capacity: dict[tuple[str, str], float] = field(default_factory=dict)
     seen_ms: dict[str, float] = field(default_factory=dict)
-    gaps: dict[str, float] = field(default_factory=dict)
+    gaps: Mapping[str, float] = field(default_factory=dict)
     failing_seconds: float = 0.0
     nodes_elsewhere: set[str] = field(default_factory=set)
     has_exporter: bool = False

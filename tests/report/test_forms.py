@@ -54,7 +54,7 @@ books/StatefulSet/jupyter      9.50      10.00   0.50      5%  25.00      22.50
 vision/Job/train               8.00      24.00  16.00     67%  60.00       5.00
 
 idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.
-not used: hours held in which the use was known, less those used: all idle hours, and of a GPU that is half active, half of each other hour.
+not used: hours held whose use was known, less those used: all idle hours, and half of a half active hour.
 """
 
 

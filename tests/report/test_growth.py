@@ -204,6 +204,31 @@ def test_every_restart_counts_though_no_row_shows_them_all() -> None:
     assert growth.restarts == {"n": len(ends)}
 
 
+def held_from(*begins: int, pod: str, first: float = 0.0) -> Row:
+    """A pod that holds a GPU all day; its counter begins at 0 at each of these moments."""
+    moments = [START - 600, *begins, END]
+    points = [point for begin, end in pairwise(moments) for point in line(begin, end, first=first, step=15)]
+    return row(pod, points)
+
+
+# issue 22, line 31
+@pytest.mark.parametrize("offset", [-7, 0, 8, 600])
+def test_every_restart_of_24_is_told_where_every_gpu_is_held_all_day(offset: int) -> None:
+    """Nobody's rows have nothing to lose there. Some restarts are at the end of a piece: no query looks across it."""
+    moments = [START + 1800 + number * 3450 + offset for number in range(24)]
+    pods = [held_from(*moments, pod=f"trainer-{number}") for number in range(2)]
+    growth, _ = read([*pods, row("", line(START - 600, END, per_second=0.0), family=FAMILIES[3])], DAY)
+    assert growth.restarts == {"n": 24}
+
+
+# issue 22, line 31
+def test_pods_that_are_made_anew_are_no_restart_of_the_exporter() -> None:
+    moments = [START + number * 3600 for number in range(1, 20)]
+    rows = [held_from(*moments, pod="a"), held_from(*(at + 15 for at in moments), pod="b"), held_from(pod="c")]
+    growth, _ = read(rows, DAY)
+    assert growth.restarts == {}
+
+
 def test_data_that_begins_within_the_span_is_told() -> None:
     growth, _ = read([row("q", line(START + 5010, END), node="m"), row("p", line(START + 5000, END))], DAY)
     assert growth.began_seconds == START + 5000

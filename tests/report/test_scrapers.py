@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.growth import ScrapedCounter
+from exporter.report.rows import gaps_of
 from exporter.report.span import Span
 from tests.report.test_growth import Row, held, read, row
+
 
 SCRAPE = 15.0
 START = 10 * 86_400
@@ -209,3 +211,10 @@ def test_a_late_answer_of_before_a_restart_is_not_counted_after_it(
     samples: Sequence[tuple[float, str, float]], grown: float, begun: Sequence[float]
 ) -> None:
     assert ScrapedCounter("a", 1000).follow(samples, since=-60) == (grown, begun)
+
+
+# issue 22, line 28
+def test_a_gap_that_two_jobs_tell_is_one_gap() -> None:
+    seen = {("job=a", "page"): 125.0, ("job=b", "page"): 130.0, ("job=c", "page"): 40.0, ("job=a", "kubelet"): 5.0}
+    assert gaps_of(seen, {"n": {"job=a", "job=b"}, "m": {"job=c"}}) == {"page": 170.0, "kubelet": 5.0}
+    assert gaps_of({("job=a", "page"): 7.0}, {}) == {"page": 7.0}

@@ -19,7 +19,7 @@ from exporter.pulse import end_tasks
 from exporter.report.capacity import MOST_GAP_MS, CapacityLooks
 from exporter.report.growth import Growth, Piece
 from exporter.report.report import Moment, ReportInput
-from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, is_renamed, place_of, series_of
+from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, gaps_of, is_renamed, place_of, series_of, target_of
 from exporter.report.span import Span
 from exporter.sources.prometheus.history.api import AnsweredSeries, PrometheusApi, RangeAnswer, TooMuch
 
@@ -39,6 +39,7 @@ LEAST_MS = 60_000
 # How far back Prometheus itself looks for the value of a moment.
 LOOKBACK_MS = 5 * 60_000
 CAPACITY = "node_gpu_capacity"
+_GAPS = "pod_gpu_accounting_gap_seconds_total"
 # what vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI generate: docs/per-token.md
 TOKENS = (
     "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
@@ -185,6 +186,7 @@ class FactsReader:
     matchers: Sequence[str]
     cluster_label: str = CLUSTER_LABEL
     facts: SpanFacts = field(default_factory=SpanFacts, init=False)
+    gaps: dict[tuple[str, str], float] = field(default_factory=dict, init=False)  # seconds, by target and reason
     capacity: CapacityLooks = field(default_factory=CapacityLooks, init=False)
 
     async def begin(self, span: Span) -> None:
@@ -209,10 +211,10 @@ class FactsReader:
         failing = f"sum(max by ({self.cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
         for series in await self._ask(f"sum_over_time({failing}{looks})", piece):
             facts.failing_seconds += series.points[-1][1] * step_ms / 1000
-        gaps = f"sum by (reason) (increase({self._rows('pod_gpu_accounting_gap_seconds_total')}[{piece.ms}ms]))"
-        for series in await self._ask(gaps, piece):
-            reason = series.labels.get("reason", "")
-            facts.gaps[reason] = facts.gaps.get(reason, 0.0) + series.points[-1][1]
+        for series in await self._ask(f"increase({self._rows(_GAPS)}[{piece.ms}ms])", piece):
+            of_target = {name: text for name, text in series.labels.items() if name != "reason"}
+            of = target_of(of_target), series.labels.get("reason", "")
+            self.gaps[of] = self.gaps.get(of, 0.0) + series.points[-1][1]
         if facts.tokens is None:
             return
         grown = " or ".join(f"increase({self._rows(name)}[{piece.ms}ms])" for name in TOKENS)
@@ -303,6 +305,7 @@ def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moment
         others.facts,
         capacity=others.capacity.seconds,
         seen_ms=others.capacity.seen_ms,
+        gaps=gaps_of(others.gaps, growth.targets),
         odd=accounts.odd,
         has_renamed=accounts.has_renamed,
         warnings=tuple(accounts.warnings),
