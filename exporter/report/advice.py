@@ -54,8 +54,9 @@ class RowPeaks:
 class Advice:
     """Of a workload on one model. `size` is None where nothing smaller would do, or `refused` says why nobody knows.
 
-    `peaks` are the highest memory in bytes, and of a whole GPU (0 to 1) the p95 and the highest activity; empty where
-    refused. `slower` holds the p95 and 20 %. `beyond` are the GPU-seconds paid for and not needed.
+    `refused_for` is the same reason without this workload's own figures: many workloads may have it. `peaks` are the
+    highest memory in bytes, and of a whole GPU (0 to 1) the p95 and the highest activity; empty where refused. `slower`
+    holds the p95 and 20 %. `beyond` are the GPU-seconds paid for and not needed.
     """
 
     name: str
@@ -63,11 +64,19 @@ class Advice:
     held: str
     amounts: Amounts
     refused: str = ""
+    refused_for: str = ""
     size: GpuSize | None = None
     slower: GpuSize | None = None
     beyond: float = 0.0
     cost: float | None = None
     peaks: Sequence[tuple[float, Evidence]] = ()
+
+
+class _NoAdvice(NamedTuple):
+    """Why there is no advice: in words that fit many workloads, and of this one. Both are "" where there is advice."""
+
+    kind: str = ""
+    exactly: str = ""
 
 
 class _HeldDevice(NamedTuple):
@@ -109,8 +118,10 @@ def _advice(name: str, model: str, rows: Sequence[_HeldDevice], restarts: Mappin
     for row in rows:
         amounts = amounts.plus(row.amounts)
     held = ", ".join(sorted({f"{'part of ' * row.is_shared}{row.peaks.profile or 'a GPU'}" for row in rows}))
-    if why := _refused(model, rows, restarts):
-        return Advice(name=name, model=model, held=held, amounts=amounts, refused=why)
+    why = _refused(model, rows, restarts)
+    if why.kind:
+        refused = why.exactly or why.kind
+        return Advice(name=name, model=model, held=held, amounts=amounts, refused=refused, refused_for=why.kind)
     asked = (("max", MEMORY), ("p95", ACTIVITY), ("max", ACTIVITY))
     peaks = [max(_peak(row, function, of) for row in rows) for function, of in asked]
     memory, p95, peak = (value * MARGIN for value, _ in peaks)
@@ -131,23 +142,30 @@ def _peak(row: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[flo
     return evidence.value * of[family] * (1.0 if of is MEMORY else row.size[1]), evidence
 
 
-def _refused(model: str, rows: Sequence[_HeldDevice], restarts: Mapping[str, int]) -> str:
-    """Why there is no advice; "" if there is."""
+def _refused(model: str, rows: Sequence[_HeldDevice], restarts: Mapping[str, int]) -> _NoAdvice:
     hours = sum(row.amounts.held / row.share for row in rows) / SECONDS_OF_HOUR
     if not sizes_of(model):
-        return f"what {model or 'an unknown model'} can be cut into is not known"
+        return _NoAdvice(f"what {model or 'an unknown model'} can be cut into is not known")
     if hours < _LEAST_HOURS:
-        return f"held for {hours:.1f} hours, which is less than a day"
+        return _NoAdvice("held for less than a day", f"held for {hours:.1f} hours, which is less than a day")
     if anew := sorted({row.key.place for row in rows} & restarts.keys()):
-        return f"the exporter began to count anew on {', '.join(anew[:3])}: what came before that is not known"
+        began, so = "the exporter began to count anew", "what came before that is not known"
+        return _NoAdvice(f"{began}: {so}", f"{began} on {', '.join(anew[:3])}: {so}")
     if any(row.peaks.has_several for row in rows):
-        return "a container held several devices at once, and MIG instances and shares do not work together"
+        return _NoAdvice("a container held several devices at once, and MIG instances and shares do not work together")
     if any(row.peaks.share is None for row in rows):
-        return "which part of a GPU it held is not known (pod_gpu_allocated_ratio)"
-    for what, of in (("memory", MEMORY), ("activity", ACTIVITY)):
-        if unmeasured := [row for row in rows if not row.family(of)]:
-            return f"{'it shared a GPU, and ' * unmeasured[0].is_shared}its own {what} was not measured"
-        seen = sum(row.peaks.seen.get(row.family(of), 0.0) for row in rows) / SECONDS_OF_HOUR
-        if seen < hours * _LEAST_SEEN:
-            return f"its {what} is known for {seen:.1f} of {hours:.1f} hours"
-    return ""
+        return _NoAdvice("which part of a GPU it held is not known (pod_gpu_allocated_ratio)")
+    return _unseen("memory", MEMORY, rows, hours) or _unseen("activity", ACTIVITY, rows, hours) or _NoAdvice()
+
+
+def _unseen(what: str, of: Mapping[str, float], rows: Sequence[_HeldDevice], hours: float) -> _NoAdvice | None:
+    unmeasured = [row for row in rows if not row.family(of)]
+    if unmeasured:
+        shared = "it shared a GPU, and " if unmeasured[0].is_shared else ""
+        return _NoAdvice(f"{shared}its own {what} was not measured")
+    seen = sum(row.peaks.seen.get(row.family(of), 0.0) for row in rows) / SECONDS_OF_HOUR
+    if seen < hours * _LEAST_SEEN:
+        return _NoAdvice(
+            f"its {what} is not known for all of the time", f"its {what} is known for {seen:.1f} of {hours:.1f} hours"
+        )
+    return None

@@ -1,8 +1,10 @@
 """Advice as text, JSON and CSV, each with the queries that it rests on."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from exporter.errors import counted, listed
 from exporter.report.advice import Advice
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR
 from exporter.report.formatting import clean, number
@@ -11,6 +13,7 @@ from exporter.report.span import Span, written
 
 ADVICE_FORMS = ("table", "json", "csv")
 _EVIDENCE = ("memory peak", "activity p95", "activity peak")
+_NAMED = 3  # workloads of a reason
 _KEEP = "what it holds"
 
 
@@ -32,14 +35,31 @@ def render_advice(advices: Sequence[Advice], span: Span, form: str) -> str:
 def _lines(advices: Sequence[Advice], span: Span) -> Iterator[str]:
     yield f"What would have sufficed from {' to '.join(span.shown())}, with a margin of 20 %\n"
     for one in advices:
+        if one.refused:
+            continue
         size, slower = (of.name if of else _KEEP for of in (one.size, one.slower))
         hours, beyond = (number(seconds / SECONDS_OF_HOUR) for seconds in (one.amounts.held, one.beyond))
         yield f"{clean(one.name)}: {hours} GPU-hours of {clean(one.held)} of {clean(one.model)}"
         cost = f"beyond: {beyond} GPU-hours, cost {number(one.cost)}"
         advice = f"sufficient: {size}; {slower} if it may be slower at times; {cost}"
-        yield f"  no advice: {clean(one.refused, MOST_CHARS_OF_NOTE)}" if one.refused else f"  {advice}"
+        yield f"  {advice}"
         for what, (_, (value, query, at_ms)) in zip(_EVIDENCE, one.peaks, strict=False):
             yield f"  {what}: {value:g} at {at_ms / 1000:.3f}: {clean(query, MOST_CHARS_OF_NOTE)}"
+    yield from _refusals([one for one in advices if one.refused])
+
+
+def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
+    """A line for each reason, with the workloads that it is of."""
+    if not refused:
+        return
+    yield f"No advice for {counted(len(refused), 'workload')}:"
+    names = defaultdict[str, list[str]](list)
+    for one in refused:
+        names[one.refused_for].append(clean(one.name))
+    for reason, of_reason in sorted(names.items(), key=lambda item: (-len(item[1]), item[0])):
+        yield f"  {clean(reason, MOST_CHARS_OF_NOTE)}: {listed(of_reason, _NAMED)}"
+    if len(refused) > _NAMED:
+        yield "  --format csv has each, with its own figures"
 
 
 def _record(one: Advice) -> dict[str, object]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.report.advice import Advice, Evidence, RowPeaks, advise
+from exporter.report.advice_forms import render_advice
 from exporter.report.costs import read_prices
 from exporter.report.report import ReportInput
 from exporter.report.rows import Amounts, RowKey, SpanFacts
@@ -114,6 +115,24 @@ def test_what_the_data_does_not_carry_is_refused_with_its_reason(
     (advice,) = advise(made, {KEY[:5]: peaks}, PRICES)
     assert says in advice.refused
     assert advice.size is None
+
+
+# issue 22, line 18
+def test_300_workloads_without_advice_are_a_line_for_each_reason() -> None:
+    keys = [KEY._replace(pod=f"job{number}x", uuid=f"GPU-{number}") for number in range(300)]
+    facts = SpanFacts(models={key.uuid: "NVIDIA A30" for key in keys})
+    grown = {key: Amounts(held=(3 + 24 * (number % 3 == 0)) * HOUR) for number, key in enumerate(keys)}
+    of_300 = ReportInput(span=SPAN, grown=grown, labels={}, facts=facts, moments=())
+    advices = advise(of_300, {}, PRICES)
+    unknown = "which part of a GPU it held is not known (pod_gpu_allocated_ratio)"
+    lines = render_advice(advices, SPAN, "table").splitlines()
+    assert lines[2:] == [
+        "No advice for 300 workloads:",
+        "  held for less than a day: shop/job100x, shop/job101x, shop/job103x and 197 more",
+        f"  {unknown}: shop/job0x, shop/job102x, shop/job105x and 97 more",
+        "  --format csv has each, with its own figures",
+    ]
+    assert render_advice(advices, SPAN, "csv").count("held for 3.0 hours, which is less than a day") == 200
 
 
 def test_an_unknown_model_and_a_row_without_samples_are_refused() -> None:

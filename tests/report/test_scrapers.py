@@ -15,7 +15,6 @@ from exporter.report.rows import gaps_of
 from exporter.report.span import Span
 from tests.report.test_growth import Row, held, read, row
 
-
 SCRAPE = 15.0
 START = 10 * 86_400
 LATEST, CLOCKS_APART = 5.0, 5.0
