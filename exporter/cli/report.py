@@ -16,6 +16,7 @@ import click
 
 from exporter.cli.command import command
 from exporter.cli.interrupt import ends_at_once
+from exporter.config.mistakes import asked, closest
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, of_form, positive_duration
 from exporter.errors import ConfigError, ExporterError, SourceError, read_flag
@@ -107,6 +108,8 @@ def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  
     def connect(seconds: float) -> Connection:
         from exporter.sources.prometheus.client import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
 
+        if "://" not in prometheus:
+            raise ConfigError(f"--prometheus: {prometheus!r} needs http:// or https:// before it: http://{prometheus}")
         url = read_flag(
             "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"
         )
@@ -137,7 +140,7 @@ def make(
     timeout: str,
 ) -> None:
     """Write the report of a server. `connect` is given the seconds that a query may take."""
-    grouped = read_flag("--by", by, read_by, _BY)
+    grouped = read_flag("--by", by, read_by, _what_to_group_by(by))
     matchers = [read_flag("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
     label = read_flag("--cluster-label", cluster_label, _read_label_name, "the name of a label, such as cluster")
     seconds = read_flag("--timeout", timeout, positive_duration, "a duration such as 60s")
@@ -186,6 +189,12 @@ def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: b
         raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
     if form == "focus" and not (currency and prices.are_given):
         raise ConfigError("--format focus: rows are charges; give --price-per-gpu-hour, and --currency, such as EUR")
+
+
+def _what_to_group_by(typed: str) -> str:
+    """What `--by` takes, with what was meant by what was typed: a kind of group, else a label of pods."""
+    near = asked(closest(typed, KINDS)[:1])
+    return f"{_BY}; {near or f'of a label of pods, label:{typed}'}"
 
 
 def _zone(name: str) -> tzinfo:

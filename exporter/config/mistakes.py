@@ -1,7 +1,8 @@
 """What somebody meant who typed a name that is none: a flag, a key of the file, an environment name, a command.
 
 mistakes.json has the names that other programs use, such as dcgm-exporter, node_exporter and top: `here` are the names
-that do it here, of which the first that a command has counts; `do` is what to do instead. Any other name is compared
+that do it here, of which the first that a command has counts; `do` is what to do instead, in a command that has the
+flag `with` where the row has one. Any other name is compared
 with those that there are. Imported only where there is a mistake, or YAML.
 """
 
@@ -40,11 +41,14 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
     bare = name.lstrip("-")
     dashes = "--" if name != bare else ""
     rows = [row for row in _CONTENT["names"] if bare in row["typed"]]
+    for row in rows:
+        if f"{dashes}{row.get('with')}" in names:
+            return str(row["do"])
     here = [f"{dashes}{each}" for row in rows for each in row.get("here", ())]
     near = [each for each in here if each in names][:1]
     if not near:
         for row in rows:
-            if "do" in row:
+            if "do" in row and "with" not in row:
                 return str(row["do"])
     return asked(near or closest(name, names))
 

@@ -19,8 +19,10 @@ from exporter.report.rows import Amounts
 SECONDS_OF_HOUR = 3600.0
 JOULES_OF_KWH = 3.6e6
 _MOST = 10**12  # of whatever currency; sums of it are still numbers
-_PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
+# A price begins with a digit: `.50` is what a shell makes of $2.50, whose $2 is nothing.
+_PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?")
 _BILLION = 10**9
+_NO_CURRENCY = "which begins with a digit and names no currency (--currency does; of $2.50 a shell leaves .50)"
 _NONE: Mapping[str, Decimal] = MappingProxyType({})
 Cost = Fraction | None
 
@@ -105,7 +107,7 @@ def plain(number: Fraction) -> str:
 
 
 def read_price(text: str) -> Decimal:
-    """A price: 0 to 1e12, with up to 20 decimals. Raises ValueError: it is none."""
+    """A price: 0 to 1e12, with up to 20 decimals and a digit first. Raises ValueError: it is none."""
     if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)
     return Decimal(text)
@@ -113,7 +115,7 @@ def read_price(text: str) -> Decimal:
 
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
     """`2.50` for all models, and `MODEL=PRICE` for those that differ. Raises ConfigError, which names the flag."""
-    flag, takes = "--price-per-gpu-hour", "PRICE or MODEL=PRICE, such as 2.50"
+    flag, takes = "--price-per-gpu-hour", f"PRICE or MODEL=PRICE, such as 2.50, {_NO_CURRENCY}"
     of_models: dict[str, Decimal] = {}  # and of any model by ""
     for text in texts:
         model, equals, _ = text.rpartition("=")
@@ -121,5 +123,9 @@ def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
         if model in of_models or (equals and not model):
             raise ConfigError(f"{flag}: {text!r} is the second price of the same, or has no model")
         of_models[model] = price
-    kwh = None if of_kwh is None else read_flag("--price-per-kwh", of_kwh, read_price, "a price, such as 0.30")
+    kwh = (
+        None
+        if of_kwh is None
+        else read_flag("--price-per-kwh", of_kwh, read_price, f"a price, such as 0.30, {_NO_CURRENCY}")
+    )
     return Prices(of_any=of_models.pop("", None), of_models=MappingProxyType(of_models), of_kwh=kwh)

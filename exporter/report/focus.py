@@ -1,20 +1,24 @@
 """The report as rows of FOCUS 1.3 (FinOps Open Cost and Usage Specification), which cost tools load: CSV. Pure.
 
 A row is what a group had of one model's GPUs in one cluster: hours held, hours free, or energy, at one price, so that
-quantity times unit price is the cost, exactly. 1.3 has all that is mandatory in 1.2 as well, under the same names.
+quantity times unit price is the cost, exactly. What all groups had of a model in a cluster is the origin charge, and a
+row is an allocated part of it. 1.3 has all that is mandatory in 1.2 as well, under the same names.
 https://focus.finops.org/focus-specification/ says what each column means, and which may be null.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
-from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, plain, quantity
+from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, apportioned, plain, quantity
 from exporter.report.forms import rows_as_csv
 from exporter.report.report import Charge, Report
 from exporter.report.span import start_of_month, written
 
+_DIGITS_OF_RATIO = 9
+_METHOD = "held-time"  # docs/report.md says how
 _PROVIDER = "pod-gpu-metrics-exporter"
 _ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
 _SERVICE = {"ServiceCategory": "Compute", "ServiceSubcategory": "Containers", "ServiceName": "Kubernetes GPUs"}
@@ -23,9 +27,19 @@ _UNIT_PRICES = ("ContractedUnitPrice", "ListUnitPrice")
 _PROVIDERS = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
 
 
+class _Part(NamedTuple):
+    """A row, its quantity, and the charge that it is a part of: cluster, model and unit."""
+
+    origin: tuple[str, str, str]
+    quantity: Fraction
+    row: Mapping[str, str]
+
+
 def render_focus(report: Report, currency: str) -> str:
     """All charges that have a price; `currency` is its code by ISO 4217."""
-    rows = [{**_of_all(report, currency), **row} for charge in report.charges for row in _of_charge(report, charge)]
+    common = _of_all(report, currency)
+    parts = [part for charge in report.charges for part in _of_charge(report, charge)]
+    rows = [{**common, **part.row, **allocated} for part, allocated in zip(parts, _allocated(parts), strict=True)]
     names = sorted(rows[0]) if rows else []
     return rows_as_csv([names, *([row[name] for name in names] for row in rows)])
 
@@ -40,7 +54,37 @@ def _of_all(report: Report, currency: str) -> Mapping[str, str]:
     return {**billed, **charged, **provided, **_ALWAYS, **_SERVICE}
 
 
-def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:
+def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
+    """The columns of split costs, by part. Of hours that nobody held no resource is named: they are unallocated.
+
+    The ratios of an origin charge's parts add up to 1.
+    """
+    ratios = [Decimal(0)] * len(parts)
+    for origin in dict.fromkeys(part.origin for part in parts):
+        places = [place for place, part in enumerate(parts) if part.origin == origin]
+        total = sum((parts[place].quantity for place in places), Fraction(0))
+        shares = apportioned((parts[place].quantity / total for place in places), _DIGITS_OF_RATIO)
+        for place, share in zip(places, shares, strict=True):
+            ratios[place] = share or Decimal(0)
+    return [_columns_of_part(part, ratio) for part, ratio in zip(parts, ratios, strict=True)]
+
+
+def _columns_of_part(part: _Part, ratio: Decimal) -> Mapping[str, str]:
+    element = {
+        "AllocatedRatio": float(ratio),
+        "UsageUnit": part.row["PricingUnit"],
+        "UsageQuantity": float(part.quantity),
+    }
+    return {
+        "AllocatedMethodId": _METHOD,
+        "AllocatedMethodDetails": json.dumps({"Elements": [element]}),
+        "AllocatedResourceId": part.row["SubAccountId"],
+        "AllocatedResourceName": part.row["SubAccountName"],
+        "AllocatedTags": "",
+    }
+
+
+def _of_charge(report: Report, charge: Charge) -> Iterator[_Part]:
     """Rows of what the charge has: hours held and hours free of its model, and energy."""
     amounts, price = charge.amounts, report.prices.of_model(charge.model)
     held, idle, free = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
@@ -57,13 +101,16 @@ def _of_charge(report: Report, charge: Charge) -> Iterator[Mapping[str, str]]:
     }
     if held and price is not None:
         idle_parts = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
-        yield {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
+        row = {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
+        yield _Part((charge.cluster, charge.model, "GPU-Hours"), held, row)
     if free and price is not None:
         of_nobody = _priced(f"Hours that nobody held of {model}", "GPU-Hours", free, price)
-        yield {**common, **of_nobody, "ConsumedQuantity": "0"}
+        row = {**common, **of_nobody, "ConsumedQuantity": "0"}
+        yield _Part((charge.cluster, charge.model, "GPU-Hours"), free, row)
     energy = quantity(amounts.joules, JOULES_OF_KWH)
     if energy and report.prices.of_kwh is not None:
-        yield {**common, **_priced(f"Energy of {model}", "kWh", energy, report.prices.of_kwh)}
+        row = {**common, **_priced(f"Energy of {model}", "kWh", energy, report.prices.of_kwh)}
+        yield _Part((charge.cluster, charge.model, "kWh"), energy, row)
 
 
 def _priced(says: str, unit: str, amount: Fraction, price: Decimal) -> Mapping[str, str]:

@@ -50,6 +50,14 @@ COMMAND_LINES = {
     "top http://gpu-1:9400": "did you mean --url http://gpu-1:9400?",
     "top --port 9400": "did you mean --url?",
     "report --since 30d": f"{PROGRAM} report --prometheus URL",
+    # issue 22, line 20
+    "report --prometheus http://prom:9090 -o bill.csv": "put > FILE behind it",
+    "report --prometheus http://prom:9090 --namespace shop": "--match namespace=NAME",
+    "report --prometheus http://prom:9090 --by team": "label:team",
+    "report --prometheus http://prom:9090 --by namespaces": "did you mean namespace?",
+    "report --prometheus http://prom:9090 --price-per-gpu-hour '$2.50'": "names no currency",
+    "report --prometheus http://prom:9090 --price-per-gpu-hour .50": "of $2.50 a shell leaves .50",
+    "report --prometheus prom:9090": "http://prom:9090",
 }
 # what stands in the file, and the remedy
 FILES = {
@@ -185,7 +193,9 @@ def test_a_file_that_is_none_is_answered_with_a_remedy(
 
 def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> None:
     settings = {setting.name for role in (node, cluster, operator) for setting in role.SETTINGS}
-    own = {"config.file", "url", "prometheus", "http-config", "once", "interval", "output", "since", "by", "format"}
+    own = {"config.file", "url", "prometheus", "http-config", "once", "interval", "output", "since", "by", "format"} | {
+        "match"
+    }
     rows = mistakes._CONTENT["names"]
     for row in rows:
         assert bool(row.get("here")) != bool(row.get("do")), row

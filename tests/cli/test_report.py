@@ -95,7 +95,7 @@ def held(expression: str, at_seconds: float) -> list[dict[str, object]]:
     ("arguments", "says"),
     [
         ([], "--prometheus"),
-        (["--prometheus=localhost:9090"], "--prometheus: 'localhost:9090' is not allowed"),
+        (["--prometheus=localhost:9090"], "before it: http://localhost:9090"),
         (["--prometheus=http://u:p@localhost:9090"], "without a password"),
         (["--prometheus=http://x", "--by=team"], "--by: 'team' is not allowed; it takes namespace,"),
         (["--prometheus=http://x", "--since=soon"], "--since: 'soon' is not allowed"),
@@ -137,6 +137,21 @@ def test_a_server_that_is_not_there_is_said_with_what_to_do(run: Run) -> None:
     ended = run(f"--prometheus=http://127.0.0.1:{free_port()}")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
     assert "nobody listens there -> is Prometheus running" in ended.stderr
+
+
+# issue 22, line 20
+def test_the_exporter_itself_in_place_of_prometheus_is_named(run: Run) -> None:
+    class Exporter(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Exporter) as url:
+        ended = run(f"--prometheus={url}")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert "a Prometheus server (usually port 9090), and not the exporter itself?" in ended.stderr
 
 
 def test_an_answer_that_is_no_json_is_the_only_thing_said() -> None:

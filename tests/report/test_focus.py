@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
 
@@ -29,6 +30,10 @@ OF_USAGE = {
     "PricingQuantity", "PricingUnit", "SkuId", "SkuMeter", "SkuPriceId", "ServiceSubcategory", "ChargeFrequency",
 }  # fmt: skip
 OTHERS = {"SubAccountId", "SubAccountName", "SubAccountType", "Tags"}
+# of split costs, since 1.3: there if a provider splits them
+ALLOCATED = {
+    "AllocatedMethodDetails", "AllocatedMethodId", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags",
+}  # fmt: skip
 NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 UNIT = re.compile(r"[A-Za-z]+(-(Hours|Days))?")
@@ -45,7 +50,7 @@ def charges(by: GroupBy | None = None, prices: Prices = PRICES) -> list[dict[str
 def test_each_row_is_as_the_specification_has_it(by: GroupBy) -> None:
     for charge in charges(by):
         custom = {name for name in charge if name.startswith("x_")}
-        assert charge.keys() - custom == NEVER_NULL | MAY_BE_NULL | OF_USAGE | OTHERS
+        assert charge.keys() - custom == NEVER_NULL | MAY_BE_NULL | OF_USAGE | OTHERS | ALLOCATED
         assert [name for name in NEVER_NULL | OF_USAGE if not charge[name]] == []
         for name in charge:
             if name.endswith(("Cost", "Quantity", "UnitPrice")):
@@ -80,6 +85,22 @@ def test_the_charges_add_up_to_the_report_and_what_was_free_is_nobodys() -> None
     assert line.costs.held is not None
     assert sum(Decimal(charge["BilledCost"]) for charge in of_vision) == Decimal(str(float(line.costs.held)))
     assert sum(Decimal(charge["x_IdleCost"]) for charge in of_vision) == Decimal("4.19") + Decimal("1.875")
+
+
+# issue 22, line 39
+@pytest.mark.parametrize("by", [GroupBy("namespace"), GroupBy("workload")])
+def test_the_parts_of_a_models_hours_say_what_part_they_are_and_add_up_to_one(by: GroupBy) -> None:
+    ratios = defaultdict[tuple[str, str], list[Decimal]](list)
+    for charge in charges(by):
+        assert charge["AllocatedMethodId"]
+        assert bool(charge["AllocatedResourceId"]) == bool(charge["AllocatedResourceName"])
+        assert charge["AllocatedResourceId"] == charge["SubAccountId"]
+        (element,) = json.loads(charge["AllocatedMethodDetails"], parse_float=Decimal)["Elements"]
+        assert (element["UsageUnit"], charge["AllocatedTags"]) == (charge["PricingUnit"], "")
+        model = json.loads(charge["Tags"]).get("model", "")
+        ratios[model, charge["PricingUnit"]].append(Decimal(element["AllocatedRatio"]))
+    assert {key: sum(parts) for key, parts in ratios.items()} == dict.fromkeys(ratios, 1)
+    assert max(len(parts) for parts in ratios.values()) > 1
 
 
 def test_what_has_no_price_is_no_charge_and_a_top_folds_none() -> None:
