@@ -236,7 +236,8 @@ def test_autoscalers_get_the_same(nodes: Nodes, metric: str) -> None:
         for namespace in TEAMS.namespaces
     }
     assert said <= {200, 404, 409, 503}
-    assert 200 in said
+    # of a workload that has no pods both say the same, too
+    assert 404 in said
 
 
 ADAPTER = quick_yaml.load((ROOT / "deploy" / "prometheus-adapter" / "values.yaml").read_text())["rules"]
