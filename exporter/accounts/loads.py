@@ -78,10 +78,12 @@ class Loads:
             return [1]
         if len(self._window) + len(self._at_edges) < len(self.pieces):
             return [0] * len(self.pieces)
-        return [
-            sum(self._load(piece, device) for device in piece.held.devices if device.is_sampled)
-            for piece in self.pieces
-        ]
+        loads = []
+        for piece in self.pieces:
+            # of a GPU that is not cut there is one device, whether this look's page had it or not
+            devices = [device for device in piece.held.devices if device.is_sampled or not piece.held.is_cut]
+            loads.append(sum(self._load(piece, device) for device in devices))
+        return loads
 
     def of_devices(self, piece: Stretch, devices: Sequence[Device[Entry]]) -> Sequence[int]:
         """The loads of these devices in a piece: their slices alone where none has one, or none is known."""

@@ -424,7 +424,7 @@ class PlainGpu:
         pods = len(piece[0].first.held.get(place, {}))
         slices = self.slices(place)
         if not held and not at_ends:
-            return slices * now.activity.get(place, Fraction(0)) * seconds(piece)
+            return slices * now.activity.get(place, Fraction(0)) * (0 if piece in ends else seconds(piece))
         if not pods:
             return Fraction(0)
         if piece in ends:
