@@ -24,7 +24,7 @@ class Look:
 
     `slices` and `activity` are of the devices on the page; `sampled` are those on the last page that there was, which
     may be this one. `shared` are the devices that are handed out in shares, and `kernels` for how
-    long kernels ran, by device and pod ("" for nobody's).
+    long kernels ran, by device and pod ("" for nobody's). The next process has measured nothing.
     """
 
     at: int
@@ -36,6 +36,7 @@ class Look:
     shared: frozenset[Place]
     kernels: Mapping[Place, Mapping[str, int]]
     sampled: frozenset[Place] = frozenset()
+    is_last_of_process: bool = False
 
     def page(self, gpu: int) -> object:
         """What the page says of a GPU."""
@@ -219,6 +220,8 @@ class PlainGpu:
         assert self.counted is not None
         first, now = self.looks[self.counted], self.looks[number]
         if not first.kernels or not now.kernels:
+            self.newest.clear()
+        if any(look.is_last_of_process for look in self.looks[self.counted : number]):
             self.newest.clear()
         if is_gap(self.looks, self.counted, number):
             return {}

@@ -201,6 +201,7 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(random: Random, steps: int
             looks.text()
             looks.ledger.note_shown()
         if restarts:
+            look.is_last_of_process = True
             # it begins to measure anew, too; a look that failed does not tell it so
             undisturbed.ledger._kernels = KernelTimes()
             wall = 1_000_000 * SECOND
