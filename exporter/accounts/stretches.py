@@ -157,19 +157,17 @@ class KernelTimes:
             held = holders_before.get(key.uuid)
             for device in held.devices if held is not None else ():
                 if device.key == key and device.holders and (times := _grown(device, last[key], now[key])):
-                    times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(
-                        device, held.whole, times, at_ns
-                    )
+                    # the same part of another whole is another share
+                    shares = device.part, device.holders
+                    times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(key, shares, times, at_ns)
         return times_of
 
-    def _with_newest(self, device: Device[Entry], whole: int, times: list[int], at_ns: int) -> list[int]:
+    def _with_newest(self, key: DeviceKey, shares: Sequence[object], times: list[int], at_ns: int) -> list[int]:
         """The times. Without a new sample: traces of time in the last one's proportion, which any new one outweighs."""
-        # the same part of another whole is another share
-        shares = whole, device.holders
         if any(times):
-            self._newest[device.key] = at_ns, shares, times
+            self._newest[key] = at_ns, shares, times
             return times
-        since_ns, holders, newest = self._newest.get(device.key, (at_ns, (), times))
+        since_ns, holders, newest = self._newest.get(key, (at_ns, (), times))
         if holders != shares or at_ns - since_ns >= MOST_UNREAD_NS:
             return times
         return [time * FAINT_NS // sum(newest) for time in newest]

@@ -74,6 +74,9 @@ _UNKNOWN = _each(
     "use unknown", "GPU-hours held while nobody saw their use", lambda line: number(line.use_unknown_hours)
 )
 _IDLE = _each("idle", "GPU-hours held while the device did nothing", lambda line: number(line.hours.idle))
+_IDLE_UNKNOWN = _each(
+    "idle unknown", "GPU-hours of which nobody can tell idle from busy", lambda line: number(line.hours.idle_unknown)
+)
 _FREE = _each("free", "GPU-hours that nobody held", lambda line: number(line.hours.free))
 _KWH = _each("kWh", "energy", lambda line: number(line.hours.joules))
 _COST = _money("cost", "of what was held and of the energy, by the prices given", lambda line: line.costs.held)
@@ -91,6 +94,10 @@ WORDS = (
     "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
     "not used: hours held whose use was known, less those used: all idle hours, and half of a half active hour.",
 )
+_UNKNOWN_IDLE = (
+    "idle unknown: hours in which several held a GPU, in turn or at a time, under one value of its activity."
+    " They are neither in idle nor in idle cost, which are the least that it may be."
+)
 _UNKNOWN_USE = (
     "use unknown: hours held in which nobody saw the use, as while dcgm-exporter's page was missing. What is used and"
     " not used is of the other hours."
@@ -103,7 +110,7 @@ def columns_of_groups(report: Report) -> Sequence[Column]:
     is_compared = report.span_before is not None
     has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
     columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _UNKNOWN if report.has_unknown_use else None]
-    columns += [_IDLE, _FREE if has_free else None]
+    columns += [_IDLE, _IDLE_UNKNOWN if report.has_unknown_idle else None, _FREE if has_free else None]
     columns += [None if is_compared else _KWH, _COST if has_costs else None]
     columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
     columns += [_FREE_COST if has_free and has_idle_costs else None]
@@ -122,6 +129,8 @@ def columns_of_wasteful(report: Report) -> Sequence[Column]:
 def words_of(report: Report) -> Sequence[str]:
     """A sentence for each word of the tables that may be taken for another."""
     words = WORDS if report.wasteful else ()
+    if report.has_unknown_idle:
+        words = (*words, _UNKNOWN_IDLE)
     return (*words, _UNKNOWN_USE) if report.has_unknown_use else words
 
 
@@ -236,6 +245,7 @@ def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
         "gpu_hours_free": (line.hours.free if has_free else None for line in lines),
         "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
         "gpu_hours_use_unknown": (line.use_unknown_hours for line in lines),
+        "gpu_hours_idle_unknown": (line.hours.idle_unknown for line in lines),
     }
     if report.span_before:
         columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)

@@ -82,7 +82,10 @@ def _tiles(report: Report) -> str:
         tiles.insert(1, ("of all there were", percent(report.held_of_capacity)))
     if report.has_unknown_use:
         tiles.append(("use unknown", number(total.use_unknown_hours)))
-    tiles += [("GPU-hours idle", number(total.hours.idle)), ("kWh", number(total.hours.joules))]
+    tiles.append(("GPU-hours idle", number(total.hours.idle)))
+    if report.has_unknown_idle:
+        tiles.append(("idle unknown", number(total.hours.idle_unknown)))
+    tiles.append(("kWh", number(total.hours.joules)))
     costs = {"cost": total.costs.held, "idle cost": total.costs.idle, "free cost": total.costs.free}
     shown = {name: cost for name, cost in costs.items() if name == "cost" or cost is not None}
     if report.prices.are_given:

@@ -114,6 +114,12 @@ class Report:
         return any(line.use_unknown_hours > line.hours.held * _LEAST_UNKNOWN for line in lines)
 
     @property
+    def has_unknown_idle(self) -> bool:
+        """Whether of so much of what a group held nobody can tell idle from busy that it shows."""
+        lines = (*self.groups, *self.wasteful, self.total)
+        return any(line.hours.idle_unknown > line.hours.held * _LEAST_UNKNOWN for line in lines)
+
+    @property
     def held_of_capacity(self) -> float | None:
         """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
         if not self.capacity_hours:

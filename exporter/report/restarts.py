@@ -13,7 +13,7 @@ from exporter.report.rows import RowKey
 # Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
 ONE_RESTART_SECONDS = 60.0
 # What a row grows by in a second, at most: one GPU's seconds, and the watts that no GPU has.
-_MOST_PER_SECOND: Final = (1.0, 1.0, 1.0, 3000.0, 1.0)
+_MOST_PER_SECOND: Final = (1.0, 1.0, 1.0, 3000.0, 1.0, 1.0)
 _SEVERAL = 2
 
 

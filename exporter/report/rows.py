@@ -13,6 +13,7 @@ FAMILIES: Final = (
     "pod_gpu_idle_seconds_total",
     "pod_gpu_energy_joules_total",
     "pod_gpu_observed_seconds_total",
+    "pod_gpu_idle_unknown_seconds_total",
 )
 # What a row is about, and what stays as long as it is counted. Labels of pods may come later than the row.
 KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
@@ -44,13 +45,17 @@ def place_of(cluster: str, node: str) -> str:
 
 
 class Amounts(NamedTuple):
-    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known, `free` those nobody held."""
+    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known.
+
+    Of `idle_unknown`, which are observed ones, nobody can tell whether they were idle. `free` are those nobody held.
+    """
 
     held: float = 0.0
     used: float = 0.0
     idle: float = 0.0
     joules: float = 0.0
     observed: float = 0.0
+    idle_unknown: float = 0.0
     free: float = 0.0
     tokens: float = 0.0  # that model servers generated
 

@@ -99,6 +99,7 @@ def test_csv_has_a_line_for_each_group() -> None:
         "gpu_hours_free": "0",
         "free_cost": "0",
         "gpu_hours_use_unknown": "0",
+        "gpu_hours_idle_unknown": "0",
     }
     assert [found["namespace"] for found in rows] == ["vision", "books", ""]
     assert next(csv.DictReader(io.StringIO(render_csv(made()))))["cost"] == ""
@@ -109,7 +110,7 @@ def test_no_name_is_a_formula_or_breaks_a_line(name: str) -> None:
     text = render_csv(made(rows=[row(name, "p", Amounts(HOUR))]))
     _, cells, _of_nobody = csv.reader(io.StringIO(text, newline=""))
     assert not cells[2].startswith(("=", "+", "-", "@", "\t", "\r", "＝"))  # noqa: RUF001 - full-width
-    assert len(cells) == 12
+    assert len(cells) == 13
     assert text.count("\r\n") == 3
     if name in {"plain", "a,b", ' "q" ', "a;b"}:
         assert cells[2] == name
@@ -128,6 +129,7 @@ def test_json_tells_all_of_it() -> None:
         "gpu_hours_free": 38,
         "free_cost": 95,
         "gpu_hours_use_unknown": 0,
+        "gpu_hours_idle_unknown": 0,
     }
     assert [group["name"] for group in content["groups"]] == ["vision", "books", None]
     assert sum(moment["gpu_hours_held"] for moment in content["over_time"]) == pytest.approx(34, abs=1e-4)
@@ -212,6 +214,18 @@ def test_the_bars_of_300_workloads_are_as_long_as_the_longest_of_them_asks(top: 
     assert max(bars) == pytest.approx(720 - 220 - 74)
     assert min(bars) > max(bars) / 2
     assert f"{300 - len(bars)} others" in bars_of_groups(report)
+
+
+# issue 22, line 27
+def test_hours_of_which_nobody_can_tell_idle_from_busy_have_a_column_and_a_sentence() -> None:
+    rows = [row("ml", "p", Amounts(10 * HOUR, 4 * HOUR, HOUR, KWH, observed=10 * HOUR, idle_unknown=6 * HOUR))]
+    report = made(rows=rows)
+    assert report.total.costs.idle == made(rows=[row("ml", "p", Amounts(10 * HOUR, idle=HOUR))]).total.costs.idle
+    table, page = render_table(report, None), render_page(report)
+    assert re.search(r"idle  idle unknown .*\n.*\nml +10\.00 +4\.00 +40% +1\.00 +6\.00 ", table)
+    for text in (table, page):
+        assert "idle unknown: hours in which several held a GPU" in text
+    assert "idle unknown" not in render_table(made(), None)
 
 
 # issue 22, lines 18 and 28

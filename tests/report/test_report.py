@@ -112,7 +112,7 @@ def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says
             st.sampled_from(["a", "b", ""]),
             st.sampled_from(["x", "y"]),
             st.sampled_from(["GPU-1", "GPU-2", "GPU-3"]),
-            st.builds(Amounts, *[st.floats(0, 1e7)] * 6),
+            st.builds(Amounts, *[st.floats(0, 1e7)] * 7),
         ),
         unique_by=lambda given: given[:3],
     ),

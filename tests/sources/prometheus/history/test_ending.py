@@ -36,11 +36,11 @@ class RefusingServer:
 async def test_a_cancelled_reader_asks_no_more_also_where_a_query_fails_in_that_moment(steps: int) -> None:
     server = RefusingServer()
     reading = asyncio.create_task(AccountsReader(api=server, matchers=(), wanted=frozenset()).read(PIECE))
-    await until(lambda: len(server.asked) == 5)
+    await until(lambda: len(server.asked) == 6)
     server.refuses.set()
     for _ in range(steps):
         await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert len(server.asked) == 5
+    assert len(server.asked) == 6
