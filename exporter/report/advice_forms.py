@@ -49,15 +49,16 @@ def _lines(advices: Sequence[Advice], span: Span) -> Iterator[str]:
 
 
 def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
-    """A line for each reason, with the workloads that it is of."""
+    """A line for each reason, with the workloads that it is of; where it is of one alone, with that one's figures."""
     if not refused:
         return
     yield f"No advice for {counted(len(refused), 'workload')}:"
-    names = defaultdict[str, list[str]](list)
+    of_reasons = defaultdict[str, list[Advice]](list)
     for one in refused:
-        names[one.refused_for].append(clean(one.name))
-    for reason, of_reason in sorted(names.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield f"  {clean(reason, MOST_CHARS_OF_NOTE)}: {listed(of_reason, _NAMED)}"
+        of_reasons[one.refused_for].append(one)
+    for reason, ones in sorted(of_reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        words = ones[0].refused if len(ones) == 1 else reason
+        yield f"  {clean(words, MOST_CHARS_OF_NOTE)}: {listed([clean(one.name) for one in ones], _NAMED)}"
     if len(refused) > _NAMED:
         yield "  --format csv has each, with its own figures"
 
