@@ -6,14 +6,14 @@ better: in nanoseconds t with active time a, a GPU draws p * t + s * a, and p is
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
+from math import gcd
 
 Power = tuple[int, int]  # microjoules in nanoseconds, exactly
 
 # A line through fewer times than this is not believed, nor one whose p may be off by more than this part of the mean
 # power: its standard error.
 _FEWEST = 10
-_MOST_OFF = Fraction(1, 10)
+_MOST_OFF = 10  # one of so many parts
 # Then each of these counts for half, so that new ones tell.
 _MOST_TIMES = 4_096
 
@@ -69,19 +69,27 @@ class IdlePower:
         if self.lowest is None or self.has_rested:
             return self.lowest
         at_rest = self._on_the_line()
-        if at_rest is None or at_rest * self.lowest[1] >= self.lowest[0]:
+        if at_rest is None or at_rest[0] * self.lowest[1] >= self.lowest[0] * at_rest[1]:
             return self.lowest
-        return at_rest.numerator, at_rest.denominator
+        return at_rest
 
-    def _on_the_line(self) -> Fraction | None:
-        """Microjoules a nanosecond without activity, by least squares; None where the times do not tell."""
+    def _on_the_line(self) -> Power | None:
+        """What the line says of no activity, by least squares; None where the times do not tell.
+
+        All sums are whole numbers, so each side of the comparison is multiplied by what it is divided by: fractions
+        would bring a library of decimals onto every node.
+        """
         of_all = self.tt * self.aa - self.ta * self.ta
-        if self.times < _FEWEST or not of_all:
+        if self.times < _FEWEST or of_all <= 0:
             return None
-        at_rest = Fraction(self.te * self.aa - self.ae * self.ta, of_all)
-        by_activity = Fraction(self.ae * self.tt - self.te * self.ta, of_all)
-        left = self.ee - at_rest * self.te - by_activity * self.ae
-        variance = left / (self.times - 2) * self.aa / of_all
-        mean = Fraction(self.te, self.tt)
-        is_sure = variance <= (mean * _MOST_OFF) ** 2
-        return max(at_rest, Fraction(0)) if is_sure else None
+        at_rest = self.te * self.aa - self.ae * self.ta  # / of_all
+        by_activity = self.ae * self.tt - self.te * self.ta  # / of_all
+        left = self.ee * of_all - at_rest * self.te - by_activity * self.ae  # / of_all
+        # variance: left * aa / (of_all² * (times - 2)); mean: te / tt
+        variance = left * self.aa * (_MOST_OFF * self.tt) ** 2
+        most = (self.te * of_all) ** 2 * (self.times - 2)
+        if variance > most:
+            return None
+        at_rest = max(at_rest, 0)
+        common = gcd(at_rest, of_all)
+        return at_rest // common, of_all // common

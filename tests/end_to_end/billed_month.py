@@ -149,6 +149,7 @@ def _write_counter(write: Callable[[str], object], family: str, place: int, one:
         one.part * one.idle,
         Fraction(one.watts),
         one.part,
+        Fraction(0),  # a page tells of each whether it was idle
     )[place]
     container = "main" if one.pod else ""
     labels = (

@@ -47,6 +47,7 @@ ACCOUNTS: Mapping[str, str] = {
     "pod_gpu_active_seconds_total": "pod_gpu.active",
     "pod_gpu_observed_seconds_total": "pod_gpu.observed",
     "pod_gpu_idle_seconds_total": "pod_gpu.idle",
+    "pod_gpu_idle_unknown_seconds_total": "pod_gpu.idle_unknown",
     "pod_gpu_energy_joules_total": "pod_gpu.energy",
     "pod_gpu_throttled_seconds_total": "pod_gpu.throttled",
     "pod_gpu_xid_errors_total": "pod_gpu.xid_errors",
