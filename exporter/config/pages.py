@@ -11,6 +11,7 @@ from exporter.config.settings import optional, setting, several
 
 AS_IS, BOTH = "as-is", "both"
 DEFAULT_DCGM_URL = "http://127.0.0.1:9401/metrics"
+USUAL_DCGM_FILE = "/run/prometheus/dcgm.prom"  # where dcgm-exporter 1.x writes its page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class DcgmSettings:
     )
     files: tuple[str, ...] = several(
         "dcgm.file",
-        SettingKind(parsers.absolute_path, "an absolute path such as /run/prometheus/dcgm.prom", "FILE"),
+        SettingKind(parsers.absolute_path, f"an absolute path such as {USUAL_DCGM_FILE}", "FILE"),
         "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
     )
     file_max_age_seconds: float = setting(

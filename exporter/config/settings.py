@@ -16,6 +16,7 @@ ENVIRONMENT_PREFIX = "POD_GPU_EXPORTER_"
 T = TypeVar("T")
 _KEY = "setting"
 _DEFAULT = "the default of "
+_BY_DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Given:
     @property
     def origin(self) -> str:
         """Where they come from, for people."""
-        return "default" if self.where.startswith(_DEFAULT) else self.where
+        return _BY_DEFAULT if self.where.startswith(_DEFAULT) else self.where
 
 
 def by_default(flag: str, *texts: str) -> Given:
@@ -118,6 +119,11 @@ class Configuration:
     config_file: str | None
     given: tuple[tuple[str, Given], ...]
     doubts: tuple[Trouble, ...]
+
+    def is_default(self, name: str) -> bool:
+        """Whether a setting has its default because nobody gave it."""
+        given = dict(self.given)
+        return name in given and given[name].origin == _BY_DEFAULT
 
     def shown(self) -> dict[str, dict[str, str]]:
         """Every setting's value and where it comes from, for people: without user information and query of URLs."""

@@ -12,7 +12,7 @@ from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
 from exporter.config.node import Config, DeviceSettings, PodsSettings
-from exporter.config.pages import DcgmSettings, FamilySettings, ProbeSettings, source_names
+from exporter.config.pages import USUAL_DCGM_FILE, FamilySettings, ProbeSettings, source_names
 from exporter.config.parsers import LABEL_SETS
 from exporter.config.tls import ClientTls
 from exporter.exposition.join import Joiner
@@ -220,7 +220,7 @@ def _sources(
     return Sources(
         kubelet=_kubelet(config, cache, kept),
         allocatable=cache.get(KubeletAllocatable, settings=config.kubelet, resources=devices.resources, kept=kept),
-        pages=_pages(config.dcgm, files.http, headers, cache, nvml, vendor),
+        pages=_pages(config, files.http, headers, cache, nvml, vendor),
         discovery=_discovery(config, files.http, headers, cache, vendor),
         nvml=nvml,
         measuring=measuring,
@@ -258,7 +258,7 @@ def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
 
 
 def _pages(
-    dcgm: DcgmSettings,
+    config: Config,
     http: HttpConfig,
     headers: Headers,
     cache: SourceCache,
@@ -266,6 +266,7 @@ def _pages(
     vendor: Vendor | None,
 ) -> tuple[PageSource, ...]:
     """The named sources of GPU samples, or `nvml` in their place."""
+    dcgm = config.dcgm
     if dcgm.mode == "off":
         from exporter.sources.nvml.source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
 
@@ -273,6 +274,8 @@ def _pages(
     limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
     age, of_urls = dcgm.file_max_age_seconds, {**limits, "timeout_seconds": dcgm.timeout_seconds, "headers": headers}
     named = zip(source_names(dcgm.urls), dcgm.urls, strict=True)
+    if config.is_default("dcgm.url"):
+        of_urls["unnamed_file"] = f"{config.root.rstrip('/')}{USUAL_DCGM_FILE}"
     urls = (cache.get(DcgmSource, name=name, url=url, http=http, **of_urls) for name, url in named)
     files = (cache.get(PromFileSource, path=path, max_age_seconds=age, **limits) for path in dcgm.files)
     return (*urls, *files)

@@ -14,6 +14,8 @@ from exporter.sources.source import OptionalSource, Source, absent, is_absent, m
 from tests.support.exporter import config_of, running
 from tests.support.simulated import SimulatedNode
 
+NOBODY = "http://127.0.0.1:1/metrics"
+
 
 def node_of(config: Config, before: Node | None = None) -> Node:
     return make_node(config, NodeFiles(), handover=before.handover if before else None)
@@ -114,3 +116,32 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing_that_lasts(
         assert (handover.cache, handover.owners, handover.book("copy")) == before
     finally:
         await first.close()
+
+
+# issue 22, line 22: the old way, `docker run` with `--volumes-from` and no arguments
+@pytest.mark.parametrize(
+    ("is_there", "named", "remedy"),
+    [
+        (True, {}, "--dcgm.file {file} --labels.names legacy"),
+        (True, {"dcgm_url": NOBODY}, "is dcgm-exporter running"),
+        (False, {}, "is dcgm-exporter running"),
+    ],
+)
+async def test_where_no_source_is_named_and_dcgm_exporters_old_file_is_there_the_remedy_names_it(
+    simulated: SimulatedNode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_there: bool,
+    named: dict[str, str],
+    remedy: str,
+) -> None:
+    monkeypatch.setattr("exporter.config.load.DEFAULT_DCGM_URL", NOBODY)
+    file = tmp_path / "run/prometheus/dcgm.prom"
+    if is_there:
+        file.parent.mkdir(parents=True)
+        file.write_text('dcgm_gpu_temp{gpu="0",uuid="GPU-1"} 1\n')
+    config = config_of(kubelet_socket=str(simulated.socket), root=str(tmp_path), **named)
+    async with running(config) as exporter:
+        status, text = await exporter.get("/gpu/metrics")
+    assert status == 503
+    assert remedy.format(file=file) in text

@@ -5,10 +5,11 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 from exporter.config.http_file import HttpConfig
-from exporter.errors import Malformed
+from exporter.errors import Malformed, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.units import UtilizationUnit
 from exporter.exposition.vendors import Vendor, VendorPages
@@ -52,11 +53,13 @@ class DcgmSource(AskedSource):
         places: asyncio.Semaphore | None = None,
         vendor: Vendor | None = None,
         admit: Callable[[bytes], bytes] | None = None,
+        unnamed_file: str = "",
     ) -> None:
         """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
 
         `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
         `vendor`: pages gain DCGM's families. `admit` takes off a page what is not to come from this source.
+        `unnamed_file`: where nobody named a source, a file that may be the page that was meant.
         """
         super().__init__(name, on_health)
         self._newest: weakref.ref[Page] | None = None
@@ -64,6 +67,7 @@ class DcgmSource(AskedSource):
         self._places: AbstractAsyncContextManager[None] = places or nullcontext()
         self._vendor_pages = VendorPages(vendor) if vendor else None
         self._admit = admit
+        self._unnamed_file = Path(unnamed_file) if unnamed_file else None
         self._unit = UtilizationUnit()
         # identity: on a node's own network compression costs more than it saves
         self._client = Client(
@@ -107,6 +111,10 @@ class DcgmSource(AskedSource):
                     raise Malformed(
                         "no_samples", f"the answer has not one valid sample: {beginning}", remedy=_PEER.no_path
                     )
+            except Unavailable as error:
+                if error.reason == "refused" and self._unnamed_file and self._unnamed_file.is_file():
+                    raise Unavailable("refused", str(error), remedy=_remedy_of_file(self._unnamed_file)) from error
+                raise
             except asyncio.CancelledError as error:
                 if not self._flight.timed_out:
                     raise
@@ -114,6 +122,13 @@ class DcgmSource(AskedSource):
         page = Page(source=self.name, body=body, read_at_seconds=time.time(), moment=time.monotonic())
         self._newest = weakref.ref(page)
         return page
+
+
+def _remedy_of_file(path: Path) -> str:
+    return (
+        f"{path} is there, as NVIDIA's older dcgm-exporter writes it: serve it with --dcgm.file {path} --labels.names"
+        " legacy, or name dcgm-exporter's page with --dcgm.url"
+    )
 
 
 class PageSource(Source, Protocol):
