@@ -7,20 +7,35 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
+from types import MappingProxyType
 
 LOG = logging.getLogger("pod_gpu_exporter")
 RARELY_SECONDS = 60.0
+_ABOUT: ContextVar[Mapping[str, object]] = ContextVar("_ABOUT", default=MappingProxyType({}))
 
 
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
     """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
-    LOG.log(level, message, exc_info=error, extra={"fields": fields})
+    LOG.log(level, message, exc_info=error, extra={"fields": {**_ABOUT.get(), **fields}})
 
 
 info = partial(log, logging.INFO)
 warning = partial(log, logging.WARNING)
 error = partial(log, logging.ERROR)
+
+
+@contextmanager
+def about(**fields: object) -> Iterator[None]:
+    """Events of this block, and of tasks and servers that begin in it, have these fields, too."""
+    token = _ABOUT.set({**_ABOUT.get(), **fields})
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
 
 
 def debugging() -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter import service
+from exporter import log, service
 from exporter.cli.command import HELP, command, this_program
 from exporter.cli.options import read_config, setting_options
 from exporter.config.common import WebSettings
@@ -22,7 +22,6 @@ from exporter.config.files import as_yaml
 from exporter.config.node import Config
 from exporter.config.parsers import Address
 from exporter.errors import ExporterError
-from exporter.log import start_logging
 from exporter.node.role import NODE
 from exporter.service import Service
 
@@ -152,7 +151,7 @@ async def _demo(
         if "off" in given["dcgm_mode"] and not simulated.nvml.loaded:
             raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
         config = _on_a_free_port(_config(simulated, given), given)
-        start_logging(config.log.level, config.log.format)
+        log.start_logging(config.log.level, config.log.format)
         addresses = config.web.listen_addresses
         if settings_file:
             _write_settings(settings_file, simulated)
@@ -230,7 +229,7 @@ A simulated GPU node is running; pods come and go. Open
 or, in another terminal,
 
   {this_program()} top --url http://localhost:{port}
-  curl -s localhost:{port}/gpu/metrics | grep POWER_USAGE    # GPU metrics with their pods, as Prometheus gets them
+  curl -s localhost:{port}/gpu/metrics | grep -i gpu_temp    # GPU metrics with their pods, as Prometheus gets them
   curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
   curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
 
@@ -250,11 +249,16 @@ async def _demo_of_nodes(
         # each has its own name, whatever the command line says
         return _config(node, {**given, "node_name": (node.api.node_name,)})
 
+    of_log = read_config(given)
+    # of many nodes all sources that answer would push what to open off the screen
+    level = "warn" if of_log.is_default("log.level") else of_log.log.level
+    log.start_logging(level, of_log.log.format)
     async with running(nodes, config_of, scheduler.live, step_seconds) as (of_node, urls):
         flags = {"cluster.node": [f"{name}={url}" for name, url in urls.items()], **_QUICK}
         config = load_cluster(flags, {}, None)
         config = replace(config, log=of_node.log, web=_on_a_free_port(of_node, given).web)
-        await service.serve(config, CLUSTER, on_listening=partial(_say_what_to_open_of_nodes, urls))
+        say = partial(_say_what_to_open_of_nodes, urls, scheduler.services)
+        await service.serve(config, CLUSTER, on_listening=say)
 
 
 @asynccontextmanager
@@ -276,14 +280,18 @@ async def running(
             own = replace(config, web=WebSettings(listen_addresses=(_ANY_PORT,), config_file=None))
             exporter = Service(own, NODE)
             stack.push_async_callback(exporter.close)
-            (address,) = await exporter.listen()
+            with log.about(node=config.node.name):
+                (address,) = await exporter.listen()
             urls[config.node.name] = f"http://{address}"
         yield config, urls
 
 
-def _say_what_to_open_of_nodes(urls: dict[str, str], addresses: Iterable[Address]) -> None:
+def _say_what_to_open_of_nodes(
+    urls: Mapping[str, str], services: Mapping[tuple[str, str], str], addresses: Iterable[Address]
+) -> None:
     port = next(iter(addresses)).port
     exporters = "\n".join(f"  {url}/    {name}" for name, url in urls.items())
+    questions = "\n".join(_questions(f"localhost:{port}", services))
     print(
         f"""
 {len(urls)} simulated GPU nodes are running, each with an exporter of its own, and the cluster role in front of them.
@@ -294,8 +302,7 @@ Open
 or, in another terminal,
 
   {this_program()} top --url http://localhost:{port}
-  curl -s 'localhost:{port}/container/metrics?workload=chat-8b'      # containers of all nodes, as JSON
-  curl -s localhost:{port}/autoscale/chat/chat-8b/gpu_utilization    # one number for an autoscaler
+{questions}
 
 The exporters of the nodes:
 
@@ -305,3 +312,16 @@ Ctrl-C ends it.
 """,
         file=sys.stderr,
     )
+
+
+def _questions(place: str, services: Mapping[tuple[str, str], str]) -> Iterable[str]:
+    """Commands that ask the cluster role about a service; `services` have the resource that the replicas ask for."""
+    from exporter.simulator.parts import GPU_RESOURCE  # noqa: PLC0415 - as the simulator
+
+    # of a share or a MIG instance dcgm-exporter does not tell the utilization
+    whole = [service for service, resource in services.items() if resource == GPU_RESOURCE]
+    for namespace, name in (whole or [*services])[:1]:
+        yield f"  curl -s '{place}/container/metrics?workload={name}'      # containers of all nodes, as JSON"
+        if whole:
+            question = f"{place}/autoscale/{namespace}/{name}/gpu_utilization"
+            yield f"  curl -s {question}    # one number for an autoscaler"

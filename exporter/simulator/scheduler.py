@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, cycle
 
 from exporter.simulator.failure import GpuFailure
 from exporter.simulator.parts import GPU_RESOURCE, Container, Pod, Slot
@@ -90,6 +90,7 @@ class Scheduler:
         whole = [world for world in worlds if world.gpus and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)]
         self._for_trainings = tuple(whole[::2]) if len(worlds) > 1 else ()
         self._for_all = tuple(world for world in worlds if world not in self._for_trainings)
+        self.services = self._resources_of_services()
         self._ailing: tuple[int, float] | None = None  # the number of the node whose GPU was lost, and when
         self._next_failure = _FIRST_FAILURE
         self._now = self._life()
@@ -109,6 +110,15 @@ class Scheduler:
             self._crash()
         self._scale_in()
         self._fill()
+
+    def _resources_of_services(self) -> dict[tuple[str, str], str]:
+        """Which resource the replicas of each service ask for, by namespace and name: all of a service for the same.
+
+        The first has whole GPUs, where there are any.
+        """
+        resources = {slot[0] for world in self._for_all for gpu in world.gpus for slot in gpu.slots}
+        in_order = sorted(resources, key=lambda resource: (resource != GPU_RESOURCE, resource))
+        return dict(zip(_SERVICES, cycle(in_order), strict=False))
 
     def _life(self) -> float:
         machine = self._worlds[0].machine
@@ -203,8 +213,9 @@ class Scheduler:
             while (self._again or world.used_share < _MOST_HELD) and (
                 free := [slot for _, slots in world.free() for slot in slots]
             ):
-                work = self._again.pop(0) if self._again else self._next()
-                self._place(work, world, world.make.some_of(free), self._begin(work, is_first=is_first))
+                devices = world.make.some_of(free)
+                work = self._again.pop(0) if self._again else self._next(devices[0][0])
+                self._place(work, world, devices, self._begin(work, is_first=is_first))
 
     def _open(self, worlds: Sequence[World]) -> list[World]:
         """Those of the nodes that take pods, in any order. The only one does even while a GPU of it is lost."""
@@ -240,13 +251,16 @@ class Scheduler:
         serving = wave * (_SERVING_BY_NIGHT + (_SERVING_BY_DAY - _SERVING_BY_NIGHT) * daytime(self._now))
         return {NOTEBOOK: _NOTEBOOKS, SERVING: serving, BATCH: 1 - _NOTEBOOKS - serving}
 
-    def _next(self) -> Work:
-        """What is missing most on the nodes for all."""
+    def _next(self, resource: str) -> Work:
+        """What is missing most on the nodes for all, of what asks for such a resource."""
         doing, replicas = self._doing()
+        services = [service for service, asked in self.services.items() if asked == resource]
         wanted = self._wanted()
+        if not services:
+            del wanted[SERVING]
         does = min(wanted, key=lambda does: doing[does] / wanted[does])
         if does == SERVING:
-            namespace, name = min(_SERVICES, key=replicas.__getitem__)
+            namespace, name = min(services, key=replicas.__getitem__)
             return self._work(does, namespace, ("ReplicaSet", name))
         if does == NOTEBOOK:
             number = next(self._numbers)

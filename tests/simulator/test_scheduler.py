@@ -121,7 +121,7 @@ def test_the_pods_of_a_training_begin_and_end_together_and_work_in_step() -> Non
             assert len(uses) == 1
             names = {pod.name.rpartition("-")[0].rpartition("-")[2] for _, pod in of_job}
             assert names == {str(number) for number in range(len(of_job))}
-    assert seen > 100
+    assert seen > 50
 
 
 # issue 21: what is released is soon taken by the next
