@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Literal, get_args
 
 from exporter import log
 from exporter.exposition.families import Family, Filled, render
+from exporter.memory import limit_bytes
 from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
@@ -71,6 +73,11 @@ class Telemetry:
             return len(asyncio.all_tasks())
         except RuntimeError:  # no event loop: nothing runs
             return 0
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """Above how much memory the kernel ends this process, asked anew: a running pod's limit may be raised."""
+        return limit_bytes(Path("/"))
 
     def count_rejected(self, rejected: Mapping[str, int]) -> None:
         """Add the rejected lines of one read of the upstreams. The first of each reason is worth a log line."""

@@ -46,11 +46,10 @@ class Watched:
     held: dict[Held, float]
 
     def active(self) -> dict[str, list[dict[str, str]]]:
-        """The labels of alerts that fire or will, by name; but for the exporters' memory, which is all the tests'."""
+        """The labels of alerts that fire or will, by name."""
         found = defaultdict(list)
         for alert in self.server.ask("alerts")["alerts"]:
-            if alert["labels"]["alertname"] != "PodGpuExporterMemoryHigh":
-                found[alert["labels"]["alertname"]].append(alert["labels"])
+            found[alert["labels"]["alertname"]].append(alert["labels"])
         return found
 
     def wait_until_active_are(self, names: set[str]) -> None:

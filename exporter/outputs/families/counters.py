@@ -36,6 +36,7 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
     own("pod_gpu_exporter_kernel_log_records_total", by_label(lambda look: look.telemetry.kernel_records)),
     own("pod_gpu_exporter_tasks", single(lambda look: look.telemetry.tasks)),
     own("pod_gpu_exporter_event_loop_lag_seconds", lambda look: histogram_samples(look.telemetry.loop_lag)),
+    own("pod_gpu_exporter_memory_limit_bytes", single(lambda look: look.telemetry.memory_limit_bytes)),
     own("pod_gpu_exporter_bound_used", by_label(lambda look: {of: used for of, _, used in look.telemetry.bounds})),
     own("pod_gpu_exporter_bound_limit", by_label(lambda look: {of: most for of, most, _ in look.telemetry.bounds})),
 )

@@ -1,0 +1,48 @@
+"""How much memory the kernel lets this process have: a container's `limits.memory`, a service's MemoryMax.
+
+https://docs.kernel.org/admin-guide/cgroup-v2.html, cgroup-v1/memory.html there, and cgroups(7) for /proc/self/cgroup.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+# what version 1 writes without a limit is the largest multiple of a page below 2 to the 63rd
+_NO_LIMIT = 2**62
+_MOST_BYTES = 64 * 1024
+
+
+def limit_bytes(root: Path) -> int | None:
+    """The least limit of the process' cgroups, in bytes. None: they have none, or nobody can read it."""
+    limits = []
+    for file in _files_of_limits(root):
+        with suppress(OSError, ValueError):  # not there, or `max`
+            limits.append(int(_text(file)))
+    return min((limit for limit in limits if 0 < limit < _NO_LIMIT), default=None)
+
+
+def _files_of_limits(root: Path) -> Iterator[Path]:
+    """Where the limits of the process' cgroup, and of those above it, are.
+
+    A container that sees the node's path of its cgroup has that cgroup mounted as the top one.
+    """
+    try:
+        lines = _text(root / "proc/self/cgroup").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif controllers == "memory":
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = Path(path.lstrip("/"))
+        for folder in (own, *own.parents):
+            yield top / folder / name
+
+
+def _text(path: Path) -> str:
+    with path.open(encoding="ascii", errors="replace") as file:
+        return file.read(_MOST_BYTES)
