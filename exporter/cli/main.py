@@ -84,6 +84,10 @@ def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int
     see = f"(see {program} {arguments[0]} --help)" if is_command else f"(see {program} --help)"
     try:
         group.main(arguments, prog_name=program, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        # as kubectl itself does
+        print(error.format_message())
+        return 0
     except click.UsageError as error:
         from exporter.cli.mistakes import answer  # noqa: PLC0415 - only a mistake needs it
 

@@ -42,7 +42,7 @@ def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
     has_it = [each for each in COMMANDS if each != command and flag in _flags_of(each)]
     elsewhere = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it" if has_it else ""
     # a flag with a dot is no other program's, and like no flag of another group
-    instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command)) or elsewhere
+    instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command), command) or elsewhere
     return f"{flag}: no such flag of {command}; {instead or '--help-all shows all'}"
 
 

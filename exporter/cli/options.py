@@ -97,10 +97,15 @@ def flags_of(
         if len(texts) > 1 and not setting.repeatable:
             raise ConfigError(f"{setting.flag} is given {len(texts)} times; give it once")
         if texts:
-            flags[setting.name] = tuple(texts)
+            flags[setting.name] = tuple(_from_here(text) if setting.kind.is_path else text for text in texts)
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
     return flags
+
+
+def _from_here(path: str) -> str:
+    """On the command line a path is one from here. Whoever reads the environment or a file may be started elsewhere."""
+    return str(Path(path).absolute()) if path else path
 
 
 def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:

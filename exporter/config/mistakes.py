@@ -1,9 +1,9 @@
 """What somebody meant who typed a name that is none: a flag, a key of the file, an environment name, a command.
 
 mistakes.json has the names that other programs use, such as dcgm-exporter, node_exporter and top: `here` are the names
-that do it here, of which the first that a command has counts; `do` is what to do instead, in a command that has the
-flag `with` where the row has one. Any other name is compared
-with those that there are. Imported only where there is a mistake, or YAML.
+that do it here, of which the first that a command has counts; `do` is what to do instead, in the commands `of` where
+the row has these. Any other name is compared with those that there are. Imported only where there is a mistake, or
+YAML.
 """
 
 import json
@@ -36,19 +36,19 @@ def closest(name: str, names: Collection[str]) -> Sequence[str]:
     return near[: 1 if near and likeness[near[0]] >= _SURE else MOST]
 
 
-def did_you_mean(name: str, names: Collection[str]) -> str:
+def did_you_mean(name: str, names: Collection[str], command: str = "") -> str:
     """What to do instead: `did you mean A, B or C?`, or a line on another program's name; "" where nothing is near."""
     bare = name.lstrip("-")
     dashes = "--" if name != bare else ""
     rows = [row for row in _CONTENT["names"] if bare in row["typed"]]
     for row in rows:
-        if f"{dashes}{row.get('with')}" in names:
+        if command in row.get("of", ()):
             return str(row["do"])
     here = [f"{dashes}{each}" for row in rows for each in row.get("here", ())]
     near = [each for each in here if each in names][:1]
     if not near:
         for row in rows:
-            if "do" in row and "with" not in row:
+            if "do" in row and "of" not in row:
                 return str(row["do"])
     return asked(near or closest(name, names))
 

@@ -50,7 +50,7 @@ class DcgmSettings:
     )
     files: tuple[str, ...] = several(
         "dcgm.file",
-        SettingKind(parsers.absolute_path, f"an absolute path such as {USUAL_DCGM_FILE}", "FILE"),
+        SettingKind(parsers.absolute_path, f"an absolute path such as {USUAL_DCGM_FILE}", "FILE", is_path=True),
         "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
     )
     file_max_age_seconds: float = setting(

@@ -222,11 +222,15 @@ def log_level(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[T]):
-    """A parser, which raises ValueError for a text that is not allowed; `allowed` for errors, `metavar` for --help."""
+    """A parser, which raises ValueError for a text that is not allowed; `allowed` for errors, `metavar` for --help.
+
+    `is_path`: the text is an absolute path, and nothing else.
+    """
 
     parse: Callable[[str], T]
     allowed: str
     metavar: str
+    is_path: bool = False
 
 
 def choice(meanings: Mapping[str, T]) -> SettingKind[T]:
@@ -256,9 +260,9 @@ def rules_path(text: str) -> str:
 
 DURATION = SettingKind(duration, _A_DURATION, "DURATION")
 POSITIVE_DURATION = SettingKind(positive_duration, f"{_A_DURATION}, above 0", "DURATION")
-FILE = SettingKind(absolute_path, "an absolute path", "FILE")
+FILE = SettingKind(absolute_path, "an absolute path", "FILE", is_path=True)
 RULES = SettingKind(rules_path, f"an absolute path, or one of {', '.join(SHIPPED_RULES)}", "FILE|NAME")
-SOCKET = SettingKind(socket_path, f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes", "PATH")
+SOCKET = SettingKind(socket_path, f"an absolute path of at most {MAX_SOCKET_PATH_BYTES} bytes", "PATH", is_path=True)
 NUMBER = SettingKind(positive_integer, "a whole number above 0", "NUMBER")
 RATIO = SettingKind(ratio, "a number from 0 to 1", "RATIO")
 REGEX = SettingKind(regex, "a regular expression", "REGEX")

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from exporter.cli.kubectl.command import commands as kubectl_gpu
+from exporter.cli.main import run_group
 from tests.support.components import real
+from tests.support.exporter import config_from
 from tests.support.waiting import wait_until
 
 PROGRAM = [sys.executable, "-m", "exporter"]
@@ -32,7 +35,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     [
         (["--no-such-flag"], "--no-such-flag: no such flag"),
         (["serve", "--kubelet.sock=/x"], "--kubelet.socket"),
-        (["serve", "--web.config.file=x"], "it takes an absolute path"),
+        (["serve", "--kubelet.socket="], "it takes an absolute path"),
         (["serve", "--web.config.file=/no/such/web.yml"], "--web.config.file: '/no/such/web.yml' cannot be read"),
         (["--sharing=halves"], "--sharing: 'halves' is not allowed; it takes copy, split or device"),
         (["--sharing=copy", "--sharing=device"], "--sharing is given 2 times"),
@@ -61,6 +64,28 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(arguments: list[str], say
     assert ended.stdout == ""
     assert says in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+# issue 22, line 20
+def test_a_path_on_the_command_line_is_one_from_where_the_program_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for flag, name in (("--web.config.file", "web.yml"), ("--dcgm.file", "./gpu.prom"), ("--kubelet.socket", "x.sock")):
+        config = config_from(["serve", flag, name])
+        assert config.shown()[flag[2:]]["value"] == str(tmp_path / name)
+    # the environment and the file are read where somebody else starts the program
+    ended = run(POD_GPU_EXPORTER_WEB_CONFIG_FILE="web.yml")
+    assert "it takes an absolute path" in ended.stderr
+
+
+# issue 22, line 20
+def test_kubectl_gpu_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_group(kubectl_gpu, [], "kubectl gpu") == 0
+    asked = capsys.readouterr()
+    assert run_group(kubectl_gpu, ["--help"], "kubectl gpu") == 0
+    assert (asked.out, asked.err) == (capsys.readouterr().out, "")
+    assert all(len(line) <= 80 for line in asked.out.splitlines())
 
 
 def test_the_environment_is_named_in_its_errors() -> None:

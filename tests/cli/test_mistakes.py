@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.cli.command import COMMANDS
 from exporter.cli.main import run
 from exporter.config import cluster, mistakes, node, operator
 from exporter.config.environment import doubts
@@ -58,6 +59,10 @@ COMMAND_LINES = {
     "report --prometheus http://prom:9090 --price-per-gpu-hour '$2.50'": "names no currency",
     "report --prometheus http://prom:9090 --price-per-gpu-hour .50": "of $2.50 a shell leaves .50",
     "report --prometheus prom:9090": "http://prom:9090",
+    "doctor --url http://gpu-1:9400": "--web.listen-address names another address here",
+    "healthcheck --url http://localhost:9400": "--web.listen-address names another address here",
+    "top --node gpu-node-1": "--filter NAME",
+    "top --namespace chat": "--filter NAME",
 }
 # what stands in the file, and the remedy
 FILES = {
@@ -194,11 +199,13 @@ def test_a_file_that_is_none_is_answered_with_a_remedy(
 def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> None:
     settings = {setting.name for role in (node, cluster, operator) for setting in role.SETTINGS}
     own = {"config.file", "url", "prometheus", "http-config", "once", "interval", "output", "since", "by", "format"} | {
-        "match"
+        "match",
+        "filter",
     }
     rows = mistakes._CONTENT["names"]
     for row in rows:
         assert bool(row.get("here")) != bool(row.get("do")), row
+        assert set(row.get("of", ())) <= {*COMMANDS}
         assert set(row.get("here", ())) <= settings | own | {"price-per-gpu-hour", "gpus"}
         for named in re.findall(r"--([a-z][a-z.-]*[a-z])", row.get("do", "")):
             assert named in settings | own | {"collect-interval", "version"}

@@ -14,9 +14,10 @@ from aiohttp import ClientSession
 from exporter.cli.demo import running
 from exporter.config.node import Config
 from exporter.log import LOG
+from exporter.simulator.node import SimulatedNode
+from exporter.simulator.world import World
 from tests.support.demo import printing_demo
 from tests.support.exporter import config_of
-from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until, wait_until
 
 PROGRAM = "pod-gpu-metrics-exporter"

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import chain
+from typing import ClassVar
 
 from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal, place_of
-from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader, TopReader
+from exporter.cli.top.asking import Answered, Gone, OtherProtocol, ShownReader, TopReader, processes_are_elsewhere
 from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import View
 from exporter.errors import HttpRefusal, Unavailable
@@ -40,6 +41,10 @@ class ProxyTransport:
 
     The exporter's paths stand below `path`.
     """
+
+    way_to_node: ClassVar[str] = (
+        "run kubectl port-forward to its pod, and pod-gpu-metrics-exporter top --url localhost:PORT"
+    )
 
     kubectl: Kubectl
     path: str
@@ -124,7 +129,7 @@ class NodesReader:
             for node, answer in zip(self.by_node, answers, strict=True)
         ]
         shown = shown_of("cluster", f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
-        return Answered(replace(shown, processes_trouble="the processes are on the exporter of their node"), rows)
+        return Answered(replace(shown, processes_trouble=processes_are_elsewhere(ProxyTransport.way_to_node)), rows)
 
 
 def _rows_of(reader: ShownReader) -> Sequence[AnyObject] | str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from exporter.cli.top.devices import MOST_DEVICES, Role, Shown, processes_of, shown_of
@@ -37,6 +37,7 @@ class Transport(Protocol):
     """A way to an exporter. `url` names the exporter in messages."""
 
     url: str
+    way_to_node: ClassVar[str]  # how somebody who asks this way asks the exporter of one node
 
     def get(self, path: str) -> tuple[int, bytes]:
         """The status and the body of an answer. Raises Gone: there is none."""
@@ -78,7 +79,7 @@ class ShownReader:
         status, answer = self._json("/processes")
         if status == HTTPStatus.OK and isinstance(answer, list):
             return replace(shown, processes=processes_of(answer))
-        elsewhere = "the processes are on the exporter of their node: ask it with pod-gpu-metrics-exporter top --url"
+        elsewhere = processes_are_elsewhere(self._transport.way_to_node)
         why = elsewhere if status == HTTPStatus.NOT_FOUND else _why_none("/processes", status, answer)
         return replace(shown, processes_trouble=why)
 
@@ -116,6 +117,11 @@ class ShownReader:
             return status, None
 
 
+def processes_are_elsewhere(way_to_node: str) -> str:
+    """What is said where the cluster's devices are shown, in the place of processes."""
+    return f"the processes are on the exporter of their node: {way_to_node}"
+
+
 def _why_none(path: str, status: int, answer: object) -> str:
     return text(mapping(answer), "error") or f"{path} answers with HTTP status {status}"
 
@@ -123,6 +129,8 @@ def _why_none(path: str, status: int, answer: object) -> str:
 @dataclass
 class HttpTransport:
     """HTTP or HTTPS, as the URL says, a connection a request. Without `verifies` any certificate will do."""
+
+    way_to_node: ClassVar[str] = "ask it with pod-gpu-metrics-exporter top --url"
 
     url: str
     config: HttpConfig

@@ -4,6 +4,7 @@ A failed connection alone does not tell what is wrong: the socket's file and the
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -116,7 +117,7 @@ def translate(
     if "No such file or directory" in details:
         return _missing(socket, of)
     if "Connection refused" in details:
-        return _refused(socket)
+        return _no_socket(socket, of) or _refused(socket)
     return Unavailable("unreachable", f"{socket}: {details}", remedy=of.is_this_it)
 
 
@@ -135,6 +136,25 @@ def _missing(socket: str, of: Interface) -> Unavailable:
         )
     message = f"{folder} does not exist here: the socket's directory is not mounted"
     return Unavailable("missing", message, remedy=f"{_mount(folder)}; or name the socket with {of.setting}")
+
+
+def _no_socket(socket: str, of: Interface) -> Unavailable | None:
+    """The kernel refuses a connection to a folder or a file as it does one to a dead socket. None: it is a socket."""
+    path = Path(socket)
+    if path.is_dir():
+        message = f"{socket} is a folder and no socket"
+        with suppress(OSError):
+            for each in sorted(path.iterdir()):
+                if each.is_socket():
+                    return Unavailable("missing", message, remedy=f"name the socket in it: {of.setting} {each}")
+        remedy = (
+            "mount its folder, not the file: Docker makes a folder where the file is not there yet;"
+            f" or name the socket with {of.setting}"
+        )
+        return Unavailable("missing", message, remedy=remedy)
+    if path.exists() and not path.is_socket():
+        return Unavailable("missing", f"{socket} is no socket", remedy=f"name the socket with {of.setting}")
+    return None
 
 
 def _refused(socket: str) -> Unavailable:

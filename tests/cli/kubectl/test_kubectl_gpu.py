@@ -55,6 +55,15 @@ def test_top_shows_all_nodes_by_the_cluster_role(cluster: GpuCluster) -> None:
     assert "notebooks/" not in ended.out
 
 
+# issue 22, line 20
+def test_where_processes_are_is_said_without_a_flag_that_top_lacks(cluster: GpuCluster) -> None:
+    error = cluster.json("top", "--processes", user=JANE)["processes_error"]
+    assert error == (
+        "the processes are on the exporter of their node: run kubectl port-forward to its pod, and"
+        " pod-gpu-metrics-exporter top --url localhost:PORT"
+    )
+
+
 def test_who_knows_a_node_a_gpu_and_a_pod(cluster: GpuCluster) -> None:
     of_node = cluster.json("who", "gpu-node-1", user=JANE)
     # three GPUs, one of them shared by three, and seven instances; the one that is cut is no device

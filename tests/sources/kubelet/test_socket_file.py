@@ -1,6 +1,8 @@
 """What the file system says of a kubelet's socket, and what a failed connection means by it."""
 
 from pathlib import Path
+from socket import AF_UNIX
+from socket import socket as new_socket
 
 import grpc
 import grpc.aio
@@ -34,6 +36,27 @@ def test_a_socket_that_is_missing_can_be_named_by_its_own_flag(tmp_path: Path, o
     assert no_folder.message == f"{tmp_path}/pods does not exist here: the socket's directory is not mounted"
     assert no_socket.message == f"{tmp_path} is there, and no socket in it"
     assert all(trouble.remedy.endswith(f"name the socket with {of.setting}") for trouble in (no_folder, no_socket))
+
+
+# issue 22, line 20
+@pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
+def test_a_folder_or_a_file_in_the_sockets_place_is_none_and_no_kubelet_that_is_down(
+    tmp_path: Path, of: Interface
+) -> None:
+    empty, folder, file = tmp_path / "kubelet.sock", tmp_path / "pod-resources", tmp_path / "file"
+    empty.mkdir()
+    folder.mkdir()
+    file.write_text("")
+    (folder / "notes").write_text("")
+    with new_socket(AF_UNIX) as server:
+        server.bind(str(folder / "k.sock"))
+        inside, alone, plain = (failure("Connection refused", path, of) for path in (folder, empty, file))
+    assert {trouble.reason for trouble in (inside, alone, plain)} == {"missing"}
+    assert (inside.message, plain.message) == (f"{folder} is a folder and no socket", f"{file} is no socket")
+    assert inside.remedy == f"name the socket in it: {of.setting} {folder}/k.sock"
+    # what Docker makes where the file that it is to mount is not there
+    assert "mount its folder" in alone.remedy
+    assert plain.remedy == f"name the socket with {of.setting}"
 
 
 def test_a_dead_socket_that_is_mounted_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
