@@ -105,7 +105,7 @@ def flags_of(
 
 def _from_here(path: str) -> str:
     """On the command line a path is one from here. Whoever reads the environment or a file may be started elsewhere."""
-    return str(Path(path).absolute()) if path else path
+    return str(Path(path).absolute()) if path and "://" not in path else path
 
 
 def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:

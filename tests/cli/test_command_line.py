@@ -74,6 +74,8 @@ def test_a_path_on_the_command_line_is_one_from_where_the_program_was_started(
     for flag, name in (("--web.config.file", "web.yml"), ("--dcgm.file", "./gpu.prom"), ("--kubelet.socket", "x.sock")):
         config = config_from(["serve", flag, name])
         assert config.shown()[flag[2:]]["value"] == str(tmp_path / name)
+    socket_url = config_from(["serve", "--kubelet.socket", "unix:///run/x.sock"])
+    assert socket_url.kubelet.socket == "/run/x.sock"
     # the environment and the file are read where somebody else starts the program
     ended = run(POD_GPU_EXPORTER_WEB_CONFIG_FILE="web.yml")
     assert "it takes an absolute path" in ended.stderr

@@ -59,8 +59,8 @@ COMMAND_LINES = {
     "report --prometheus http://prom:9090 --price-per-gpu-hour '$2.50'": "names no currency",
     "report --prometheus http://prom:9090 --price-per-gpu-hour .50": "of $2.50 a shell leaves .50",
     "report --prometheus prom:9090": "http://prom:9090",
-    "doctor --url http://gpu-1:9400": "--web.listen-address names another address here",
-    "healthcheck --url http://localhost:9400": "--web.listen-address names another address here",
+    "doctor --url http://gpu-1:9400": "--web.listen-address HOST:PORT",
+    "healthcheck --url http://localhost:9400": "--web.listen-address HOST:PORT",
     "top --node gpu-node-1": "--filter NAME",
     "top --namespace chat": "--filter NAME",
 }
