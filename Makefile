@@ -122,6 +122,7 @@ docs: $(VENV)/installed-dev  ## the docs as a site, in .cache/site/html; a link 
 
 dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
 	@$(BIN)/python -m deploy.grafana.generator
+	@cp deploy/grafana/*.json deploy/helm/pod-gpu-metrics-exporter/files/dashboards/
 
 reference: $(VENV)/installed-dev  ## write flags, endpoints, metrics and operator-fields of docs/ anew, from the program
 	@$(BIN)/python -m docs.generator

@@ -109,6 +109,21 @@ VALUES = {
     "tlsServerConfig: {enabled: true}": "name the Secret with certificate and key",
     "rollingUpdate: {maxUnavailble: 1}": "value must be one of 'maxUnavailable', 'maxSurge'",
     "kubeletPath: var/lib/kubelet": "it takes an absolute path",
+    # issue 22, line 21
+    "config: {sharing: splitt}": "it takes copy, split or device",
+    "config: {kubelet: {timeout: 5}}": "it takes a duration such as 500ms, 5s or 1m",
+    "config: {labels.pod_labels: app}": "did you mean labels.pod-labels?",
+    "config: {labels: {pod_labels: app}}": "did you mean labels.pod-labels?",
+    "config: {cluster.node: http://gpu-1:9400}": "the command cluster takes it",
+    "extraArgs: [--sharng=split]": "did you mean --sharing?",
+    "extraArgs: [--sharing, splitt]": "it takes copy, split or device",
+    'extraArgs: ["-k"]': "flags begin with --",
+    "cluster: {extraArgs: [--cluster.intervall=5s]}": "did you mean --cluster.interval?",
+    "operator: {extraArgs: [--dcgm.url=http://gpu-1:9401]}": "the command serve takes it",
+    "resources: {limits: {memory: 64}}": "it takes a quantity such as 64Mi: 64 are bytes",
+    "cluster: {resources: {limits: {memory: 256m}}}": "it takes a quantity such as 64Mi",
+    "resources: {requests: {cpu: 10M}}": "it takes a quantity such as 100m or 2",
+    "mode: custom": "say where the GPU samples come from",
 }
 
 

@@ -50,8 +50,21 @@ def rendered_texts(values: Object, name: str = "pod-gpu-metrics-exporter") -> di
 
 def rendered(values: Object, name: str = "pod-gpu-metrics-exporter") -> list[Object]:
     """What `helm install` would apply."""
+    return [found for found in all_rendered(values, name) if not _is_hook(found)]
+
+
+def hooks_in(values: Object) -> list[Object]:
+    """What `helm test` would run."""
+    return [found for found in all_rendered(values) if _is_hook(found)]
+
+
+def all_rendered(values: Object, name: str = "pod-gpu-metrics-exporter") -> list[Object]:
     texts = rendered_texts(values, name)
     return [found for path, text in sorted(texts.items()) if path.endswith(".yaml") for found in objects_in(text)]
+
+
+def _is_hook(found: Object) -> bool:
+    return "helm.sh/hook" in found["metadata"].get("annotations", {})
 
 
 def without_helms_labels(value: Any) -> Any:

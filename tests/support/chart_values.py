@@ -40,7 +40,7 @@ WITH_CLUSTER = {"cluster": {"enabled": True}}
 WITH_OPERATOR = {"operator": {"enabled": True}}
 # by path: the value, and the other values with which it makes a difference
 EXAMPLES: dict[str, tuple[Any, Object]] = {
-    "mode": ("custom", {}),
+    "mode": ("nvml", {}),
     "image.repository": ("registry.example/exporter", {}),
     "image.tag": ("9.9.9", {}),
     "image.digest": ("sha256:" + "0f" * 32, {}),

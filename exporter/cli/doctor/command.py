@@ -3,9 +3,11 @@
 import asyncio
 import json
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +84,8 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
         exporter, mapping, body = _find(config.web.listen_addresses[0])
         report = read_report(mapping["doctor"])
     except Gone as error:
+        if _is_elsewhere(config.web.listen_addresses[0].host):
+            raise
         why = str(error).removesuffix(": Connection refused")
     except (KeyError, TypeError, ValueError):
         why = "the exporter that runs here is of another version"
@@ -96,6 +100,17 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
             "give it the flags of the exporter in question, or its --web.listen-address",
         )
     )
+
+
+def _is_elsewhere(host: str) -> bool:
+    """Whether a name is surely not this machine's: what is here says nothing of the exporter there."""
+    if host in ("", "localhost", socket.gethostname()):
+        return False
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def _find(address: Address) -> tuple[HttpTransport, Mapping[str, Any], bytes]:

@@ -9,6 +9,9 @@
 {{- end -}}
 {{- $form := get $keys $key -}}
 {{- $ofEach := $form.additionalProperties -}}
+{{- if index $form "x-resources" -}}
+{{- include "exporter.refuseQuantities" (dict "path" $path "resources" $value) -}}
+{{- end -}}
 {{- if and $form.properties (kindIs "map" $value) -}}
 {{- include "exporter.refuseMistakes" (dict "schema" $form "given" $value "path" (print $path ".") "others" $.others) -}}
 {{- else if and (kindIs "map" $ofEach) (kindIs "map" $value) -}}
