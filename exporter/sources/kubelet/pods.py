@@ -17,7 +17,7 @@ from exporter.errors import SourceError, Unavailable, Unsupported
 from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsOfNames
 from exporter.model.snapshot import PODS
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
-from exporter.sources.kubelet.socket import PODS_API, open_channel, parsed, translate
+from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
 from exporter.sources.pods import PodTable
 from exporter.sources.polled import Watch
 from exporter.sources.source import Bound, OnHealth
@@ -117,8 +117,7 @@ class PodsApi(Watch):
             except SourceError:
                 self._version = VERSIONS[0]  # the kubelet that comes back may be a newer one
                 raise
-            remedy = "the kubelet may be restarting, and is asked again; if this stays, look at its log on the node"
-            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods", remedy=remedy)
+            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods", remedy=ENDED)
         raise Unsupported(
             f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})",
             remedy=f"{PODS_API.is_this_it}, or read pods from the Kubernetes API with --pods.source api",

@@ -45,6 +45,7 @@ class Interface:
 
 POD_RESOURCES = Interface("pod-resources", "--kubelet.socket")
 PODS_API = Interface("Pods API", "--kubelet.pods-socket")
+ENDED = "the kubelet may be restarting, and is asked again; if this stays, look at its log on the node"
 SLOW_KUBELET = "the kubelet is slow: look at its log on the node, or raise --kubelet.timeout"
 
 
@@ -118,7 +119,11 @@ def translate(
         return _missing(socket, of)
     if "Connection refused" in details:
         return _no_socket(socket, of) or _refused(socket)
-    return Unavailable("unreachable", f"{socket}: {details}", remedy=of.is_this_it)
+    if "HTTP/2" in details:  # grpc core could not read the answer
+        return Unavailable("unreachable", f"{socket}: {details}", remedy=of.is_this_it)
+    return Unavailable(
+        "unreachable", f"the connection to {socket} broke: {details or 'nothing says why'}", remedy=ENDED
+    )
 
 
 def _missing(socket: str, of: Interface) -> Unavailable:

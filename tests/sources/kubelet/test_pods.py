@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter._gen import pods_pb2 as messages
-from exporter.errors import Malformed
+from exporter.errors import Malformed, Trouble
 from exporter.model.pods import OwnerReference
 from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import container_id, pod_message
@@ -112,6 +112,30 @@ async def test_a_kubelet_that_starts_says_that_all_is_told_and_has_told_of_nobod
     changed = (world.pods[-1].namespace, world.pods[-1].name)
     await until(lambda: source.pods[changed].labels["team"] == "other")
     assert uids(source) == everything, "the one that is not told of has ten seconds"
+
+
+# issue 22, line 8
+async def test_each_remedy_while_the_kubelet_restarts_speaks_of_the_kubelet_and_not_of_another_socket(
+    kubelet: SimulatedPodsApi, tmp_path: Path
+) -> None:
+    troubles: list[Trouble] = []
+
+    def note(_: str, health: Health) -> None:
+        if health.trouble:
+            troubles.append(health.trouble)
+
+    source = PodsApi(socket=str(tmp_path / "pods.sock"), on_health=note)
+    await kubelet.start()
+    await settle(source)
+    for _ in range(5):
+        await kubelet.stop()
+        await until(lambda: source.health.reason == "refused")
+        await kubelet.start()
+        await until(lambda: bool(source.health.up))
+    await source.close()
+    assert {trouble.reason for trouble in troubles} == {"unreachable", "refused"}
+    assert all("restarting" in trouble.remedy for trouble in troubles), troubles
+    assert not any("socket?" in trouble.remedy for trouble in troubles)
 
 
 # issue 7, line 2

@@ -9,7 +9,9 @@ import grpc.aio
 import pytest
 
 from exporter.errors import Trouble
-from exporter.sources.kubelet.socket import POD_RESOURCES, PODS_API, Interface, is_mount_point, translate
+from exporter.sources.kubelet.socket import ENDED, POD_RESOURCES, PODS_API, Interface, is_mount_point, translate
+
+NO_CONNECTION = "failed to connect to all addresses; last error: UNAVAILABLE: unix:/k.sock: "
 
 
 def failure(details: str, socket: Path, of: Interface = POD_RESOURCES) -> Trouble:
@@ -68,3 +70,32 @@ def test_a_dead_socket_that_is_mounted_as_a_file(tmp_path: Path, monkeypatch: py
     assert alone.message == f"nobody listens on {socket}"
     assert "is mounted as a file, and dead" in mounted.message
     assert mounted.remedy.endswith("instead of the file")
+
+
+# issue 22, line 8
+@pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
+@pytest.mark.parametrize(
+    "details",
+    [
+        "",  # recorded: kubelet 1.36.2 ended beneath a WatchPods
+        "Stream removed (Socket closed)",  # a server that was killed
+        "Stream removed (recvmsg:Connection reset by peer)",
+        "Stream removed (sendmsg: Broken pipe (32))",
+        "Stream removed (GOAWAY received; Error code: 0; Debug Text: )",
+        "Cancelling all calls",
+        f"{NO_CONNECTION}Socket closed",  # it ended between the connection and its first word
+        f"{NO_CONNECTION}connection attempt timed out before receiving SETTINGS frame",
+    ],
+)
+def test_a_connection_that_breaks_is_a_kubelet_that_restarts_and_no_wrong_socket(of: Interface, details: str) -> None:
+    trouble = failure(details, Path("/k.sock"), of)
+    assert (trouble.reason, trouble.remedy) == ("unreachable", ENDED)
+    assert trouble.message == f"the connection to /k.sock broke: {details or 'nothing says why'}"
+
+
+# issue 22, line 8
+@pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
+def test_what_speaks_no_grpc_is_not_the_kubelets_socket(of: Interface) -> None:
+    details = "Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame, got frame type 80)"
+    trouble = failure(NO_CONNECTION + details, Path("/k.sock"), of)
+    assert (trouble.reason, trouble.remedy) == ("unreachable", of.is_this_it)
