@@ -171,7 +171,8 @@ class PodsSettings:
     kubelet_socket: str = setting(
         "kubelet.pods-socket",
         parsers.SOCKET,
-        "The socket of the kubelet's Pods API (Kubernetes 1.37 and later). Mount its directory, not the file.",
+        "The socket of the kubelet's Pods API (by default from Kubernetes 1.37 on; 1.36 has it with the kubelet's gate"
+        " PodsAPI). Mount its directory, not the file.",
         default="/var/lib/kubelet/pods-api/pods-api.sock",
     )
 

@@ -387,8 +387,8 @@ def _find_pods(
 
 def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> NoPods:
     why = missing(
-        f"neither {kubelet_socket} (Kubernetes 1.37 and later) nor a token for the Kubernetes"
-        " API is there: labels of pods are left out",
+        f"neither {kubelet_socket} (Kubernetes 1.37 and later, or 1.36 with the kubelet's gate PodsAPI) nor a token for"
+        " the Kubernetes API is there: labels of pods are left out",
         "mount that socket's folder, or a service account's token",
     )
     return NoPods(why if are_missed else _NO_PODS, on_health)

@@ -46,6 +46,32 @@ def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
         assert figure in PERFORMANCE or figure.partition(" ")[0] in re.findall(r"[\d.]+", PERFORMANCE), figure
 
 
+WHERE_THE_PODS_API_IS_DATED = (
+    "protos/pods.proto",
+    "exporter/config/node.py",
+    "exporter/node/build.py",
+    "docs/devices.md",
+    "docs/flags.md",
+    "docs/install.md",
+    "docs/troubleshooting.md",
+    "deploy/rbac.yaml",
+    "deploy/helm/pod-gpu-metrics-exporter/values.yaml",
+    "deploy/helm/pod-gpu-metrics-exporter/README.md",
+)
+
+
+# issue 22, line 39
+@pytest.mark.parametrize("file", WHERE_THE_PODS_API_IS_DATED)
+def test_the_kubelets_pods_api_is_older_than_its_default(file: str) -> None:
+    """Kubernetes' page of the gate PodsAPI: alpha and off in 1.36, beta and on since 1.37."""
+    words = " ".join((ROOT / file).read_text().replace("#", " ").replace("//", " ").split())
+    dated = [words[max(0, at.start() - 300) : at.end() + 100] for at in re.finditer(r"Kubernetes 1\.37", words)]
+    assert dated
+    for text in dated:
+        assert "1.36" in text, text
+        assert "PodsAPI" in text, text
+
+
 # issue 22, line 24
 def test_what_the_first_steps_write_is_no_change_of_the_checkout() -> None:
     steps = README + (ROOT / "docs" / "getting-started.md").read_text()
