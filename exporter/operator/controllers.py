@@ -85,7 +85,7 @@ class ExporterController(Controller):
         compared = plan(key, uid, wanted, live)
         if _holding(compared, lacking):
             compared = _held(compared, [item for item in live.values() if is_for(item, key)])
-        return Desired(plan=compared, live=live, about=lacking)
+        return Desired(plan=compared, live=_own(live, compared), about=lacking)
 
     async def _avoids(
         self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Trouble]
@@ -144,16 +144,18 @@ class ExporterController(Controller):
         """Its status, whole. That the operator may not list pods is an obstacle, and no error."""
         key, obstacles = key_of(outcome.owner), _obstacles(outcome)
         has_events = text(mapping(outcome.owner, "spec"), "events") == "on"
-        obstacles += self.event_troubles(key) if has_events else ()
+        daemon_set = next((item for each, item in outcome.live.items() if each.kind == kinds.DAEMON_SET.name), None)
         pods: Sequence[AnyObject] = ()
         with _noting_a_missing_right(obstacles):
-            pods = await self.reader.listed(kinds.POD, key.namespace, selector(key.name), use=_used_of)
+            labelled = await self.reader.listed(kinds.POD, key.namespace, selector(key.name), use=_used_of)
+            # what is not known because of a problem may be its DaemonSet, too
+            pods = labelled if outcome.desired is None else [pod for pod in labelled if _is_of(pod, daemon_set)]
             self.health.follow(key, pods, has_events=has_events)
-        daemon_set = next((item for each, item in outcome.live.items() if each.kind == kinds.DAEMON_SET.name), None)
         seen = ExporterObjects(
             daemon_set=daemon_set,
             pods=pods,
             troubles=self.health.troubles(key),
+            event_troubles=self.event_troubles(key) if has_events else None,
             obstacles=obstacles,
             holding=_holding(outcome.desired.plan, outcome.desired.about) if outcome.desired else (),
         )
@@ -174,6 +176,18 @@ def _used_of(pod: AnyObject) -> AnyObject:
     """A pod without what nobody reads here: whoever makes pods in the namespace decides how large that is."""
     about = {name: value for name, value in metadata(pod).items() if name not in ("annotations", "managedFields")}
     return {**pod, "metadata": about, "spec": {"nodeName": node_of(pod)}}
+
+
+def _is_of(pod: AnyObject, daemon_set: AnyObject | None) -> bool:
+    """Whether a DaemonSet may have made a pod: another object's pods can have the same labels."""
+    controller = controller_of(pod)
+    return not controller or controller.get("uid") == metadata(daemon_set or {}).get("uid")
+
+
+def _own(live: Mapping[Key, AnyObject], compared: Plan) -> Mapping[Key, AnyObject]:
+    """What is there without what is somebody else's under a name that is wanted."""
+    foreign = {id(item) for item in compared.not_ours}
+    return {key: item for key, item in live.items() if id(item) not in foreign}
 
 
 def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:

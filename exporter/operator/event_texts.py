@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from exporter.lenient import AnyObject, mapping, number, text
-from exporter.operator.exporters.status import MOST_TROUBLES, NOT_OBSTACLES, by_kind, troubles_in
+from exporter.operator.exporters.status import EVENTS_WRITTEN, MOST_TROUBLES, NOT_OBSTACLES, by_kind, troubles_in
 from exporter.operator.objects.change_report import Change
 from exporter.operator.objects.fields import and_more, condition, moment, one_line, word
 
@@ -37,7 +37,8 @@ _SWITCHED = {
 
 def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
     """The events of a GPUExporter: from its status before and now, and what was written for it."""
-    return [noted(event) for event in (*_of_changes(old, new, changes), *_of_readiness(old, new), *_of_nodes(old, new))]
+    of_status = (*_of_readiness(old, new), *_of_nodes(old, new), *_of_pod_events(old, new))
+    return [noted(event) for event in (*_of_changes(old, new, changes), *of_status)]
 
 
 def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
@@ -105,6 +106,15 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
         yield Event(
             "Normal", "NodesRecovered", "Look", f"{and_more(sorted(over), _MOST_NAMED)} {verb} no trouble any more"
         )
+
+
+def _of_pod_events(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    """Events on pods begin to be refused, or are refused no more."""
+    before, now = condition(old, EVENTS_WRITTEN), condition(new, EVENTS_WRITTEN)
+    if now.status == "False" and now[1:] != before[1:]:
+        yield Event("Warning", "EventsNotWritten", "Tell", now.message)
+    elif now.status == "True" and before.status == "False":
+        yield Event("Normal", "EventsWritten", "Tell", now.message)
 
 
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:

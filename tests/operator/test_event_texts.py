@@ -108,6 +108,19 @@ def test_an_invalid_spec_is_told_once() -> None:
     assert brief(events_of(other, status())) == [("Normal", "NodesReady")]
 
 
+# issue 22, line 9
+def test_events_on_pods_that_are_refused_are_told_once() -> None:
+    bad = status(event_troubles=[Trouble("Refused", "a policy says no", "leave it out")])
+    (event,) = events_of(status(event_troubles=()), bad)
+    assert event == Event("Warning", "EventsNotWritten", "Tell", "a policy says no -> leave it out")
+    assert not events_of(bad, bad)
+    (event,) = events_of(bad, status(event_troubles=()))
+    assert (event.type, event.reason) == ("Normal", "EventsWritten")
+    for quiet in (status(event_troubles=()), status(event_troubles=(), troubles=None)):
+        assert not events_of(status(), quiet)
+    assert not events_of(bad, status()), "they are not wanted any more"
+
+
 def test_a_nodes_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
     (event,) = events_of(status(), status(troubles=[dcgm("a")]))
     assert event == Event(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import Trouble, Unavailable
-from exporter.lenient import AnyObject
+from exporter.lenient import AnyObject, mappings
 from exporter.operator.api.reader import Reader, Use
 from exporter.operator.controllers import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
@@ -150,6 +150,39 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
     assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"NotOurs"}
     assert "no rights are given to it, and the DaemonSet stays as it is" in told(status)
     assert status["nodesInTrouble"] == 1
+
+
+# issue 22, line 9
+async def test_a_daemon_set_of_somebody_else_counts_no_nodes_and_its_pods_are_not_asked(looks: ExporterHealth) -> None:
+    """Such as a chart's, whose release has the GPUExporter's name: its pods have the same labels."""
+    about = {"name": "gpu", "namespace": "ml", "uid": "uid-theirs"}
+    theirs: Object = {"kind": "DaemonSet", **daemon_set(1), "metadata": {**about, "generation": 1}}
+    of_theirs = {"kind": "DaemonSet", "name": "gpu", "uid": "uid-theirs", "controller": True}
+    reader = Stored(theirs, pods=[pod("a", ownerReferences=[of_theirs])])
+    controller, owner = ExporterController(reader, looks), gpu_exporter()
+    desired = await controller.desired(owner, frozenset())
+    assert [*desired.live] == []
+    status = await controller.status(Outcome(owner=owner, desired=desired, live=desired.live))
+    assert reason(status, "Ready") == "NotOurs"
+    assert {"nodesWanted", "nodesReady"}.isdisjoint(status)
+    assert looks.bounds["operator_exporters"].used() == 0
+
+
+# issue 22, line 9
+async def test_events_that_are_refused_leave_the_exporters_ready(looks: ExporterHealth) -> None:
+    trouble = Trouble("Refused", "the Kubernetes API refuses it with 403: by policy", "change what it names")
+    controller = ExporterController(Stored(), looks, event_troubles=lambda _: [trouble])
+    shown = []
+    specs: Sequence[Object] = ({"kernelLog": "on", "events": "on"}, {})
+    for spec in specs:
+        owner = gpu_exporter(**spec)
+        desired = await controller.desired(owner, frozenset())
+        live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
+        status = await controller.status(Outcome(owner=owner, desired=desired, live=live))
+        assert reason(status, "Ready") == "AllNodesReady"
+        kinds = {each["type"]: each["reason"] for each in mappings(status, "conditions")}
+        shown.append(kinds.get("EventsWritten"))
+    assert shown == ["Refused", None]
 
 
 def named(name: str, seconds_ago: float, **spec: Any) -> Object:

@@ -6,6 +6,7 @@ import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.errors import Trouble
 from exporter.operator.exporters.status import ExporterObjects, status_of
 from tests.operator.made import NOW, Object, daemon_set, ended, gpu_exporter, hostile, pending, pod, waiting
 from tests.operator.test_status import dcgm_down, of
@@ -17,9 +18,10 @@ SCHEMA = next(each for each in CRDS if each["spec"]["names"]["kind"] == "GPUExpo
 STATUS = jsonschema.Draft202012Validator(SCHEMA["openAPIV3Schema"]["properties"]["status"])
 
 
+NO = Trouble("Refused", "a policy says no", "leave it out")
 EXPORTERS = hostile(
     gpu_exporter(),
-    gpu_exporter(status=of(daemon_set=daemon_set(1), pods=[pod("a")], troubles=[dcgm_down()])),
+    gpu_exporter(status=of(daemon_set=daemon_set(1), pods=[pod("a")], troubles=[dcgm_down()], event_troubles=[NO])),
 )
 DAEMON_SETS = hostile(daemon_set(), daemon_set(3, 1, updated=2, misplaced=1))
 PODS = hostile(
@@ -36,9 +38,9 @@ def test_whatever_the_api_says_there_is_a_status(
     exporter: Object, made: Object | None, pods: list[Object], asked: bool
 ) -> None:
     """And it is one that the schema takes, and that stays as it is."""
-    seen = ExporterObjects(daemon_set=made, pods=pods, troubles=() if asked else None)
+    seen = ExporterObjects(daemon_set=made, pods=pods, troubles=() if asked else None, event_troubles=())
     status = status_of(exporter, seen, NOW)
-    assert [each["type"] for each in status["conditions"]] == ["Ready", "Progressing", "Degraded"]
+    assert [each["type"] for each in status["conditions"]] == ["Ready", "Progressing", "Degraded", "EventsWritten"]
     for validator in STATUS.iter_errors(status):
         raise AssertionError(validator.message)
     again = status_of({**exporter, "status": status}, seen, NOW + timedelta(seconds=1))

@@ -77,6 +77,29 @@ def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
     assert (told["type"], told["note"][:6]) == ("Warning", "b: pod")
 
 
+# issue 22, line 9
+def test_the_nodes_of_a_daemon_set_of_somebody_else_are_not_counted(
+    api: Api, operator: OperatorProcess, namespace: str
+) -> None:
+    labels = {"app": "theirs"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}},
+    }
+    about = {"name": "gpu", "namespace": namespace}
+    api.set_nodes("ab")
+    theirs = key_of(
+        api.put({"apiVersion": DAEMON_SET.api_version, "kind": "DaemonSet", "metadata": about, "spec": spec})
+    )
+    until(lambda: status(api, theirs).get("numberReady") == 2, why=lambda: api.get(theirs))
+    key = key_of(api.put(exporter("gpu", namespace)))
+    until(lambda: condition(api, key, "Ready")["reason"] == "NotOurs", why=lambda: (api.get(key), operator.told))
+    assert {"nodesWanted", "nodesReady"}.isdisjoint(status(api, key))
+    api.remove(theirs)
+    until(lambda: status(api, key).get("nodesReady") == 2, why=lambda: api.get(key))
+    api.remove(key)
+
+
 # issue 15, line 13
 def test_a_list_of_fields_that_is_not_there_leaves_the_pods_alone(api: Api, key: Key) -> None:
     mine, theirs = Key(DAEMON_SET.name, key.namespace, "gpu"), Key("ConfigMap", key.namespace, "gpu-counters")

@@ -125,6 +125,43 @@ def test_the_conditions(
     assert says(status, "Degraded") == degraded
 
 
+REFUSED = Trouble("Refused", "no events are written on pods of the namespace ml: a policy says no", "leave it out")
+SEEN: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = {
+    "events are not wanted": ({}, None),
+    "none was refused": ({"event_troubles": ()}, ("True", "NoneRefused")),
+    "one was refused": ({"event_troubles": [REFUSED]}, ("False", "Refused")),
+    "one was refused, before all exporters were asked": (
+        {"event_troubles": [REFUSED], "troubles": None},
+        ("False", "Refused"),
+    ),
+    "nobody has been asked": ({"event_troubles": (), "troubles": None}, ("Unknown", "NotAskedYet")),
+}
+
+
+# issue 22, line 9
+@pytest.mark.parametrize(("seen", "expected"), SEEN.values(), ids=SEEN)
+def test_whether_pods_are_told_of_xids_is_a_condition_of_its_own(
+    seen: dict[str, Any], expected: tuple[str, str] | None
+) -> None:
+    status = of(daemon_set=daemon_set(3), **seen)
+    kinds = [each["type"] for each in status["conditions"]]
+    assert kinds == ["Ready", "Progressing", "Degraded", *(["EventsWritten"] if expected else [])]
+    assert expected is None or says(status, "EventsWritten") == expected
+    others = of(daemon_set=daemon_set(3), troubles=seen.get("troubles", ()))
+    assert status["conditions"][:3] == others["conditions"]
+
+
+# issue 22, line 9
+def test_a_new_process_keeps_what_was_known_of_events_until_it_knows_more() -> None:
+    before = of(daemon_set=daemon_set(3), event_troubles=[REFUSED])
+    begun: dict[str, Any] = {"daemon_set": daemon_set(3), "event_troubles": ()}
+    again = status_of(gpu_exporter(status=before), ExporterObjects(**begun, troubles=None), NOW)
+    assert says(again, "EventsWritten") == ("False", "Refused")
+    assert message(again, "EventsWritten") == message(before, "EventsWritten") == str(REFUSED)
+    asked = status_of(gpu_exporter(status=again), ExporterObjects(**begun, troubles=()), NOW)
+    assert says(asked, "EventsWritten") == ("True", "NoneRefused")
+
+
 # issue 15, line 17: the kubelet was seen to bring a changed ConfigMap into pods after 27 to 84 s
 def test_the_whole_status_of_a_node_whose_dcgm_is_down() -> None:
     status = status_of(

@@ -33,7 +33,7 @@ def test_every_reason_is_on_the_page() -> None:
 
 def test_the_page_names_no_reason_that_there_is_not() -> None:
     of_kubernetes = {"ImagePullBackOff", "CrashLoopBackOff", "Unschedulable", "CreateContainerConfigError", "Evicted"}
-    conditions = {"Ready", "Progressing", "Degraded"}
+    conditions = {"Ready", "Progressing", "Degraded", status.EVENTS_WRITTEN}
     of_pods = {"NodeLost", "NotReady"}
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*)?)`", PAGE))
     assert named - of_kubernetes - conditions - of_pods <= given() | {"Waiting"}

@@ -3,7 +3,7 @@
 It stays equal while nothing changes: no age, no count of restarts, no time of a look, nothing that is not known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -211,6 +211,9 @@ MOST_TROUBLES = 20
 NOT_OBSTACLES = frozenset({"Starting", "NoNodes", "AllNodesReady", "NodesNotReady", "RollingOut"})
 # What an exporter that starts says of its sources is believed after so long: dcgm-exporter starts beside it.
 GRACE_SECONDS = 60.0
+# the type of the condition that says whether events are written on pods (spec.events)
+EVENTS_WRITTEN = "EventsWritten"
+_DEGRADED = {"True": "NodesInTrouble", "False": "NoTrouble"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,13 +221,15 @@ class ExporterObjects:
     """What is there of a GPUExporter.
 
     `daemon_set` is None where there is none yet. `troubles` are what the exporters themselves say
-    (`ExporterHealth.troubles`), None where they have not been asked yet. `obstacles` are why not all is as it is
-    wanted, the worst first. Those that are `holding` keep the DaemonSet as it is, and so its nodes are in trouble.
+    (`ExporterHealth.troubles`), None where they have not been asked yet. `event_troubles` are why Events on pods are
+    not written, None where the spec wants none. `obstacles` are why not all is as it is wanted, the worst first. Those
+    that are `holding` keep the DaemonSet as it is, and so its nodes are in trouble.
     """
 
     daemon_set: AnyObject | None = None
     pods: Sequence[AnyObject] = ()
     troubles: Sequence[NodeTrouble] | None = None
+    event_troubles: Sequence[Trouble] | None = None
     obstacles: Sequence[Trouble] = ()
     holding: Sequence[Trouble] = ()
 
@@ -244,7 +249,9 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
         "Progressing": blocked or progress_of(rollout, nodes),
         "Degraded": _degraded(seen, troubles, rollout),
     }
-    known_before = _said_before(old) if seen.troubles is None and not blocked else None
+    if seen.event_troubles is not None:
+        conditions[EVENTS_WRITTEN] = _events_written(seen.event_troubles, old, are_asked=seen.troubles is not None)
+    known_before = _said_before(old, "Degraded", _DEGRADED) if seen.troubles is None and not blocked else None
     if known_before:
         # this process has asked no exporter yet: the status keeps what the last process knew
         conditions["Degraded"] = known_before
@@ -259,12 +266,15 @@ def _all_of(obstacles: Sequence[Trouble]) -> str:
     return one_line("; ".join(dict.fromkeys(map(str, obstacles))), 4096)
 
 
-def _said_before(old: AnyObject) -> Condition | None:
-    """The condition Degraded as the last process left it; None where that did not know it either."""
-    degraded, usual = condition(old, "Degraded"), {"True": "NodesInTrouble", "False": "NoTrouble"}
-    if degraded.status not in usual:
+def _said_before(old: AnyObject, kind: str, usual: Mapping[str, str]) -> Condition | None:
+    """A condition as the last process left it; None where that did not know it either.
+
+    `usual` has the reason for each status, True and False, that left none.
+    """
+    before = condition(old, kind)
+    if before.status not in usual:
         return None
-    return degraded._replace(reason=word(degraded.reason) or usual[degraded.status])
+    return before._replace(reason=word(before.reason) or usual[before.status])
 
 
 def troubles_in(status: AnyObject) -> list[NodeTrouble]:
@@ -294,6 +304,20 @@ def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
         if each.node in (ready if each.source == EXPORTER else ready | old_enough):
             troubles.add(each)
     return sorted(troubles)
+
+
+def _events_written(troubles: Sequence[Trouble], old: AnyObject, *, are_asked: bool) -> Condition:
+    """Whether pods are told of XIDs. Exporters serve without it: no other condition is about it.
+
+    `are_asked`: this process has asked the exporters, which name the XIDs.
+    """
+    if troubles:
+        return Condition("False", troubles[0].reason, _all_of(troubles))
+    if not are_asked:
+        # nobody knows yet whether an event would be refused
+        before = _said_before(old, EVENTS_WRITTEN, {"True": "NoneRefused", "False": "Refused"})
+        return before or Condition("Unknown", "NotAskedYet", "the exporters are being asked for XIDs")
+    return Condition("True", "NoneRefused", "within the last hour the API server has refused no event on a pod")
 
 
 def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Condition:
