@@ -345,8 +345,13 @@ async def test_a_reload_closes_the_source_that_is_not_wanted_any_more(start: Sta
                 assert len(await response.json()) > 0
             before = [*service._role.cache.sources.values()]  # type: ignore[attr-defined]
             await service.reload()
-            async with session.get("/container/metrics") as response:
-                assert {row["node_name"] for row in await response.json()} == {"gpu-2"}
+
+            async def nodes() -> set[str]:
+                """Names the nodes of the rows; none while the new source has not answered yet, which is no 200."""
+                async with session.get("/container/metrics") as response:
+                    return {row["node_name"] for row in await response.json()} if response.status == 200 else set()
+
+            assert await until(nodes) == {"gpu-2"}
             await until(lambda: not service._leaving)
             assert [*service._role.cache.sources.values()] != before  # type: ignore[attr-defined]
     finally:
