@@ -6,7 +6,7 @@ advised on.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exporter.report.costs import SECONDS_OF_HOUR, Prices
@@ -95,77 +95,119 @@ class _HeldDevice(NamedTuple):
 
     def family(self, of: Iterable[str]) -> str:
         """The first that the row has and that is its own; "" for none."""
-        own = (each for each in of if not self.is_shared or each in _MEASURED)
-        return next((each for each in own if ("max", each) in self.peaks.evidence), "")
+        for family in of:
+            is_own = not self.is_shared or family in _MEASURED
+            if is_own and ("max", family) in self.peaks.evidence:
+                return family
+        return ""
 
 
 def advise(collected: ReportInput, peaks: Mapping[RowId, RowPeaks], prices: Prices) -> Sequence[Advice]:
     """Advice, or why there is none, for each workload and model; those first that paid most for nothing."""
     names = GroupNames(collected.labels.items())
-    groups = defaultdict[tuple[str, str], list[_HeldDevice]](list)
+    devices_of = defaultdict[tuple[str, str], list[_HeldDevice]](list)
     for key, amounts in collected.grown.items():
-        model = collected.facts.models.get(key.uuid, "")
-        if amounts.held and (name := names.name_of(key, collected.labels.get(key, {}))):
-            of = peaks.get(key[:5]) or RowPeaks()
-            groups[name, model].append(_HeldDevice(key, amounts, of, share_of(of.profile, model)))
+        name = names.name_of(key, collected.labels.get(key, {}))
+        if amounts.held and name:
+            model = collected.facts.models.get(key.uuid, "")
+            of_row = peaks.get(key[:5]) or RowPeaks()
+            devices_of[name, model].append(_HeldDevice(key, amounts, of_row, share_of(of_row.profile, model)))
     restarts = collected.facts.restarts
-    made = (_advice(name, model, rows, restarts, prices) for (name, model), rows in groups.items())
-    return sorted(made, key=lambda one: (bool(one.refused), -one.beyond, -one.amounts.held, one.name))
+    advices = [_advice(name, model, devices, restarts, prices) for (name, model), devices in devices_of.items()]
+    return sorted(advices, key=_most_beyond_first)
 
 
-def _advice(name: str, model: str, rows: Sequence[_HeldDevice], restarts: Mapping[str, int], prices: Prices) -> Advice:
+def _most_beyond_first(advice: Advice) -> tuple[bool, float, float, str]:
+    return bool(advice.refused), -advice.beyond, -advice.amounts.held, advice.name
+
+
+def _advice(
+    name: str, model: str, devices: Sequence[_HeldDevice], restarts: Mapping[str, int], prices: Prices
+) -> Advice:
     amounts = Amounts()
-    for row in rows:
-        amounts = amounts.plus(row.amounts)
-    held = ", ".join(sorted({f"{'part of ' * row.is_shared}{row.peaks.profile or 'a GPU'}" for row in rows}))
-    why = _refused(model, rows, restarts)
+    for device in devices:
+        amounts = amounts.plus(device.amounts)
+    held = ", ".join(sorted({_held(device) for device in devices}))
+    why = _refused(model, devices, restarts)
     if why.kind:
         refused = why.exactly or why.kind
         return Advice(name=name, model=model, held=held, amounts=amounts, refused=refused, refused_for=why.kind)
-    asked = (("max", MEMORY), ("p95", ACTIVITY), ("max", ACTIVITY))
-    peaks = [max(_peak(row, function, of) for row in rows) for function, of in asked]
-    memory, p95, peak = (value * MARGIN for value, _ in peaks)
-    most = max(row.share for row in rows)
-    fits = [each for each in sizes_of(model) if each.memory >= memory and each.share < most * _SHARED]
-    slower, size = (next((each for each in fits if each.least >= least), None) for least in (p95, peak))
-    share, price = size.share if size else 1.0, prices.of_model(model)
-    beyond = sum(row.amounts.held * max(0.0, 1 - share / row.share) for row in rows)
-    cost = None if price is None else float(price) * beyond / SECONDS_OF_HOUR
-    advice = Advice(name=name, model=model, held=held, amounts=amounts, size=size, slower=slower, beyond=beyond)
-    return replace(advice, cost=cost, peaks=peaks)
+    memory = _highest("max", MEMORY, devices)
+    p95 = _highest("p95", ACTIVITY, devices)
+    activity = _highest("max", ACTIVITY, devices)
+    largest = max(device.share for device in devices)
+    fits = [size for size in sizes_of(model) if size.memory >= memory[0] * MARGIN and size.share < largest * _SHARED]
+    size = _first_with(fits, activity[0] * MARGIN)
+    beyond = _seconds_beyond(devices, size)
+    price = prices.of_model(model)
+    return Advice(
+        name=name,
+        model=model,
+        held=held,
+        amounts=amounts,
+        size=size,
+        slower=_first_with(fits, p95[0] * MARGIN),
+        beyond=beyond,
+        cost=None if price is None else float(price) * beyond / SECONDS_OF_HOUR,
+        peaks=(memory, p95, activity),
+    )
 
 
-def _peak(row: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[float, Evidence]:
+def _held(device: _HeldDevice) -> str:
+    whole = device.peaks.profile or "a GPU"
+    return f"part of {whole}" if device.is_shared else whole
+
+
+def _first_with(sizes: Iterable[GpuSize], activity: float) -> GpuSize | None:
+    return next((size for size in sizes if size.least >= activity), None)
+
+
+def _seconds_beyond(devices: Iterable[_HeldDevice], size: GpuSize | None) -> float:
+    """GPU-seconds that the devices were held for and `size` would have saved."""
+    share = size.share if size else 1.0
+    return sum(device.amounts.held * max(0.0, 1 - share / device.share) for device in devices)
+
+
+def _highest(function: str, of: Mapping[str, float], devices: Iterable[_HeldDevice]) -> tuple[float, Evidence]:
+    return max(_peak(device, function, of) for device in devices)
+
+
+def _peak(device: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[float, Evidence]:
     """In bytes, or as a part of a whole GPU."""
-    family = row.family(of)
-    evidence = row.peaks.evidence[function, family]
-    return evidence.value * of[family] * (1.0 if of is MEMORY else row.size[1]), evidence
+    family = device.family(of)
+    evidence = device.peaks.evidence[function, family]
+    part_of_gpu = 1.0 if of is MEMORY else device.size[1]
+    return evidence.value * of[family] * part_of_gpu, evidence
 
 
-def _refused(model: str, rows: Sequence[_HeldDevice], restarts: Mapping[str, int]) -> _NoAdvice:
-    hours = sum(row.amounts.held / row.share for row in rows) / SECONDS_OF_HOUR
+def _refused(model: str, devices: Sequence[_HeldDevice], restarts: Mapping[str, int]) -> _NoAdvice:
+    hours = sum(device.amounts.held / device.share for device in devices) / SECONDS_OF_HOUR
     if not sizes_of(model):
         return _NoAdvice(f"what {model or 'an unknown model'} can be cut into is not known")
     if hours < _LEAST_HOURS:
         return _NoAdvice("held for less than a day", f"held for {hours:.1f} hours, which is less than a day")
-    if anew := sorted({row.key.place for row in rows} & restarts.keys()):
-        began, so = "the exporter began to count anew", "what came before that is not known"
-        return _NoAdvice(f"{began}: {so}", f"{began} on {', '.join(anew[:3])}: {so}")
-    if any(row.peaks.has_several for row in rows):
+    nodes_begun_anew = sorted({device.key.place for device in devices} & restarts.keys())
+    if nodes_begun_anew:
+        nodes = ", ".join(nodes_begun_anew[:3])
+        so = "what came before that is not known"
+        return _NoAdvice(
+            f"the exporter began to count anew: {so}", f"the exporter began to count anew on {nodes}: {so}"
+        )
+    if any(device.peaks.has_several for device in devices):
         return _NoAdvice("a container held several devices at once, and MIG instances and shares do not work together")
-    if any(row.peaks.share is None for row in rows):
+    if any(device.peaks.share is None for device in devices):
         return _NoAdvice("which part of a GPU it held is not known (pod_gpu_allocated_ratio)")
-    return _unseen("memory", MEMORY, rows, hours) or _unseen("activity", ACTIVITY, rows, hours) or _NoAdvice()
+    return _unseen("memory", MEMORY, devices, hours) or _unseen("activity", ACTIVITY, devices, hours) or _NoAdvice()
 
 
-def _unseen(what: str, of: Mapping[str, float], rows: Sequence[_HeldDevice], hours: float) -> _NoAdvice | None:
-    unmeasured = [row for row in rows if not row.family(of)]
+def _unseen(what: str, of: Mapping[str, float], devices: Sequence[_HeldDevice], hours: float) -> _NoAdvice | None:
+    unmeasured = [device for device in devices if not device.family(of)]
     if unmeasured:
         shared = "it shared a GPU, and " if unmeasured[0].is_shared else ""
         return _NoAdvice(f"{shared}its own {what} was not measured")
-    seen = sum(row.peaks.seen.get(row.family(of), 0.0) for row in rows) / SECONDS_OF_HOUR
-    if seen < hours * _LEAST_SEEN:
-        return _NoAdvice(
-            f"its {what} is not known for all of the time", f"its {what} is known for {seen:.1f} of {hours:.1f} hours"
-        )
-    return None
+    hours_seen = sum(device.peaks.seen.get(device.family(of), 0.0) for device in devices) / SECONDS_OF_HOUR
+    if hours_seen >= hours * _LEAST_SEEN:
+        return None
+    return _NoAdvice(
+        f"its {what} is not known for all of the time", f"its {what} is known for {hours_seen:.1f} of {hours:.1f} hours"
+    )

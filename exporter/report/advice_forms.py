@@ -2,13 +2,14 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from exporter.errors import counted, listed
 from exporter.report.advice import Advice
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR
 from exporter.report.formatting import clean, number
 from exporter.report.forms import MOST_CHARS_OF_NOTE, rows_as_csv
+from exporter.report.sizes import GpuSize
 from exporter.report.span import Span, written
 
 ADVICE_FORMS = ("table", "json", "csv")
@@ -22,30 +23,43 @@ def render_advice(advices: Sequence[Advice], span: Span, form: str) -> str:
     if form == "table":
         return "\n".join(_lines(advices, span)) + "\n"
     ends = {"from": written(span.from_ms), "to": written(span.to_ms)}
-    records = [{**ends, **_record(one)} for one in advices]
+    records = [{**ends, **_record(advice)} for advice in advices]
     if form == "json":
         return json.dumps({"advice": records}, indent=2) + "\n"
-    rows = [
-        ["" if cell is None else cell if isinstance(cell, str) else json.dumps(cell) for cell in one.values()]
-        for one in records
-    ]
-    return rows_as_csv([list(records[0]) if records else [], *rows])
+    headings = list(records[0]) if records else []
+    rows = [[_cell(value) for value in record.values()] for record in records]
+    return rows_as_csv([headings, *rows])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _lines(advices: Sequence[Advice], span: Span) -> Iterator[str]:
     yield f"What would have sufficed from {' to '.join(span.shown())}, with a margin of 20 %\n"
-    for one in advices:
-        if one.refused:
-            continue
-        size, slower = (of.name if of else _KEEP for of in (one.size, one.slower))
-        hours, beyond = (number(seconds / SECONDS_OF_HOUR) for seconds in (one.amounts.held, one.beyond))
-        yield f"{clean(one.name)}: {hours} GPU-hours of {clean(one.held)} of {clean(one.model)}"
-        cost = f"beyond: {beyond} GPU-hours, cost {number(one.cost)}"
-        advice = f"sufficient: {size}; {slower} if it may be slower at times; {cost}"
-        yield f"  {advice}"
-        for what, (_, (value, query, at_ms)) in zip(_EVIDENCE, one.peaks, strict=False):
-            yield f"  {what}: {value:g} at {at_ms / 1000:.3f}: {clean(query, MOST_CHARS_OF_NOTE)}"
-    yield from _refusals([one for one in advices if one.refused])
+    for advice in advices:
+        if not advice.refused:
+            yield from _lines_of(advice)
+    yield from _refusals([advice for advice in advices if advice.refused])
+
+
+def _lines_of(advice: Advice) -> Iterator[str]:
+    hours = number(advice.amounts.held / SECONDS_OF_HOUR)
+    beyond = number(advice.beyond / SECONDS_OF_HOUR)
+    size = _name_of(advice.size)
+    slower = _name_of(advice.slower)
+    yield f"{clean(advice.name)}: {hours} GPU-hours of {clean(advice.held)} of {clean(advice.model)}"
+    cost = f"beyond: {beyond} GPU-hours, cost {number(advice.cost)}"
+    yield f"  sufficient: {size}; {slower} if it may be slower at times; {cost}"
+    for what, (_, evidence) in zip(_EVIDENCE, advice.peaks, strict=False):
+        at = f"{evidence.at_ms / 1000:.3f}"
+        yield f"  {what}: {evidence.value:g} at {at}: {clean(evidence.query, MOST_CHARS_OF_NOTE)}"
+
+
+def _name_of(size: GpuSize | None) -> str:
+    return size.name if size else _KEEP
 
 
 def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
@@ -54,34 +68,40 @@ def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
         return
     yield f"No advice for {counted(len(refused), 'workload')}:"
     of_reasons = defaultdict[str, list[Advice]](list)
-    for one in refused:
-        of_reasons[one.refused_for].append(one)
-    for reason, ones in sorted(of_reasons.items(), key=lambda item: (-len(item[1]), item[0])):
-        words = ones[0].refused if len(ones) == 1 else reason
-        yield f"  {clean(words, MOST_CHARS_OF_NOTE)}: {listed([clean(one.name) for one in ones], _NAMED)}"
+    for advice in refused:
+        of_reasons[advice.refused_for].append(advice)
+    most_first = sorted(of_reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    for reason, advices in most_first:
+        words = advices[0].refused if len(advices) == 1 else reason
+        workloads = listed([clean(advice.name) for advice in advices], _NAMED)
+        yield f"  {clean(words, MOST_CHARS_OF_NOTE)}: {workloads}"
     if len(refused) > _NAMED:
         yield "  --format csv has each, with its own figures"
 
 
-def _record(one: Advice) -> dict[str, object]:
-    memory, p95, peak = [value for value, _ in one.peaks] or (None, None, None)
-    size, slower = (None if one.refused else of.name if of else _KEEP for of in (one.size, one.slower))
-    pairs = zip(_EVIDENCE, one.peaks, strict=False)
+def _record(advice: Advice) -> dict[str, object]:
+    is_refused = bool(advice.refused)
+    memory, p95, activity = [value for value, _ in advice.peaks] or (None, None, None)
     return {
-        "workload": one.name,
-        "model": one.model,
-        "held": one.held,
-        "sufficient": size,
-        "sufficient_if_slower": slower,
-        "no_advice": one.refused or None,
+        "workload": advice.name,
+        "model": advice.model,
+        "held": advice.held,
+        "sufficient": None if is_refused else _name_of(advice.size),
+        "sufficient_if_slower": None if is_refused else _name_of(advice.slower),
+        "no_advice": advice.refused or None,
         "memory_peak_bytes": memory,
         "activity_p95": p95,
-        "activity_peak": peak,
-        "gpu_hours_held": one.amounts.held / SECONDS_OF_HOUR,
-        "gpu_hours_beyond": None if one.refused else one.beyond / SECONDS_OF_HOUR,
-        "cost_beyond": one.cost,
-        "energy_kwh": one.amounts.joules / JOULES_OF_KWH,
-        "evidence": [
-            {"what": what, "value": of.value, "query": of.query, "time": of.at_ms / 1000} for what, (_, of) in pairs
-        ],
+        "activity_peak": activity,
+        "gpu_hours_held": advice.amounts.held / SECONDS_OF_HOUR,
+        "gpu_hours_beyond": None if is_refused else advice.beyond / SECONDS_OF_HOUR,
+        "cost_beyond": advice.cost,
+        "energy_kwh": advice.amounts.joules / JOULES_OF_KWH,
+        "evidence": _evidence(advice),
     }
+
+
+def _evidence(advice: Advice) -> Sequence[Mapping[str, object]]:
+    return [
+        {"what": what, "value": evidence.value, "query": evidence.query, "time": evidence.at_ms / 1000}
+        for what, (_, evidence) in zip(_EVIDENCE, advice.peaks, strict=False)
+    ]

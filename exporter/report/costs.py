@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from math import floor
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -39,8 +40,7 @@ class Costs(NamedTuple):
 
     def plus(self, other: Self) -> "Costs":
         """The sum of each; unknown where one of them is."""
-        pairs = zip(self, other, strict=True)
-        return Costs(*(None if one is None or more is None else one + more for one, more in pairs))
+        return Costs(*map(_sum, self, other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,25 @@ class Prices:
         if not self.are_of_gpus:
             return Costs(None if self.of_kwh is None else energy, None, None)
         price = self.of_model(model)
-        hours = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
-        costs = (each * Fraction(price) if price is not None else None if each else Fraction(0) for each in hours)
-        return Costs(energy).plus(Costs(*costs))
+        held = _cost_of_hours(amounts.held, price)
+        idle = _cost_of_hours(amounts.idle, price)
+        free = _cost_of_hours(amounts.free, price)
+        return Costs(_sum(energy, held), idle, free)
+
+
+def _sum(one: Cost, other: Cost) -> Cost:
+    """Unknown where one of them is."""
+    if one is None or other is None:
+        return None
+    return one + other
+
+
+def _cost_of_hours(seconds: float, price: Decimal | None) -> Cost:
+    """No hours cost nothing, even where nobody knows their price."""
+    hours = quantity(seconds, SECONDS_OF_HOUR)
+    if price is not None:
+        return hours * Fraction(price)
+    return None if hours else Fraction(0)
 
 
 def quantity(amount: float, of_one: float) -> Fraction:
@@ -90,12 +106,16 @@ def quantity(amount: float, of_one: float) -> Fraction:
 
 
 def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:
-    """Costs with so many decimals that add up to their rounded sum: the largest remainders are rounded up."""
+    """Costs with so many decimals that add up to their rounded sum: the largest remainders are rounded up.
+
+    An unknown cost is None here as well, and is in no sum.
+    """
     scaled = [None if cost is None else cost * 10**places for cost in costs]
     exact = {at: value for at, value in enumerate(scaled) if value is not None}
-    units = {at: value.numerator // value.denominator for at, value in exact.items()}
+    units = {at: floor(value) for at, value in exact.items()}
     left = round(sum(exact.values(), Fraction(0))) - sum(units.values())
-    for at in sorted(exact, key=lambda at: units[at] - exact[at])[:left]:
+    largest_remainder_first = sorted(exact, key=lambda at: units[at] - exact[at])
+    for at in largest_remainder_first[:left]:
         units[at] += 1
     return [Decimal(units[at]).scaleb(-places) if at in units else None for at in range(len(scaled))]
 

@@ -7,6 +7,7 @@ https://focus.finops.org/focus-specification/ says what each column means, and w
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,7 @@ from exporter.report.report import Charge, Report
 from exporter.report.span import start_of_month, written
 
 _DIGITS_OF_RATIO = 9
+_GPU_HOURS = "GPU-Hours"
 _METHOD = "held-time"  # docs/report.md says how
 _PROVIDER = "pod-gpu-metrics-exporter"
 _ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
@@ -38,20 +40,34 @@ class _Part(NamedTuple):
 def render_focus(report: Report, currency: str) -> str:
     """All charges that have a price; `currency` is its code by ISO 4217."""
     common = _of_all(report, currency)
-    parts = [part for charge in report.charges for part in _of_charge(report, charge)]
+    parts: list[_Part] = []
+    for charge in report.charges:
+        parts += _of_charge(report, charge)
     rows = [{**common, **part.row, **allocated} for part, allocated in zip(parts, _allocated(parts), strict=True)]
     names = sorted(rows[0]) if rows else []
-    return rows_as_csv([names, *([row[name] for name in names] for row in rows)])
+    cells = [[row[name] for name in names] for row in rows]
+    return rows_as_csv([names, *cells])
 
 
 def _of_all(report: Report, currency: str) -> Mapping[str, str]:
+    """The columns that are the same in every row. The billing period is the span's month, if the span is within one."""
     span = report.span
-    month = start_of_month(span.from_ms, 0, span.zone), start_of_month(span.from_ms, 1, span.zone)
-    begin, end = month if span.to_ms <= month[1] else (span.from_ms, span.to_ms)
-    billed = {"BillingPeriodStart": written(begin), "BillingPeriodEnd": written(end), "BillingAccountName": ""}
-    charged = {"ChargePeriodStart": written(span.from_ms), "ChargePeriodEnd": written(span.to_ms), "ChargeClass": ""}
-    provided = {**dict.fromkeys(_PROVIDERS, _PROVIDER), "BillingCurrency": currency}
-    return {**billed, **charged, **provided, **_ALWAYS, **_SERVICE}
+    begin = start_of_month(span.from_ms, 0, span.zone)
+    end = start_of_month(span.from_ms, 1, span.zone)
+    if span.to_ms > end:
+        begin, end = span.from_ms, span.to_ms
+    return {
+        "BillingAccountName": "",
+        "BillingCurrency": currency,
+        "BillingPeriodStart": written(begin),
+        "BillingPeriodEnd": written(end),
+        "ChargeClass": "",
+        "ChargePeriodStart": written(span.from_ms),
+        "ChargePeriodEnd": written(span.to_ms),
+        **dict.fromkeys(_PROVIDERS, _PROVIDER),
+        **_ALWAYS,
+        **_SERVICE,
+    }
 
 
 def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
@@ -59,9 +75,11 @@ def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
 
     The ratios of an origin charge's parts add up to 1.
     """
+    places_of_origins = defaultdict[tuple[str, str, str], list[int]](list)
+    for place, part in enumerate(parts):
+        places_of_origins[part.origin].append(place)
     ratios = [Decimal(0)] * len(parts)
-    for origin in dict.fromkeys(part.origin for part in parts):
-        places = [place for place, part in enumerate(parts) if part.origin == origin]
+    for places in places_of_origins.values():
         total = sum((parts[place].quantity for place in places), Fraction(0))
         shares = apportioned((parts[place].quantity / total for place in places), _DIGITS_OF_RATIO)
         for place, share in zip(places, shares, strict=True):
@@ -86,31 +104,46 @@ def _columns_of_part(part: _Part, ratio: Decimal) -> Mapping[str, str]:
 
 def _of_charge(report: Report, charge: Charge) -> Iterator[_Part]:
     """Rows of what the charge has: hours held and hours free of its model, and energy."""
-    amounts, price = charge.amounts, report.prices.of_model(charge.model)
-    held, idle, free = (quantity(seconds, SECONDS_OF_HOUR) for seconds in (amounts.held, amounts.idle, amounts.free))
+    common = _of_all_its_rows(report, charge)
     model = charge.model or "unknown model"
-    tags = {str(report.by): charge.name, "model": charge.model or None, "cluster": charge.cluster or None}
-    common = {
+    price = report.prices.of_model(charge.model)
+    if price is not None:
+        yield from _of_hours(charge, common, model, price)
+    energy = quantity(charge.amounts.joules, JOULES_OF_KWH)
+    price_of_kwh = report.prices.of_kwh
+    if energy and price_of_kwh is not None:
+        row = {**common, **_priced(f"Energy of {model}", "kWh", energy, price_of_kwh)}
+        yield _Part((charge.cluster, charge.model, "kWh"), energy, row)
+
+
+def _of_all_its_rows(report: Report, charge: Charge) -> Mapping[str, str]:
+    by = str(report.by)
+    name = charge.name or ""
+    tags = {by: charge.name, "model": charge.model, "cluster": charge.cluster}
+    return {
         "BillingAccountId": charge.cluster or "default",
-        "SubAccountId": charge.name or "",
-        "SubAccountName": charge.name or "",
-        "SubAccountType": str(report.by) if charge.name else "",
-        "Tags": json.dumps({name: value for name, value in tags.items() if value}),
+        "SubAccountId": name,
+        "SubAccountName": name,
+        "SubAccountType": by if name else "",
+        "Tags": json.dumps({tag: value for tag, value in tags.items() if value}),
         "x_IdleQuantity": "0",
         "x_IdleCost": "0",
     }
-    if held and price is not None:
-        idle_parts = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
-        row = {**common, **_priced(f"Hours held of {model}", "GPU-Hours", held, price), **idle_parts}
-        yield _Part((charge.cluster, charge.model, "GPU-Hours"), held, row)
-    if free and price is not None:
-        of_nobody = _priced(f"Hours that nobody held of {model}", "GPU-Hours", free, price)
-        row = {**common, **of_nobody, "ConsumedQuantity": "0"}
-        yield _Part((charge.cluster, charge.model, "GPU-Hours"), free, row)
-    energy = quantity(amounts.joules, JOULES_OF_KWH)
-    if energy and report.prices.of_kwh is not None:
-        row = {**common, **_priced(f"Energy of {model}", "kWh", energy, report.prices.of_kwh)}
-        yield _Part((charge.cluster, charge.model, "kWh"), energy, row)
+
+
+def _of_hours(charge: Charge, common: Mapping[str, str], model: str, price: Decimal) -> Iterator[_Part]:
+    """Rows of hours held and hours free, at the model's price of an hour."""
+    origin = (charge.cluster, charge.model, _GPU_HOURS)
+    held = quantity(charge.amounts.held, SECONDS_OF_HOUR)
+    if held:
+        idle = quantity(charge.amounts.idle, SECONDS_OF_HOUR)
+        columns_of_idle = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
+        priced = _priced(f"Hours held of {model}", _GPU_HOURS, held, price)
+        yield _Part(origin, held, {**common, **priced, **columns_of_idle})
+    free = quantity(charge.amounts.free, SECONDS_OF_HOUR)
+    if free:
+        priced = _priced(f"Hours that nobody held of {model}", _GPU_HOURS, free, price)
+        yield _Part(origin, free, {**common, **priced, "ConsumedQuantity": "0"})
 
 
 def _priced(says: str, unit: str, amount: Fraction, price: Decimal) -> Mapping[str, str]:

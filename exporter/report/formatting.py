@@ -40,7 +40,12 @@ def money(value: Decimal | None) -> str:
 
 def change(value: float) -> str:
     """A difference of two numbers, with its sign."""
-    return ("+" if value > 0 else "-" if value < 0 else "") + number(abs(value))
+    sign = ""
+    if value > 0:
+        sign = "+"
+    if value < 0:
+        sign = "-"
+    return sign + number(abs(value))
 
 
 def percent(ratio: float | None) -> str:
@@ -50,7 +55,13 @@ def percent(ratio: float | None) -> str:
 
 def width(text: str) -> int:
     """How many columns of a terminal a text takes."""
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in _WIDE else 1 for char in text)
+    return sum(map(_width_of, text))
+
+
+def _width_of(char: str) -> int:
+    if combining(char):
+        return 0
+    return 2 if east_asian_width(char) in _WIDE else 1
 
 
 def fit(text: str, columns: int) -> str:

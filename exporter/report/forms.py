@@ -5,10 +5,9 @@ whole.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from itertools import islice
 from typing import NamedTuple
 
 from exporter.report.costs import Cost, apportioned
@@ -25,8 +24,11 @@ MOST_CHARS_OF_NOTE = 2000
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
 _DIGITS, _CENTS = 6, 2
-_OVER_TIME = 4  # of a record, those that each piece of the span has
+_SPECIAL = frozenset('",\r\n;')  # a cell that has one of them is quoted
+# of a record, what each piece of the span has
+_OVER_TIME = ("gpu_hours_held", "gpu_hours_used", "gpu_hours_idle", "energy_kwh")
 Record = Mapping[str, float | None]
+Numbers = Sequence[float | None] | Sequence[Decimal | None]
 
 
 class Column(NamedTuple):
@@ -47,10 +49,14 @@ def _money(heading: str, means: str, cost: Callable[[Line], Cost]) -> Column:
 
 
 def _change(line: Line) -> str:
-    before = line.before.hours.held if line.before else 0.0
-    is_new, is_gone = not before, not line.hours.held
-    word = "" if is_new == is_gone else " (new)" if is_new else " (gone)"
-    return change(line.hours.held - before) + word
+    held = line.hours.held
+    held_before = line.before.hours.held if line.before else 0.0
+    word = ""
+    if held and not held_before:
+        word = " (new)"
+    if held_before and not held:
+        word = " (gone)"
+    return change(held - held_before) + word
 
 
 def _changes_of_cost(lines: Sequence[Line]) -> Sequence[str]:
@@ -106,32 +112,57 @@ _UNKNOWN_USE = (
 
 def columns_of_groups(report: Report) -> Sequence[Column]:
     """Those of the table of groups: costs only where there are prices, free hours only where groups are of GPUs."""
-    has_costs, has_idle_costs = report.prices.are_given, report.prices.are_of_gpus
     is_compared = report.span_before is not None
     has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
-    columns = [_HELD, _CHANGE if is_compared else _USED, _PART, _UNKNOWN if report.has_unknown_use else None]
-    columns += [_IDLE, _IDLE_UNKNOWN if report.has_unknown_idle else None, _FREE if has_free else None]
-    columns += [None if is_compared else _KWH, _COST if has_costs else None]
-    columns += [_COST_CHANGE if has_costs and is_compared else None, _IDLE_COST if has_idle_costs else None]
-    columns += [_FREE_COST if has_free and has_idle_costs else None]
-    columns += [_TOKENS, _ENERGY_PER, _COST_PER if has_costs else None] if report.total.amounts.tokens else []
-    return [column for column in columns if column]
+    columns = [_HELD, _CHANGE if is_compared else _USED, _PART]
+    if report.has_unknown_use:
+        columns.append(_UNKNOWN)
+    columns.append(_IDLE)
+    if report.has_unknown_idle:
+        columns.append(_IDLE_UNKNOWN)
+    if has_free:
+        columns.append(_FREE)
+    if not is_compared:
+        columns.append(_KWH)
+    columns += _columns_of_costs(report, has_free=has_free)
+    if report.total.amounts.tokens:
+        columns += [_TOKENS, _ENERGY_PER]
+        if report.prices.are_given:
+            columns.append(_COST_PER)
+    return columns
+
+
+def _columns_of_costs(report: Report, *, has_free: bool) -> Iterator[Column]:
+    if report.prices.are_given:
+        yield _COST
+        if report.span_before is not None:
+            yield _COST_CHANGE
+    if report.prices.are_of_gpus:
+        yield _IDLE_COST
+        if has_free:
+            yield _FREE_COST
 
 
 def columns_of_wasteful(report: Report) -> Sequence[Column]:
     """Those of the table of workloads that hold most and use least."""
-    unknown = (_UNKNOWN,) if report.has_unknown_use else ()
-    costs = (_COST,) if report.prices.are_given else ()
-    idle_costs = (_IDLE_COST,) if report.prices.are_of_gpus else ()
-    return (_UNUSED, _HELD, _USED, _PART, *unknown, *costs, *idle_costs)
+    columns = [_UNUSED, _HELD, _USED, _PART]
+    if report.has_unknown_use:
+        columns.append(_UNKNOWN)
+    if report.prices.are_given:
+        columns.append(_COST)
+    if report.prices.are_of_gpus:
+        columns.append(_IDLE_COST)
+    return columns
 
 
 def words_of(report: Report) -> Sequence[str]:
     """A sentence for each word of the tables that may be taken for another."""
-    words = WORDS if report.wasteful else ()
+    words = [*WORDS] if report.wasteful else []
     if report.has_unknown_idle:
-        words = (*words, _UNKNOWN_IDLE)
-    return (*words, _UNKNOWN_USE) if report.has_unknown_use else words
+        words.append(_UNKNOWN_IDLE)
+    if report.has_unknown_use:
+        words.append(_UNKNOWN_USE)
+    return words
 
 
 def rows_of(lines: Sequence[Line], columns: Sequence[Column]) -> Sequence[Sequence[str]]:
@@ -140,14 +171,15 @@ def rows_of(lines: Sequence[Line], columns: Sequence[Column]) -> Sequence[Sequen
 
 
 def of_all_there_was(report: Report) -> str:
-    """A sentence on what was held and what was free, of all there was; "" where nobody knows that."""
+    """One sentence: GPU-hours held and free of the capacity; "" if the capacity is unknown."""
     if not report.capacity_hours or report.held_of_capacity is None:
         return ""
-    part, of_all = percent(report.held_of_capacity), number(report.capacity_hours)
+    part = percent(report.held_of_capacity)
+    capacity = number(report.capacity_hours)
+    free = number(report.total.hours.free)
     (free_cost,) = apportioned((report.total.costs.free,), _CENTS)
     cost = "" if free_cost is None else f", at a cost of {money(free_cost)}"
-    free = f"{number(report.total.hours.free)} were free{cost}"
-    return f"{part} of the {of_all} GPU-hours that there were was held; {free}."
+    return f"{part} of the {capacity} GPU-hours that there were was held; {free} were free{cost}."
 
 
 def render_table(report: Report, columns: int | None) -> str:
@@ -155,14 +187,17 @@ def render_table(report: Report, columns: int | None) -> str:
     begin, end = report.span.shown()
     parts = [f"GPUs from {begin} to {end} ({long_written(report.span.ms)}), by {clean(str(report.by))}"]
     if report.span_before:
-        parts.append(f"before: from {' to '.join(report.span_before.shown())} ({long_written(report.span_before.ms)})")
+        begin, end = report.span_before.shown()
+        parts.append(f"before: from {begin} to {end} ({long_written(report.span_before.ms)})")
     parts += ["", *_table(str(report.by), report.groups, columns_of_groups(report), columns, report.total)]
-    if sentence := of_all_there_was(report):
+    sentence = of_all_there_was(report)
+    if sentence:
         parts += ["", sentence]
     if report.wasteful:
         parts += ["", "Workloads that hold most and use least:", ""]
         parts += _table("workload", report.wasteful, columns_of_wasteful(report), columns)
-    if words := words_of(report):
+    words = words_of(report)
+    if words:
         parts += ["", *words]
     if report.notes:
         parts += ["", "What could not be known:", ""]
@@ -171,35 +206,38 @@ def render_table(report: Report, columns: int | None) -> str:
 
 
 def _table(
-    by: str, lines: Sequence[Line], cells: Sequence[Column], columns: int | None, total: Line | None = None
-) -> list[str]:
+    by: str, lines: Sequence[Line], columns: Sequence[Column], most_wide: int | None, total: Line | None = None
+) -> Sequence[str]:
     names = [name_of(line.name, by) for line in lines]
-    rows = [*rows_of(lines, cells)]
+    rows = [*rows_of(lines, columns)]
     if total:
         names.append("total")
-        rows += rows_of([total], cells)
-    widths = [max(len(column.heading), *(len(row[place]) for row in rows)) for place, column in enumerate(cells)]
+        rows += rows_of([total], columns)
+    headings = [column.heading for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     heading = clean(by.removeprefix("label:"))
-    of_names = max(width(heading), *(width(name) for name in names))
-    if columns is not None:
-        of_names = max(_LEAST_NAME, min(of_names, columns - sum(widths) - len(_GAP) * len(widths)))
+    wide_names = max(map(width, (heading, *names)))
+    if most_wide is not None:
+        left = most_wide - sum(widths) - len(_GAP) * len(widths)
+        wide_names = max(_LEAST_NAME, min(wide_names, left))
 
     def put(name: str, row: Sequence[str]) -> str:
         right = (cell.rjust(wide) for cell, wide in zip(row, widths, strict=True))
-        return _GAP.join((fit(name, of_names), *right))
+        return _GAP.join((fit(name, wide_names), *right))
 
     written_rows = [put(name, row) for name, row in zip(names, rows, strict=True)]
-    rule = _GAP.join(("-" * of_names, *("-" * wide for wide in widths)))
+    rule = _GAP.join("-" * wide for wide in (wide_names, *widths))
     if total:
         written_rows.insert(-1, rule)
-    return [put(heading, [column.heading for column in cells]), rule, *written_rows]
+    return [put(heading, headings), rule, *written_rows]
 
 
 def render_csv(report: Report) -> str:
     """A line for each group (RFC 4180), without the total: a sum over a column is the total."""
     records = _records(report, report.groups)
     rows: list[Sequence[str]] = [("from", "to", str(report.by), *(records[0] if records else ()))]
-    begin, end = written(report.span.from_ms), written(report.span.to_ms)
+    begin = written(report.span.from_ms)
+    end = written(report.span.to_ms)
     for line, record in zip(report.groups, records, strict=True):
         rows.append((begin, end, line.name or "", *map(_plain, record.values())))
     return rows_as_csv(rows)
@@ -213,48 +251,73 @@ def rows_as_csv(rows: Iterable[Sequence[str]]) -> str:
 def render_json(report: Report) -> str:
     """One object. A group whose `name` is null belongs to nobody, or it is unknown to whom."""
     before = report.span_before
-    moments = _records(report, [Line(name=None, amounts=moment.amounts) for moment in report.moments])
+    compared = {"compared_from": written(before.from_ms), "compared_to": written(before.to_ms)} if before else {}
     content = {
         "from": written(report.span.from_ms),
         "to": written(report.span.to_ms),
-        **({"compared_from": written(before.from_ms), "compared_to": written(before.to_ms)} if before else {}),
+        **compared,
         "by": str(report.by),
         "groups": _named(report, report.groups),
         "total": _records(report, [report.total])[0],
         "capacity_gpu_hours": _round(report.capacity_hours),
         "hold_most_use_least": _named(report, report.wasteful),
-        "over_time": [
-            {"from": written(span.from_ms), "to": written(span.to_ms), **dict(islice(record.items(), _OVER_TIME))}
-            for (span, _), record in zip(report.moments, moments, strict=True)
-        ],
+        "over_time": _over_time(report),
         "notes": [{"says": note.message, "remedy": note.remedy} for note in report.notes],
     }
     return json.dumps(content, indent=2) + "\n"
 
 
+def _over_time(report: Report) -> Sequence[Mapping[str, object]]:
+    """What all rows had in each piece of the span."""
+    lines = [Line(name=None, amounts=moment.amounts) for moment in report.moments]
+    records = _records(report, lines)
+    pieces: list[Mapping[str, object]] = []
+    for moment, record in zip(report.moments, records, strict=True):
+        ends = {"from": written(moment.span.from_ms), "to": written(moment.span.to_ms)}
+        pieces.append({**ends, **{name: record[name] for name in _OVER_TIME}})
+    return pieces
+
+
 def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
     """What programs read of each line, with six decimals; costs add up to the rounded total."""
-    has_free = report.capacity_hours is not None
-    columns: dict[str, Iterable[float | Decimal | None]] = {
-        "gpu_hours_held": (line.hours.held for line in lines),
-        "gpu_hours_used": (line.hours.used for line in lines),
-        "gpu_hours_idle": (line.hours.idle for line in lines),
-        "energy_kwh": (line.hours.joules for line in lines),
-        "cost": apportioned((line.costs.held for line in lines), _DIGITS),
-        "idle_cost": apportioned((line.costs.idle for line in lines), _DIGITS),
-        "gpu_hours_free": (line.hours.free if has_free else None for line in lines),
-        "free_cost": apportioned((line.costs.free if has_free else None for line in lines), _DIGITS),
-        "gpu_hours_use_unknown": (line.use_unknown_hours for line in lines),
-        "gpu_hours_idle_unknown": (line.hours.idle_unknown for line in lines),
+    columns = {
+        "gpu_hours_held": [line.hours.held for line in lines],
+        "gpu_hours_used": [line.hours.used for line in lines],
+        "gpu_hours_idle": [line.hours.idle for line in lines],
+        "energy_kwh": [line.hours.joules for line in lines],
+        "cost": _costs(line.costs.held for line in lines),
+        "idle_cost": _costs(line.costs.idle for line in lines),
+        **_columns_of_free(report, lines),
+        "gpu_hours_use_unknown": [line.use_unknown_hours for line in lines],
+        "gpu_hours_idle_unknown": [line.hours.idle_unknown for line in lines],
     }
     if report.span_before:
-        columns["gpu_hours_held_before"] = (line.before.hours.held if line.before else None for line in lines)
-        columns["cost_before"] = apportioned(map(_cost_before, lines), _DIGITS)
+        columns["gpu_hours_held_before"] = [line.before.hours.held if line.before else None for line in lines]
+        columns["cost_before"] = _costs(map(_cost_before, lines))
     if report.total.amounts.tokens:
-        columns["tokens"] = (line.amounts.tokens for line in lines)
-        columns["joules_per_1000_tokens"] = (line.per_1000_tokens(line.amounts.joules) for line in lines)
-        columns["cost_per_1000_tokens"] = (line.per_1000_tokens(line.costs.held) for line in lines)
-    return [dict(zip(columns, map(_round, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+        columns |= _columns_of_tokens(lines)
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, map(_round, row), strict=True)) for row in rows]
+
+
+def _columns_of_free(report: Report, lines: Sequence[Line]) -> Mapping[str, Numbers]:
+    """What nobody held; unknown where nobody knows how much there was."""
+    if report.capacity_hours is None:
+        return dict.fromkeys(("gpu_hours_free", "free_cost"), [None] * len(lines))
+    hours = [line.hours.free for line in lines]
+    return {"gpu_hours_free": hours, "free_cost": _costs(line.costs.free for line in lines)}
+
+
+def _columns_of_tokens(lines: Sequence[Line]) -> Mapping[str, Numbers]:
+    return {
+        "tokens": [line.amounts.tokens for line in lines],
+        "joules_per_1000_tokens": [line.per_1000_tokens(line.amounts.joules) for line in lines],
+        "cost_per_1000_tokens": [line.per_1000_tokens(line.costs.held) for line in lines],
+    }
+
+
+def _costs(costs: Iterable[Cost]) -> Numbers:
+    return apportioned(costs, _DIGITS)
 
 
 def _named(report: Report, lines: Sequence[Line]) -> Sequence[Mapping[str, object]]:
@@ -277,4 +340,7 @@ def _cell(text: str) -> str:
     text = clean(text, _MOST_CHARS)
     if text.startswith(_BEGIN_FORMULAS):
         text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"' if set(text) & set('",\r\n;') or text != text.strip() else text
+    has_special = not _SPECIAL.isdisjoint(text)
+    if has_special or text != text.strip():
+        return '"' + text.replace('"', '""') + '"'
+    return text

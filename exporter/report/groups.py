@@ -93,9 +93,13 @@ class GroupNames:
         kinds: dict[tuple[str, str], str] = {}
         for key, labels in rows:
             clusters.add(key.cluster)
-            if recorded := _recorded(labels):
-                name, kind = recorded
-                kinds[key.namespace, name] = kind if kinds.get((key.namespace, name), kind) == kind else ""
+            recorded = _recorded(labels)
+            if recorded is None:
+                continue
+            name, kind = recorded
+            workload = (key.namespace, name)
+            is_of_one_kind = kinds.get(workload, kind) == kind
+            kinds[workload] = kind if is_of_one_kind else ""
         self.has_clusters = len(clusters) > 1
         self._kinds: Mapping[tuple[str, str], str] = MappingProxyType(kinds)
 
@@ -110,10 +114,14 @@ class GroupNames:
         """
         if not key.pod:
             return None
-        if not (recorded := _recorded(labels)):
-            name, kind = workload_of_name(key.pod)
-            recorded = name, self._kinds.get((key.namespace, name), kind)
-        return place_of(self.cluster(key), "/".join(filter(None, (key.namespace, recorded[1], recorded[0]))))
+        recorded = _recorded(labels)
+        if recorded is not None:
+            name, kind = recorded
+        else:
+            name, kind_by_name = workload_of_name(key.pod)
+            kind = self._kinds.get((key.namespace, name), kind_by_name)
+        parts = [part for part in (key.namespace, kind, name) if part]
+        return place_of(self.cluster(key), "/".join(parts))
 
 
 def workload_of_name(pod: str) -> tuple[str, str]:
@@ -122,11 +130,15 @@ def workload_of_name(pod: str) -> tuple[str, str]:
     A name of no form is the pod's own.
     """
     for kind, form in _FORMS:
-        if match := form.fullmatch(pod):
+        match = form.fullmatch(pod)
+        if match:
             return match[1], kind
     return pod, ""
 
 
 def _recorded(labels: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name and the kind of the workload that the exporter recorded; None where it recorded none."""
     name = labels.get("workload_name")
-    return (name, labels.get("workload_kind", "")) if name else None
+    if not name:
+        return None
+    return name, labels.get("workload_kind", "")

@@ -28,6 +28,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from exporter.report.restarts import ONE_RESTART_SECONDS, Begin, Samples, restarts_in
@@ -220,51 +221,61 @@ class Growth:
         """The values at the beginning of the span. For `scraped` see `replay`."""
         for counters, series in zip(self._counters, families, strict=True):
             for one in series:
-                if one.key in counters:
-                    counters[one.key].join(one.target, one.value)
-                else:
+                counter = counters.get(one.key)
+                if counter is None:
                     counters[one.key] = ScrapedCounter(one.target, one.value)
-        self._note((one for series in families for one in series), scraped)
+                else:
+                    counter.join(one.target, one.value)
+        self._note(chain.from_iterable(families), scraped)
 
     def count(self, pieces: Sequence[Piece]) -> Nodes:
         """Add what grew in a piece of the span. Returns the nodes left out, where its ends do not show what grew.
 
         There a row fell, or went on as another series that is lower, or a target is new.
         """
-        unclear = {one.key.place for piece in pieces for one in piece.fell}
-        for piece in pieces:
-            unclear.update(one.key.place for one in piece.last if one.target not in self.targets.get(one.key.place, ()))
-        ends = [_ends(piece) for piece in pieces]
-        for counters, rows in zip(self._counters, ends, strict=True):
-            unclear.update(key.place for key, seen in rows.items() if not _is_clear(counters.get(key), seen))
-        for family, rows in zip(_FAMILIES, ends, strict=True):
+        rows_of_families = [_ends(piece) for piece in pieces]
+        unclear = self._unclear(pieces, rows_of_families)
+        for family, rows in zip(_FAMILIES, rows_of_families, strict=True):
             for key, seen in rows.items():
                 if key.place not in unclear:
                     self._add(family, key, self._counter(family, key).count(seen))
         self._note(one for piece in pieces for one in piece.last if one.key.place not in unclear)
         return unclear
 
-    def replay(self, families: Families, since_seconds: float, scraped: Sequence[CountedSeries] = ()) -> None:
-        """Add what grew in a piece of which every sample is there; it begins at a moment of Unix time.
+    def _unclear(
+        self, pieces: Sequence[Piece], rows_of_families: Sequence[Mapping[RowKey, Mapping[str, EndValues]]]
+    ) -> Nodes:
+        """The nodes of which the ends of a piece do not show what grew."""
+        unclear: set[str] = set()
+        for piece in pieces:
+            unclear.update(one.key.place for one in piece.fell)
+            for one in piece.last:
+                place = one.key.place
+                if one.target not in self.targets.get(place, ()):
+                    unclear.add(place)
+        for counters, rows in zip(self._counters, rows_of_families, strict=True):
+            for key, seen in rows.items():
+                if not _is_clear(counters.get(key), seen):
+                    unclear.add(key.place)
+        return unclear
 
-        `scraped` are samples of a gauge: they show when a node was scraped, where a first 0 may be a begin.
+    def replay(self, families: Families, since_seconds: float, scraped: Sequence[CountedSeries] = ()) -> None:
+        """Add what grew in a piece of the span.
+
+        `families` have every sample of it, and it begins at `since_seconds` of Unix time. `scraped` are samples of a
+        gauge: they show when a node was scraped, where a first 0 may be a begin.
         """
-        began: dict[str, float] = {}
-        for one in (one for series in families for one in series):
-            node = one.key.place
-            if node not in self.targets:
-                began[node] = min(began.get(node, one.points[0][0]), one.points[0][0])
-        gauges = {node: [one.points[0][0] for one in scraped if one.key.place == node] for node in began}
-        began.update({node: min(moments) for node, moments in gauges.items() if moments})
+        node_began = self._first_moments_of_new_nodes(families, scraped)
         if not self.targets:
-            self.began_seconds = min(began.values(), default=None)
-        begins = defaultdict[str, list[Begin]](list)
+            self.began_seconds = min(node_began.values(), default=None)
         rows_of_families = [_samples(series) for series in families]
+        begins = defaultdict[str, list[Begin]](list)
         for family, rows in zip(_FAMILIES, rows_of_families, strict=True):
+            counters = self._counters[family]
             for key, samples in rows.items():
                 at, target, value = samples[0]
-                if key not in self._counters[family] and at == began.get(key.place):
-                    self._counters[family][key] = ScrapedCounter(target, value)
+                if key not in counters and at == node_began.get(key.place):
+                    counters[key] = ScrapedCounter(target, value)
                 grew, begun = self._counter(family, key).follow(samples, since_seconds)
                 self._add(family, key, grew)
                 if begun:
@@ -272,7 +283,15 @@ class Growth:
         for place, of_place in begins.items():
             of_families = [_at_place(rows, place) for rows in rows_of_families]
             self._note_restarts(place, restarts_in(of_place, of_families))
-        self._note((one for series in families for one in series), scraped)
+        self._note(chain.from_iterable(families), scraped)
+
+    def _first_moments_of_new_nodes(self, families: Families, scraped: Sequence[CountedSeries]) -> Mapping[str, float]:
+        """When each node that was not there before was scraped first, in seconds of Unix time, by its place."""
+        of_rows = _first_moments(chain.from_iterable(families))
+        of_gauge = _first_moments(scraped)
+        return {
+            place: of_gauge.get(place, at_seconds) for place, at_seconds in of_rows.items() if place not in self.targets
+        }
 
     def _counter(self, family: int, key: RowKey) -> ScrapedCounter:
         return self._counters[family].setdefault(key, ScrapedCounter())
@@ -303,16 +322,28 @@ def _is_clear(counter: ScrapedCounter | None, seen: Mapping[str, EndValues]) -> 
     return counter.is_clear(seen)
 
 
+def _first_moments(series: Iterable[CountedSeries]) -> Mapping[str, float]:
+    """The time of each node's first sample, in seconds of Unix time, by its place."""
+    moments: dict[str, float] = {}
+    for one in series:
+        place = one.key.place
+        at_seconds = one.points[0][0]
+        moments[place] = min(at_seconds, moments.get(place, at_seconds))
+    return moments
+
+
 def _at_place(rows: Mapping[RowKey, Samples], place: str) -> Mapping[RowKey, Samples]:
     return {key: samples for key, samples in rows.items() if key.place == place}
 
 
 def _ends(piece: Piece) -> Mapping[RowKey, Mapping[str, EndValues]]:
-    first, last = _by_target(piece.first), _by_target(piece.last)
-    return {
-        key: {target: EndValues(first.get(key, {}).get(target, values), values) for target, values in targets.items()}
-        for key, targets in last.items()
-    }
+    """Each row's values at both ends of a piece, by target. A row that has no first value there has its last."""
+    first_of_rows = _by_target(piece.first)
+    ends: dict[RowKey, dict[str, EndValues]] = {}
+    for key, last_of_targets in _by_target(piece.last).items():
+        first = first_of_rows.get(key, {})
+        ends[key] = {target: EndValues(first.get(target, last), last) for target, last in last_of_targets.items()}
+    return ends
 
 
 def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, Sequence[float]]]:
@@ -327,9 +358,13 @@ def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, 
 
 def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Samples]:
     """All targets' samples of each row, in order of time; of several of one target at a time, the highest."""
-    rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
+    values_of_rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
     for one in series:
-        row = rows[one.key]
+        values = values_of_rows[one.key]
         for at, value in one.points:
-            row[at, one.target] = max(value, row.get((at, one.target), value))
-    return {key: sorted((at, target, value) for (at, target), value in row.items()) for key, row in rows.items()}
+            moment = (at, one.target)
+            values[moment] = max(value, values.get(moment, value))
+    samples: dict[RowKey, Samples] = {}
+    for key, values in values_of_rows.items():
+        samples[key] = sorted((at, target, value) for (at, target), value in values.items())
+    return samples

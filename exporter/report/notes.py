@@ -46,7 +46,9 @@ def notes_of(
     """What could not be known of the first of the `spans`, and of one that it is compared with."""
     (facts, span), *before = spans
     overheld = _overheld(rows, facts, _there_ms(facts, span) / 1000)
-    earlier = [note for each in before for note in (*_of_time(*each), *_of_nodes(*each, ()))]
+    earlier: list[Trouble] = []
+    for facts_before, span_before in before:
+        earlier += (*_of_time(facts_before, span_before), *_of_nodes(facts_before, span_before, ()))
     return (
         *_of_time(facts, span),
         *(_note(f"in the span before, {note.message}", note.remedy) for note in earlier),
@@ -60,11 +62,14 @@ def notes_of(
 
 
 def _of_time(facts: SpanFacts, span: Span) -> Iterable[Trouble]:
-    if facts.began_ms is not None and facts.began_ms - span.from_ms > min(_LATE_MS, span.ms * _LATE_OF_SPAN):
+    if facts.began_ms is None:
+        return
+    unknown_ms = facts.began_ms - span.from_ms
+    if unknown_ms > min(_LATE_MS, span.ms * _LATE_OF_SPAN):
         kept = f"; the server keeps {facts.retention}" if facts.retention else ""
-        unknown = long_written(facts.began_ms - span.from_ms)
+        first = long_written(unknown_ms)
         yield _note(
-            f"nothing is known before {written(facts.began_ms)}: the first {unknown} of the span count nothing{kept}",
+            f"nothing is known before {written(facts.began_ms)}: the first {first} of the span count nothing{kept}",
             "ask for a shorter span, or let Prometheus keep more (--storage.tsdb.retention.time)",
         )
 
@@ -139,7 +144,11 @@ def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float])
     if by.kind == "workload" and by_name + by_nothing:
         names = f"{number(by_name)} GPU-hours: names of pods tell it (a Rollout's are as a Deployment's)"
         nothing = f"{number(by_nothing)} GPU-hours: names do not tell it either, and the pods stand for themselves"
-        parts = [text for text, hours in ((names, by_name), (nothing, by_nothing)) if hours]
+        parts = []
+        if by_name:
+            parts.append(names)
+        if by_nothing:
+            parts.append(nothing)
         yield _note(
             f"no workload was recorded of {'; of '.join(parts)}",
             "give the exporter --workload.labels and the right to read controllers (deploy/rbac.yaml)",
@@ -168,7 +177,9 @@ def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
 
 
 def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Trouble]:
-    if several := ["/".join(pod[1:]) for pod, models in sorted((facts.tokens or {}).items()) if len(models) > 1]:
+    tokens = facts.tokens or {}
+    several = ["/".join(pod[1:]) for pod, models in sorted(tokens.items()) if len(models) > 1]
+    if several:
         message = "what a pod's GPUs did cannot be divided by its models, whose tokens are added up"
         yield _note(f"{message}: {_list(several)}", "let each model have a pod of its own")
     if sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows):
@@ -217,8 +228,13 @@ def _unpriced(rows: Iterable[ReportRow], prices: Prices) -> Sequence[str]:
 
 def _unrecorded(rows: Iterable[ReportRow]) -> tuple[float, float]:
     """GPU-hours of pods whose workload their names tell, and of those whose names do not."""
-    seconds = [0.0, 0.0]
+    by_name = by_nothing = 0.0
     for row in rows:
-        if row.key.pod and "workload_name" not in row.labels:
-            seconds[workload_of_name(row.key.pod)[0] == row.key.pod] += row.amounts.held
-    return seconds[0] / SECONDS_OF_HOUR, seconds[1] / SECONDS_OF_HOUR
+        if not row.key.pod or "workload_name" in row.labels:
+            continue
+        name, _ = workload_of_name(row.key.pod)
+        if name == row.key.pod:
+            by_nothing += row.amounts.held
+        else:
+            by_name += row.amounts.held
+    return by_name / SECONDS_OF_HOUR, by_nothing / SECONDS_OF_HOUR

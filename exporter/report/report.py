@@ -1,7 +1,7 @@
 """The report, of which each form is made: what was collected, grouped and priced, and notes on what is not known."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -133,22 +133,33 @@ class Report:
 def make_report(
     collected: ReportInput, by: GroupBy, prices: Prices, *, top: int | None = None, before: ReportInput | None = None
 ) -> Report:
-    """Group what was collected. Only the `top` groups have lines of their own; `before` is the span to compare with."""
+    """Group what was collected.
+
+    Only the `top` groups have lines of their own, all where that is None. `before` is the span to compare with.
+    """
     facts = collected.facts
-    rows, rows_before = list(_rows(collected)), list(_rows(before)) if before else []
+    rows = list(_rows(collected))
+    rows_before = list(_rows(before)) if before else []
     names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
     if facts.tokens is not None:
+        tokens_before = before.facts.tokens if before else None
         rows = _of_servers(rows, facts.tokens, names)
-        rows_before = _of_servers(rows_before, (before.facts.tokens if before else None) or {}, names)
+        rows_before = _of_servers(rows_before, tokens_before or {}, names)
 
     def group_of(row: ReportRow) -> str | None:
         return by.name_of(row.key, row.labels, row.model, names)
 
+    def workload_of(row: ReportRow) -> str | None:
+        return names.name_of(row.key, row.labels)
+
     charges = _charges(rows, group_of)
-    groups = _compared(_lines(charges, prices), _lines(_charges(rows_before, group_of), prices) if before else None)
-    of_workloads = _lines(_charges(rows, lambda row: names.name_of(row.key, row.labels)), prices)
-    wasteful = sorted((one for one in of_workloads if one.name and one.unused_hours), key=lambda one: -one.unused_hours)
-    spans = [(each.facts, each.span) for each in (collected, before) if each]
+    groups = _lines(charges, prices)
+    if before:
+        groups = _compared(groups, _lines(_charges(rows_before, group_of), prices))
+    spans = [(facts, collected.span)]
+    if before:
+        spans.append((before.facts, before.span))
+    # of model servers alone there is no capacity: their GPUs' nodes have others, too
     capacity = 0.0 if facts.tokens is not None else sum(facts.capacity.values())
     return Report(
         span=collected.span,
@@ -156,7 +167,7 @@ def make_report(
         prices=prices,
         groups=_folded(groups, top),
         total=sum_of(groups, None),
-        wasteful=wasteful[:MOST_WASTEFUL],
+        wasteful=_most_wasteful(_lines(_charges(rows, workload_of), prices)),
         moments=collected.moments,
         capacity_hours=capacity / SECONDS_OF_HOUR if capacity else None,
         notes=notes_of(rows, by, prices, spans, ungrouped=not any(line.name for line in groups)),
@@ -166,6 +177,13 @@ def make_report(
     )
 
 
+def _most_wasteful(workloads: Sequence[Line]) -> Sequence[Line]:
+    """The workloads that hold most and use least."""
+    wasteful = [line for line in workloads if line.name and line.unused_hours]
+    wasteful.sort(key=lambda line: -line.unused_hours)
+    return wasteful[:MOST_WASTEFUL]
+
+
 def _of_servers(
     rows: Sequence[ReportRow], tokens: Mapping[_Pod, Mapping[str, float]], names: GroupNames
 ) -> list[ReportRow]:
@@ -173,36 +191,45 @@ def _of_servers(
     held = defaultdict[_Pod, float](float)
     for row in rows:
         held[_pod(row)] += row.amounts.held
-    rates = {pod: sum(models.values()) / held[pod] for pod, models in tokens.items() if held[pod]}
+    # tokens of a pod for each second that it held
+    rates = {pod: sum(of_models.values()) / held[pod] for pod, of_models in tokens.items() if held[pod]}
     workloads = {names.name_of(row.key, row.labels) for row in rows if _pod(row) in rates} - {None}
-    return [
-        row._replace(amounts=row.amounts._replace(tokens=rates.get(_pod(row), 0.0) * row.amounts.held))
-        for row in rows
-        if names.name_of(row.key, row.labels) in workloads
-    ]
+    of_servers = []
+    for row in rows:
+        if names.name_of(row.key, row.labels) in workloads:
+            counted_tokens = rates.get(_pod(row), 0.0) * row.amounts.held
+            of_servers.append(row._replace(amounts=row.amounts._replace(tokens=counted_tokens)))
+    return of_servers
 
 
-def _rows(collected: ReportInput) -> Iterable[ReportRow]:
+def _rows(collected: ReportInput) -> Iterator[ReportRow]:
     """A row for each that has grown, and nobody's for the hours that each model of each node was free."""
-    of_places = defaultdict[str, dict[str, float]](dict)
+    capacity = defaultdict[str, dict[str, float]](dict)
     for (place, model), seconds in collected.facts.capacity.items():
-        of_places[place][model] = seconds
-    # of a GPU that nobody held, its node's model if that has one alone
-    only = {place: next(iter(models)) for place, models in of_places.items() if len(models) == 1}
+        capacity[place][model] = seconds
     held = defaultdict[str, dict[str, float]](lambda: defaultdict(float))
-    observing = {key.place for key, amounts in collected.grown.items() if amounts.observed}
-    for key, amounts in collected.grown.items():
-        model = collected.facts.models.get(key.uuid) or only.get(key.place, "")
-        if not amounts.observed and (amounts.used or key.place not in observing):
-            # older exporters did not count what is observed: they took all for observed
-            amounts = amounts._replace(observed=amounts.held)  # noqa: PLW2901
-        held[key.place][model] += amounts.held
-        yield ReportRow(key, collected.labels.get(key, {}), model, amounts)
-    for place, models in of_places.items():
+    for row in _held_rows(collected, capacity):
+        held[row.key.place][row.model] += row.amounts.held
+        yield row
+    for place, seconds_of_models in capacity.items():
         cluster, _, node = place.rpartition("/")
         key = RowKey("", "", "", "", "", node, cluster)
-        for model, seconds in _free(models, held[place]).items():
+        for model, seconds in _free(seconds_of_models, held[place]).items():
             yield ReportRow(key, {}, model, Amounts(free=seconds))
+
+
+def _held_rows(collected: ReportInput, capacity: Mapping[str, Mapping[str, float]]) -> Iterator[ReportRow]:
+    """Rows that have grown. A GPU of an unknown model is of its node's, if that has one alone in `capacity`."""
+    places_with_observed = {key.place for key, amounts in collected.grown.items() if amounts.observed}
+    for key, grown in collected.grown.items():
+        amounts = grown
+        models = capacity.get(key.place, {})
+        only_model = next(iter(models)) if len(models) == 1 else ""
+        if not amounts.observed and (amounts.used or key.place not in places_with_observed):
+            # older exporters did not count what is observed: they took all for observed
+            amounts = amounts._replace(observed=amounts.held)
+        model = collected.facts.models.get(key.uuid) or only_model
+        yield ReportRow(key, collected.labels.get(key, {}), model, amounts)
 
 
 def _free(there: Mapping[str, float], held: Mapping[str, float]) -> Mapping[str, float]:
@@ -236,23 +263,26 @@ def _order(line: Line) -> tuple[bool, float, float, float, str]:
 
 def sum_of(lines: Iterable[Line], name: str | None) -> Line:
     """The lines as one, with the sum of what each had before."""
-    amounts, costs = Amounts(), Costs()
+    amounts = Amounts()
+    costs = Costs()
     earlier = []
     for line in lines:
-        amounts, costs = amounts.plus(line.amounts), costs.plus(line.costs)
-        earlier += [line.before] if line.before else []
-    return Line(name=name, amounts=amounts, costs=costs, before=sum_of(earlier, name) if earlier else None)
+        amounts = amounts.plus(line.amounts)
+        costs = costs.plus(line.costs)
+        if line.before:
+            earlier.append(line.before)
+    before = sum_of(earlier, name) if earlier else None
+    return Line(name=name, amounts=amounts, costs=costs, before=before)
 
 
-def _compared(groups: Sequence[Line], earlier: Sequence[Line] | None) -> Sequence[Line]:
+def _compared(groups: Sequence[Line], earlier: Sequence[Line]) -> Sequence[Line]:
     """Each group with what it had before: nothing, if it is new. Those that are gone have nothing now."""
-    if earlier is None:
-        return groups
     names = dict.fromkeys(line.name for line in (*groups, *earlier))
     nothing = {name: Line(name=name, amounts=Amounts()) for name in names}
-    before = nothing | {line.name: line for line in earlier}
     now = nothing | {line.name: line for line in groups}
-    return sorted((replace(now[name], before=before[name]) for name in names), key=_order)
+    before = nothing | {line.name: line for line in earlier}
+    compared = [replace(now[name], before=before[name]) for name in names]
+    return sorted(compared, key=_order)
 
 
 def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 _LEAST_OF_SLICES, _MOST_OF_SLICES, _LEAST_OF_NAME = 0.84, 1.07, 0.95
 _80GB = "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb"
 _96GB = "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb"
-# by words of the model's name, the first line that fits: GB of the whole GPU, its slices and what is smaller
-_MODELS = (
+# words of the model's name, GB of the whole GPU, its slices, and the profiles that are smaller
+_Facts = tuple[str, int, int, str]
+# the first line counts whose words a model's name has
+_MODELS: tuple[_Facts, ...] = (
     ("A30", 24, 4, "1g.6gb 2g.12gb"),
     ("A100 80GB", 80, 7, _80GB),
     ("A100 40GB", 40, 7, "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb"),
@@ -23,7 +25,11 @@ _MODELS = (
     ("H200", 141, 7, "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb"),
     ("B200", 180, 7, "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb"),
     ("RTX PRO 6000", 96, 4, "1g.24gb 2g.48gb"),
-    *((name, size, 1, "") for name, size in (("T4", 16), ("A10", 24), ("A10G", 24), ("L4", 24), ("L40S", 48))),
+    ("T4", 16, 1, ""),
+    ("A10", 24, 1, ""),
+    ("A10G", 24, 1, ""),
+    ("L4", 24, 1, ""),
+    ("L40S", 48, 1, ""),
 )
 _SHARES = (10, 8, 6, 5, 4, 3, 2)
 _PROFILE = re.compile(r"(\d)g\.(\d+)gb")
@@ -40,21 +46,29 @@ class GpuSize(NamedTuple):
 
 def sizes_of(model: str) -> tuple[GpuSize, ...]:
     """What a GPU of this model (label modelName) can be cut into, the smallest first; nothing of an unknown model."""
-    _, gigabytes, slices, names = _facts_of(model)
+    _, gigabytes, slices, profiles = _facts_of(model)
     if slices == 1:
         memory = gigabytes * 1e9 * _LEAST_OF_NAME
         return tuple(GpuSize(f"1/{parts} of a GPU", 1 / parts, 1 / parts, memory / parts) for parts in _SHARES)
-    parts = ((f"{of}g.{memory}gb", int(of) / slices, float(memory) * 1e9) for of, memory in _PROFILE.findall(names))
-    return tuple(GpuSize(name, of, of * _LEAST_OF_SLICES, memory * _LEAST_OF_NAME) for name, of, memory in parts)
+    sizes = []
+    for of_slices, of_gigabytes in _PROFILE.findall(profiles):
+        share = int(of_slices) / slices
+        memory = float(of_gigabytes) * 1e9 * _LEAST_OF_NAME
+        sizes.append(GpuSize(f"{of_slices}g.{of_gigabytes}gb", share, share * _LEAST_OF_SLICES, memory))
+    return tuple(sizes)
 
 
 def share_of(profile: str, model: str) -> tuple[float, float]:
     """Of the whole GPU ("") or a MIG profile: its share of the GPU, and the most of its SMs that it can have."""
-    slices, match = _facts_of(model)[2], _PROFILE.search(profile)
+    slices = _facts_of(model)[2]
+    match = _PROFILE.search(profile)
     share = int(match[1]) / slices if match and slices > 1 else 1.0
     return share, min(1.0, share * _MOST_OF_SLICES)
 
 
-def _facts_of(model: str) -> tuple[str, int, int, str]:
+def _facts_of(model: str) -> _Facts:
     words = set(re.split(r"[ -]", model.upper()))
-    return next((row for row in _MODELS if words >= set(row[0].split())), ("", 0, 0, ""))
+    for facts in _MODELS:
+        if words.issuperset(facts[0].split()):
+            return facts
+    return ("", 0, 0, "")

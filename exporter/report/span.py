@@ -65,7 +65,8 @@ class Span:
             return type(self)(self.from_ms - self.ms, self.from_ms, self.zone)
         start = start_of_month(self.from_ms, -1, self.zone)
         is_over = self.to_ms == start_of_month(self.from_ms, 1, self.zone)
-        return type(self)(start, self.from_ms if is_over else min(start + self.ms, self.from_ms), self.zone)
+        end = self.from_ms if is_over else min(start + self.ms, self.from_ms)
+        return type(self)(start, end, self.zone)
 
 
 def start_of_month(ms: int, months: int, zone: tzinfo) -> int:
@@ -133,22 +134,27 @@ def make_span(
     if since and start:
         raise ConfigError("--since and --from both say where the span begins; give one of them")
     if month:
-        first_ms = read_flag("--month", month, partial(_read_month, zone=zone), "a month, such as 2026-10")
-        span = Span(first_ms, min(start_of_month(first_ms, 1, zone), now_ms), zone)
-        if span.ms <= 0:
-            raise ConfigError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
-        return span
-    moment, takes = partial(read_moment, zone=zone), "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
+        return _span_of_month(month, now_ms, zone)
+    moment = partial(read_moment, zone=zone)
+    takes = "a moment, such as 2026-11-01 or 2026-11-01T08:00Z"
     to_ms = now_ms if end is None else min(read_flag("--to", end, moment, takes), now_ms)
     if start is not None:
-        begin = read_flag("--from", start, moment, takes)
+        from_ms = read_flag("--from", start, moment, takes)
     else:
-        begin = to_ms - read_flag("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w")
-    span = Span(begin, to_ms, zone)
+        from_ms = to_ms - read_flag("--since", since or "7d", read_duration, "a duration, such as 12h, 7d or 4w")
+    span = Span(from_ms, to_ms, zone)
     if span.ms <= 0:
-        raise ConfigError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(begin)})")
-    if span.ms > MOST_DAYS * _UNITS_MS["d"] or begin < 0:
+        raise ConfigError(f"--from: the span ends ({written(to_ms)}) before it begins ({written(from_ms)})")
+    if span.ms > MOST_DAYS * _UNITS_MS["d"] or from_ms < 0:
         raise ConfigError(f"--since: the span has {span.ms // _UNITS_MS['d']} days; at most {MOST_DAYS} are counted")
+    return span
+
+
+def _span_of_month(month: str, now_ms: int, zone: tzinfo) -> Span:
+    first_ms = read_flag("--month", month, partial(_read_month, zone=zone), "a month, such as 2026-10")
+    span = Span(first_ms, min(start_of_month(first_ms, 1, zone), now_ms), zone)
+    if span.ms <= 0:
+        raise ConfigError(f"--month: {month} has not begun; it begins at {written(first_ms, zone)}")
     return span
 
 

@@ -39,6 +39,11 @@ class AnsweredSeries(NamedTuple):
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
 
+    @property
+    def last(self) -> float:
+        """Its newest value."""
+        return self.points[-1][1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeAnswer:

@@ -87,18 +87,20 @@ class AccountsReader:
 
     async def _read(self, piece: Span, places: Places = None) -> None:
         try:
-            first, last, fell = [
-                await self._all(function, piece, places) for function in ("min_over_time", "last_over_time", "resets")
-            ]
+            first = await self._all("min_over_time", piece, places)
+            last = await self._all("last_over_time", piece, places)
+            fell = await self._all("resets", piece, places)
         except TooMuch as error:
             for half in halves(piece, error):
                 await self._read(half, places)
             return
-        pieces = [Piece(first=one, last=two, fell=three) for one, two, three in zip(first, last, fell, strict=True)]
+        of_families = zip(first, last, fell, strict=True)
+        pieces = [Piece(first=begin, last=end, fell=resets) for begin, end, resets in of_families]
         for batch in batches(self.growth.count(pieces)):
             of_these = frozenset(batch)
             rows = max(sum(one.key.place in of_these for one in answer) for answer in last)
-            if piece.ms <= RAW_MS or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
+            is_short = piece.ms <= RAW_MS
+            if is_short or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
                 await self._replay(piece, of_these)
                 continue
             for shorter in piece.cut(-(-piece.ms // _CUT)):
@@ -135,14 +137,19 @@ class AccountsReader:
 
     def _of_clusters(self, counted: Sequence[CountedSeries]) -> Sequence[CountedSeries]:
         """The same, where one of two servers, or a server from some day on, names no cluster: it is the GPU's."""
-        self._clusters.update(((one.key.node, one.key.uuid), one.key.cluster) for one in counted if one.key.cluster)
+        for series in counted:
+            if series.key.cluster:
+                self._clusters[series.key.node, series.key.uuid] = series.key.cluster
         if not self._clusters:
             return counted
-        clusters = (one.key.cluster or self._clusters.get((one.key.node, one.key.uuid), "") for one in counted)
-        return [
-            one if one.key.cluster == cluster else one._replace(key=one.key._replace(cluster=cluster))
-            for one, cluster in zip(counted, clusters, strict=True)
-        ]
+        return [self._with_cluster(series) for series in counted]
+
+    def _with_cluster(self, series: CountedSeries) -> CountedSeries:
+        key = series.key
+        if key.cluster:
+            return series
+        cluster = self._clusters.get((key.node, key.uuid), "")
+        return series._replace(key=key._replace(cluster=cluster)) if cluster else series
 
 
 async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
@@ -160,8 +167,17 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
         await end_tasks(*tasks)
 
 
+def _looks_of(piece: Span, step_ms: int) -> str:
+    """A subquery's window and step."""
+    # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
+    return f"[{piece.ms - 1}ms:{step_ms}ms]"
+
+
 def halves(piece: Span, error: TooMuch) -> Sequence[Span]:
-    """What to ask in place of a piece that was too much."""
+    """What to ask in place of a piece that was too much.
+
+    Raises Unavailable: the piece is no longer than a minute.
+    """
     if piece.ms > LEAST_MS:
         return tuple(piece.cut(-(-piece.ms // 2)))
     message = f"the server cannot answer even for a minute of it: {error}"
@@ -197,43 +213,56 @@ class FactsReader:
 
     async def read(self, piece: Span) -> None:
         """Add what is known of a piece of the span."""
-        facts = self.facts
+        step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
+        await self._read_models(piece)
+        for place, at_ms, gpus in await self._looks(piece, step_ms):
+            self.capacity.add(place, at_ms, step_ms, gpus)
+        await self._read_failing(piece, step_ms)
+        await self._read_gaps(piece)
+        if self.facts.tokens is not None:
+            await self._read_tokens(piece, self.facts.tokens)
+
+    async def _read_models(self, piece: Span) -> None:
         info = self._rows("pod_gpu_info", 'modelName!=""')
         models = f"max by (UUID, modelName) (last_over_time({info}[{piece.ms}ms]))"
         for series in await self._ask(models, piece):
-            facts.models[series.labels.get("UUID", "")] = series.labels.get("modelName", "")
-        step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
-        # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
-        looks = f"[{piece.ms - 1}ms:{step_ms}ms]"
-        for place, at_ms, gpus in await self._looks(piece, step_ms):
-            self.capacity.add(place, at_ms, step_ms, gpus)
+            self.facts.models[series.labels.get("UUID", "")] = series.labels.get("modelName", "")
+
+    async def _read_failing(self, piece: Span, step_ms: int) -> None:
+        """For how long containers held devices that were failing or gone."""
         verdicts = self._rows("pod_gpu_device_verdict", 'verdict=~"failing|gone"', 'pod!=""')
         failing = f"sum(max by ({self.cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
-        for series in await self._ask(f"sum_over_time({failing}{looks})", piece):
-            facts.failing_seconds += series.points[-1][1] * step_ms / 1000
+        for series in await self._ask(f"sum_over_time({failing}{_looks_of(piece, step_ms)})", piece):
+            self.facts.failing_seconds += series.last * step_ms / 1000
+
+    async def _read_gaps(self, piece: Span) -> None:
+        """For how long exporters themselves saw nothing."""
         for series in await self._ask(f"increase({self._rows(_GAPS)}[{piece.ms}ms])", piece):
-            of_target = {name: text for name, text in series.labels.items() if name != "reason"}
-            of = target_of(of_target), series.labels.get("reason", "")
-            self.gaps[of] = self.gaps.get(of, 0.0) + series.points[-1][1]
-        if facts.tokens is None:
-            return
+            reason = series.labels.get("reason", "")
+            labels = {name: text for name, text in series.labels.items() if name != "reason"}
+            gap = (target_of(labels), reason)
+            self.gaps[gap] = self.gaps.get(gap, 0.0) + series.last
+
+    async def _read_tokens(self, piece: Span, tokens: dict[tuple[str, str, str], dict[str, float]]) -> None:
         grown = " or ".join(f"increase({self._rows(name)}[{piece.ms}ms])" for name in TOKENS)
         each = f'sum without (instance, engine) (label_replace({grown}, "model_name", "$1", "model", "(.+)"))'
-        by = f"{self.cluster_label}, namespace, pod, model_name"
-        for series in await self._ask(f"max by ({by}) ({each})", piece):
-            cluster, namespace, pod, model = (series.labels.get(label, "") for label in by.split(", "))
-            of_pod = facts.tokens.setdefault((cluster, namespace, pod), {})
-            of_pod[model] = of_pod.get(model, 0.0) + series.points[-1][1]
+        by = (self.cluster_label, "namespace", "pod", "model_name")
+        for series in await self._ask(f"max by ({', '.join(by)}) ({each})", piece):
+            cluster, namespace, pod, model = (series.labels.get(label, "") for label in by)
+            of_pod = tokens.setdefault((cluster, namespace, pod), {})
+            of_pod[model] = of_pod.get(model, 0.0) + series.last
 
     async def _looks(self, piece: Span, step_ms: int) -> Sequence[tuple[str, int, Mapping[str, float]]]:
         """Each look of a piece at a node: its place, the moment, and its GPUs by model; in order of time."""
         capacity = f"max by ({self.cluster_label}, node, model) ({self._rows(CAPACITY)})"
         looks = defaultdict[tuple[int, str], dict[str, float]](dict)
-        for series in await self._ask(f"{capacity}[{piece.ms - 1}ms:{step_ms}ms]", piece):
+        for series in await self._ask(f"{capacity}{_looks_of(piece, step_ms)}", piece):
+            place = self._place(series)
             model = series.labels.get("model", "")
             for at_seconds, gpus in series.points:
-                looks[round(at_seconds * 1000), self._place(series)][model] = gpus
-        return [(place, at_ms, gpus) for (at_ms, place), gpus in sorted(looks.items(), key=itemgetter(0))]
+                looks[round(at_seconds * 1000), place][model] = gpus
+        in_order = sorted(looks.items(), key=itemgetter(0))
+        return [(place, at_ms, gpus) for (at_ms, place), gpus in in_order]
 
     async def end(self, span: Span) -> None:
         """Add what is known of the whole span."""

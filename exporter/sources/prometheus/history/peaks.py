@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 
 from exporter.report.advice import ACTIVITY, MEMORY, Evidence, RowId, RowPeaks
 from exporter.report.rows import series_of
@@ -12,6 +13,7 @@ from exporter.sources.prometheus.history.collect import RangeServer, halves, quo
 _FUNCTIONS = {"max": "max_over_time(", "p95": "quantile_over_time(0.95, "}
 _LOOK_MS = 300_000  # how far back Prometheus looks: shorter gaps are none
 _HELD = "pod_gpu_allocated_ratio"
+_CONTAINER = 3  # of a RowId, the parts that name a container
 
 
 class PeaksReader:
@@ -24,45 +26,79 @@ class PeaksReader:
         self._cluster_label = cluster_label
 
     async def read(self, piece: Span) -> None:
-        """Add what is known of a piece. Raises SourceError: see `PrometheusApi.query`."""
-        for family in (*MEMORY, *ACTIVITY):
-            for function in _FUNCTIONS if family in ACTIVITY else ("max",):
-                await self._read_evidence(function, family, piece)
-            seen = f"count_over_time({selector(family, self._matchers)}[{{looks}}])"
-            for row, series, _ in await self._largest(seen, piece):
-                of = self.rows[row].seen
-                of[family] = of.get(family, 0.0) + series.points[-1][1] * _LOOK_MS / 1000
+        """Add what the server has of a piece.
+
+        Raises SourceError: see `PrometheusApi.query`.
+        """
+        for family in MEMORY:
+            await self._read_highest("max", family, piece)
+            await self._read_seconds_seen(family, piece)
+        for family in ACTIVITY:
+            await self._read_highest("max", family, piece)
+            await self._read_highest("p95", family, piece)
+            await self._read_seconds_seen(family, piece)
+        await self._read_shares(piece)
+        await self._read_profiles(piece)
+        await self._read_holders_of_several(piece)
+
+    async def _read_highest(self, function: str, family: str, piece: Span) -> None:
+        """Keep the highest value of each row, with the query that gives exactly that value again."""
+        call = _FUNCTIONS[function]
+        asked = f"{call}{selector(family, self._matchers)}[{{ms}}])"
+        for row, series, ms in await self._largest(asked, piece):
+            evidence = self.rows[row].evidence
+            at_seconds, value = series.points[-1]
+            highest = evidence.get((function, family))
+            if highest is not None and highest.value >= value:
+                continue
+            labels = (f"{name}={quoted(text)}" for name, text in sorted(series.labels.items()))
+            query = f"{call}{selector(family, labels)}[{ms}ms])"
+            evidence[function, family] = Evidence(value, query, round(at_seconds * 1000))
+
+    async def _read_seconds_seen(self, family: str, piece: Span) -> None:
+        """Add the seconds in which each row had a value."""
+        asked = f"count_over_time({selector(family, self._matchers)}[{{looks}}])"
+        for row, series, _ in await self._largest(asked, piece):
+            seen = self.rows[row].seen
+            seen[family] = seen.get(family, 0.0) + series.last * _LOOK_MS / 1000
+
+    async def _read_shares(self, piece: Span) -> None:
+        """Keep the least part of a GPU that each row held."""
         held = selector(_HELD, self._matchers)
         for row, series, _ in await self._largest(f"min_over_time({held}[{{ms}}])", piece):
-            self.rows[row].share = min(self.rows[row].share or 1.0, series.points[-1][1])
+            peaks = self.rows[row]
+            peaks.share = min(peaks.share or 1.0, series.last)
+
+    async def _read_profiles(self, piece: Span) -> None:
         info = selector("pod_gpu_info", (*self._matchers, 'GPU_I_PROFILE!=""'))
         for row, series, _ in await self._largest(f"last_over_time({info}[{{ms}}])", piece):
             self.rows[row].profile = series.labels["GPU_I_PROFILE"]
-        by = "node, namespace, pod, container"
-        several = f"max_over_time(count by ({by}) (max by ({by}, UUID, GPU_I_ID) ({held}))[{{looks}}]) > 1"
-        holders = {row[:3] for row, _, _ in await self._largest(several, piece)}
-        for row in [row for row in self.rows if row[:3] in holders]:
-            self.rows[row].has_several = True
 
-    async def _read_evidence(self, function: str, family: str, piece: Span) -> None:
-        asked = f"{_FUNCTIONS[function]}{selector(family, self._matchers)}[{{ms}}])"
-        for row, series, ms in await self._largest(asked, piece):
-            (at, value), evidence = series.points[-1], self.rows[row].evidence
-            if (function, family) not in evidence or evidence[function, family].value < value:
-                exact = selector(family, (f"{name}={quoted(text)}" for name, text in sorted(series.labels.items())))
-                evidence[function, family] = Evidence(
-                    value, f"{_FUNCTIONS[function]}{exact}[{ms}ms])", round(at * 1000)
-                )
+    async def _read_holders_of_several(self, piece: Span) -> None:
+        """Mark the rows of containers that held several devices at once."""
+        held = selector(_HELD, self._matchers)
+        by = "node, namespace, pod, container"
+        asked = f"max_over_time(count by ({by}) (max by ({by}, UUID, GPU_I_ID) ({held}))[{{looks}}]) > 1"
+        holders = {row[:_CONTAINER] for row, _, _ in await self._largest(asked, piece)}
+        for row, peaks in self.rows.items():
+            if row[:_CONTAINER] in holders:
+                peaks.has_several = True
 
     async def _largest(self, asked: str, piece: Span) -> Sequence[tuple[RowId, AnsweredSeries, int]]:
-        """What it says of each row, and of how many milliseconds; where several scrapers have a row, the largest."""
+        """Each row's answer, and of how many milliseconds it is; where several scrapers have a row, the largest.
+
+        In `asked`, `{ms}` stands for the length of the piece and `{looks}` for a subquery of it.
+        """
         # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
-        expression = asked.replace("{ms}", f"{piece.ms}ms").replace("{looks}", f"{piece.ms - 1}ms:{_LOOK_MS}ms")
+        looks = f"{piece.ms - 1}ms:{_LOOK_MS}ms"
+        expression = asked.replace("{ms}", f"{piece.ms}ms").replace("{looks}", looks)
         try:
             answer = await self._api.query(expression, piece.to_ms)
         except TooMuch as error:
-            return [one for half in halves(piece, error) for one in await self._largest(asked, half)]
-        rows: dict[RowId, AnsweredSeries] = {}
-        for series in sorted(answer.series, key=lambda one: one.points[-1][1]):
-            rows[series_of(series.labels, series.points, frozenset(), self._cluster_label).key[:5]] = series
-        return [(row, series, piece.ms) for row, series in rows.items()]
+            of_halves = [await self._largest(asked, half) for half in halves(piece, error)]
+            return [one for rows in of_halves for one in rows]
+        largest: dict[RowId, AnsweredSeries] = {}
+        for series in sorted(answer.series, key=attrgetter("last")):
+            key = series_of(series.labels, series.points, frozenset(), self._cluster_label).key
+            largest[key[:5]] = series
+        return [(row, series, piece.ms) for row, series in largest.items()]
