@@ -72,7 +72,6 @@ class _Family(NamedTuple):
 # NVIDIA's XIDs have three digits at most: what has more, or is 0, is none
 _XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
 _MOST_XID = 999
-_COUNTS = ("xid_counts", "xid_totals")
 
 
 def _families() -> Iterator[tuple[bytes, _Family]]:
@@ -189,7 +188,8 @@ def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
         if subject.vgpu:
             continue
         key = subject.key
-        rows = tables[_Table(key.uuid, family, subject.xid if family.kind in _COUNTS else "")]
+        (xid,) = each.own_labels or ("",)
+        rows = tables[_Table(key.uuid, family, xid)]
         rows.places.append(place)
         rows.instances.append(key.instance)
     return dict(tables)

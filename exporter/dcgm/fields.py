@@ -110,6 +110,8 @@ HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
+OWN_LABELS = {name.encode(): row.labels for row in TABLE for name, _ in _names(row) if row.labels}
+"""The labels that tell a device's samples of a family apart, by the family's name."""
 OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
 ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")
 

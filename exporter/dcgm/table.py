@@ -95,6 +95,7 @@ class DcgmField:
     - `nvml`: None where NVML does not know the value;
     - `otel`: the metric of OpenTelemetry's conventions that has the value, and the attribute that says which of its
       values it is. It is in DCGM 4.9's unit there. A GPU has the first row's value that a page has;
+    - `labels`: what tells a device's samples of this family apart, and says something of each;
     - `is_in_file`: whether the counters file of daemonset.yaml has it;
     - `since`: the first dcgm-exporter that knows the name, one of COUNTERS_FILES; "" where each does. A name in its
       file that it does not know ends dcgm-exporter. `before` is what older ones call the field, "" where they lack it.
@@ -117,6 +118,7 @@ class DcgmField:
     since: str = ""
     before: str = ""
     otel: tuple[str, str, str] | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from exporter.dcgm.fields import OWN_LABELS
 from exporter.exposition.families import unescape
 from exporter.exposition.lines import SampleLine, is_value
 from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
@@ -42,6 +43,7 @@ class Series:
     quantile_is_number: bool
     texts: Texts | None = None
     twin: "Series | None" = None
+    own_labels: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +87,8 @@ class SeriesReader:
         # an equal label value of two lines is kept once
         text_of = interned.texts.setdefault if interned.room > 0 else _as_it_is
         texts = {name.decode(): unescape(value) for name, value in line.labels}
-        subject = interned.intern(self._read_subject({name: text_of(text, text) for name, text in texts.items()}))
+        labels = {name: text_of(text, text) for name, text in texts.items()}
+        subject = interned.intern(self._read_subject(labels))
         kept = [
             (name, value)
             for name, value in line.labels
@@ -99,6 +102,7 @@ class SeriesReader:
             kept,
             self.renaming.families.get(line.name),
             None if twin is None else _series(line, interned, subject, kept, twin),
+            tuple(labels.get(name, "") for name in OWN_LABELS.get(line.name, ())),
         )
 
 
@@ -109,6 +113,7 @@ def _series(
     kept: list[tuple[bytes, bytes]],
     renamed: Renamed | None,
     twin: Series | None = None,
+    own_labels: tuple[str, ...] = (),
 ) -> Series:
     name, labels, is_as_it_came = line.name, dict(line.labels), len(kept) == len(line.labels)
     if renamed is not None:
@@ -123,6 +128,7 @@ def _series(
         quantile_is_number=is_value(labels.get(b"quantile", b"0")),
         texts=renamed.texts if renamed is not None else None,
         twin=twin,
+        own_labels=own_labels,
     )
 
 

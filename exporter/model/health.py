@@ -10,6 +10,8 @@ Verdict = Literal["ok", "degraded", "unknown", "failing", "gone"]
 # the worst first; what nobody can say may be worse than what somebody can
 VERDICTS: tuple[Verdict, ...] = ("gone", "failing", "unknown", "degraded", "ok")
 MOST_REASONS = 8  # of a device: a flood of errors of all numbers shows no more
+OF_DCGM = "dcgm"
+"""What the codes of those reasons begin with that are DCGM's own verdict (dcgm/health_watches.py)."""
 
 
 class HealthReason(NamedTuple):
@@ -22,6 +24,11 @@ class HealthReason(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.text} -> {self.remedy}"
+
+
+def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
+    """The key that sorts reasons, the worst first. Of two that are as bad what was read says more than DCGM's summary."""
+    return VERDICTS.index(reason.verdict), reason.code.startswith(OF_DCGM), reason
 
 
 def one_line(text: str) -> str:

@@ -18,9 +18,8 @@ class Subject:
     is the owner that the page already names (dcgm-exporter with -k, virtual GPUs), `came_extra` are the page's
     other labels of that owner (of the pod, of a claim), and `exported` is the owner that a Prometheus on the way
     moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's
-    form, but another label is one that only GPUs have; without a `uuid`, the one with the number or the name. `xid`
-    is dcgm-exporter's label of that name, the error that a count is of. `is_unread`: it stands for all devices of a
-    page beyond the most that are told apart.
+    form, but another label is one that only GPUs have; without a `uuid`, the one with the number or the name.
+    `is_unread`: it stands for all devices of a page beyond the most that are told apart.
     """
 
     uuid: str = ""
@@ -38,7 +37,6 @@ class Subject:
     address: str = ""
     exported: Owner | None = None
     has_gpu_label: bool = False
-    xid: str = ""
     is_unread: bool = False
 
     @property
@@ -155,6 +153,10 @@ class Sampled(Protocol):
     @property
     def subject(self) -> Subject:
         """What the samples are about."""
+
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The values of the labels that tell a device's samples of this family apart (`DcgmField.labels`)."""
 
     @property
     def identity(self) -> bytes:

@@ -134,7 +134,6 @@ class LabelPolicy:
             exported=Owner(**exported) if exported["pod"] else None,
             has_gpu_label=not uuid.startswith(NVIDIA_UUIDS)
             and bool(first(labels_of.of_gpus if uuid else labels_of.names_of_gpus)),
-            xid=labels.get("xid", ""),
         )
 
     @property

@@ -5,11 +5,13 @@ complains of is `ok`; one that only the kubelet names is what the kubelet says; 
 `unknown`. Pure, except for what it remembers. Moments are seconds since 1970.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
 
 from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
+from exporter.dcgm.health_watches import FAMILY, WatchRow, findings
 from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
@@ -17,11 +19,12 @@ from exporter.model.driver import DriverReading
 from exporter.model.health import (
     MOST_REASONS,
     NO_VERDICTS,
-    VERDICTS,
+    OF_DCGM,
     DeviceVerdict,
     DeviceVerdicts,
     HealthReason,
     one_line,
+    rank,
 )
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import JoinedPage
@@ -39,9 +42,9 @@ _MOST_XID = 999
 _FIELD_OF: Mapping[bytes, Field] = {
     name.encode(): field
     for name, field in FIELDS.items()
-    if name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
+    if name == FAMILY or name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
-_FAMILIES = frozenset(_FIELD_OF)
+_FAMILIES, _WATCHES = frozenset(_FIELD_OF), FAMILY.encode()
 PageWord = tuple[DeviceKey, HealthRule]
 MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
@@ -58,7 +61,7 @@ Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdict:
     """The worst of these reasons, in whatever order they come; each once."""
-    ranked = sorted(set(reasons), key=lambda each: (VERDICTS.index(each.verdict), each))
+    ranked = sorted(set(reasons), key=rank)
     return DeviceVerdict(ranked[0].verdict if ranked else "ok", tuple(ranked[:MOST_REASONS]), index)
 
 
@@ -82,15 +85,23 @@ class PageWords:
     def read(self, joined: JoinedPage | None, at: float) -> Work[None]:
         """Take in what the page says at this moment; None for no page."""
         values: dict[tuple[bytes, DeviceKey], float] = {}
+        watches: defaultdict[DeviceKey, dict[str, WatchRow]] = defaultdict(dict)
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
             if not count % ITEMS_A_SLICE:
                 yield
             subject, family = series.subject, series.name
             value = None if subject.vgpu else number(text, _FIELD_OF[family])
-            if value is not None:
-                key = subject.key
-                values[family, key] = value
-                self._take(family, key, value, self._values.get((family, key)), at)
+            if value is None:
+                continue
+            key = subject.key
+            if family == _WATCHES:
+                watch, error = series.own_labels
+                row, rows = WatchRow(value, error), watches[key]
+                rows[watch] = max(row, rows.get(watch, row))
+                continue
+            values[family, key] = value
+            self._take(family, key, value, self._values.get((family, key)), at)
+        self._take_watches(watches, at)
         self._values = self._values if joined is None else values
         self._until = {word: until for word, until in self._until.items() if until > at}
         if self.words != self._until.keys():
@@ -116,6 +127,14 @@ class PageWords:
             others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
             if before is not None or verdict_of(int(value)) in ("failing", "gone"):
                 self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=key.uuid))[-MOST_ERRORS:]
+
+    def _take_watches(self, watches: Mapping[DeviceKey, Mapping[str, WatchRow]], at: float) -> None:
+        """What DCGM finds now takes the place of what it found of these devices before."""
+        for key, rule in tuple(self._until):
+            if key in watches and rule.reason.code.startswith(OF_DCGM):
+                del self._until[key, rule]
+        for key, rows in watches.items():
+            self._until |= {(key, HealthRule(reason)): at + GRACE_SECONDS for reason in findings(rows)}
 
 
 class Verdicts:

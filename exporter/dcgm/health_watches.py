@@ -1,0 +1,110 @@
+"""DCGM's own verdict on a GPU: what its health watches find, by their rows in dcgm-exporter's page.
+
+The family is DCGM_EXP_GPU_HEALTH_STATUS (dcgm-exporter from 4.0.0 on, where its file of counters names it). It has a row
+a GPU and watch with the labels health_watch (MEM, PCIE, …; ALL is the GPU as a whole, from 4.8.2 on) and
+health_error_code (DCGM_FR_…). A value is one of dcgm_structs.h's dcgmHealthWatchResults_t: 0 pass, 10 warn, 20 fail.
+
+health_errors.json has the errors that a watch of a GPU may find (DCGM 4.6, modules/health/DcgmHealthWatch.cpp): by name
+their numbers in dcgm_errors.h, what they mean, and what is to be done.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pkgutil import get_data
+from typing import NamedTuple
+
+from exporter.model.health import MOST_REASONS, OF_DCGM, HealthReason, Verdict, one_line, rank
+from exporter.reading import on_one_line
+
+FAMILY = "DCGM_EXP_GPU_HEALTH_STATUS"
+WARN, FAIL = 10, 20
+WHOLE_GPU = "ALL"
+WATCHES: Mapping[str, str] = {
+    "PCIE": "PCIe",
+    "NVLINK": "NVLink",
+    "PMU": "the power management unit",
+    "MCU": "the microcontroller",
+    "MEM": "memory",
+    "SM": "the multiprocessors",
+    "INFOROM": "the InfoROM",
+    "THERMAL": "temperature",
+    "POWER": "power",
+    "DRIVER": "the driver",
+    WHOLE_GPU: "the whole GPU",
+}
+"""What each watch looks at, by its label. The code of a reason is OF_DCGM and the watch, of any other OF_DCGM alone."""
+_PREFIX = "DCGM_FR_"
+_MOST_SHOWN = 60  # characters of a label that a page may choose
+# dcgm-exporter writes so an error that its go-dcgm has no name for
+_UNNAMED = re.compile(r"UNKNOWN\((\d{1,4})\)")
+# dcgm-exporter still writes what DCGM called these before it called them clocks events
+_OLDER_NAME, _NAME = "CLOCK_THROTTLE_", "CLOCKS_EVENT_"
+_REMEDIES: Mapping[str, str] = {
+    "failing": "look at the logs of DCGM and of the kernel; drain the node, reset the GPU and run dcgmi diag -r 3; if it"
+    " comes back, ask the vendor of the node",
+    "degraded": "look at the logs of DCGM and of the kernel; watch it, and reset the GPU when it is free",
+}
+
+
+class HealthError(NamedTuple):
+    """An error of dcgm_errors.h: its number, its meaning, and what to do."""
+
+    number: int
+    text: str
+    remedy: str
+
+
+HEALTH_ERRORS: Mapping[str, HealthError] = {
+    name: HealthError(*error) for name, error in json.loads(get_data(__package__, "health_errors.json") or b"").items()
+}
+"""By their names without DCGM_FR_."""
+_BY_NUMBER: Mapping[int, HealthError] = {error.number: error for error in HEALTH_ERRORS.values()}
+
+
+class WatchRow(NamedTuple):
+    """What a row says of a GPU: the value, and the label health_error_code."""
+
+    value: float
+    error: str
+
+
+def findings(rows: Mapping[str, WatchRow]) -> Sequence[HealthReason]:
+    """What a GPU's watches find, by the label health_watch: the worst first, of a flood the worst eight.
+
+    An incident that a watch of one part finds, too, is told once, by that watch.
+    """
+    of_parts = [row for watch, row in rows.items() if watch != WHOLE_GPU]
+    reasons: list[HealthReason] = []
+    for watch, row in rows.items():
+        is_told = watch == WHOLE_GPU and any(row.error == part.error and row.value <= part.value for part in of_parts)
+        if row.value >= WARN and not is_told:
+            reasons.append(_reason(watch, row))
+    return sorted(reasons, key=rank)[:MOST_REASONS]
+
+
+def _reason(watch: str, row: WatchRow) -> HealthReason:
+    verdict: Verdict = "failing" if row.value >= FAIL else "degraded"
+    text, remedy = _meaning(row.error, verdict)
+    about, code = f"its watch {_shown(watch)}", OF_DCGM
+    if watch in WATCHES:
+        about, code = WATCHES[watch], f"{OF_DCGM}-{watch.lower()}"
+    does = "finds a failure of" if verdict == "failing" else "warns of"
+    return HealthReason(code, verdict, f"DCGM {does} {about}: {text}", remedy)
+
+
+def _meaning(error: str, verdict: Verdict) -> tuple[str, str]:
+    """An error in words, with its name, and what is to be done."""
+    name, remedy = error.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME), _REMEDIES[verdict]
+    number = _UNNAMED.fullmatch(name)
+    known_error = HEALTH_ERRORS.get(name) if number is None else _BY_NUMBER.get(int(number[1]))
+    if known_error is not None:
+        return f"{known_error.text} ({_shown(error)})", known_error.remedy
+    if number is not None:
+        return f"error {number[1]} of DCGM (dcgm_errors.h)", remedy
+    words = _shown(name).replace("_", " ").lower()
+    return f"{words} ({_shown(error)})" if words else "an error without a name", remedy
+
+
+def _shown(label: str) -> str:
+    return on_one_line(one_line(label), _MOST_SHOWN)
