@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from exporter.dcgm.health_watches import FAMILY as HEALTH_STATUS
 from exporter.dcgm.xids import OTHER_XID, XIDS
+from exporter.simulator.health_watches import rows_of_watches
+from exporter.simulator.machine import Xid
 from exporter.simulator.pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
-_SHELL = "1"
+_SHELL, _OLDER = "1", "3"
 XID_WINDOW_MS = 300_000
 
 
@@ -88,13 +91,16 @@ class SimulatedDcgm:
         )
 
     def _rows(self, gpu: SimulatedGpu, later_ns: int) -> list[SimulatedRow]:
-        """A row for each MIG instance of a GPU, and one for the GPU where it is whole or parents are asked for."""
+        """A row for each MIG instance of a GPU, and one for the GPU.
+
+        Of a GPU that is cut the latter has the health watches alone, unless parents are asked for.
+        """
         machine = self._world.machine
         own = self._own(gpu.uuid)
-        rows: list[SimulatedRow] = []
-        if self._with_parents or not gpu.instances:
-            readings = {**of_whole(machine, gpu, later_ns), **own}
-            rows.append(SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings))
+        of_watches = {HEALTH_STATUS: self._of_watches(gpu)}
+        has_own_row = self._with_parents or not gpu.instances
+        readings = {**of_whole(machine, gpu, later_ns), **own, **of_watches} if has_own_row else of_watches
+        rows = [SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings)]
         if gpu.instances:
             shared = {**of_gpu(machine, gpu, later_ns), **own}
             rows += (
@@ -109,14 +115,30 @@ class SimulatedDcgm:
                 for instance in gpu.instances
             )
         if gpu.is_lost:
-            of_xids = {name: reading for name, reading in own.items() if "XID" in name}
-            rows = [replace(row, readings=of_xids) for row in rows]
+            left = {HEALTH_STATUS, *(name for name in own if "XID" in name)}
+            rows = [
+                replace(row, readings={name: reading for name, reading in row.readings.items() if name in left})
+                for row in rows
+            ]
         return rows
+
+    def _of_watches(self, gpu: SimulatedGpu) -> Reading:
+        machine = self._world.machine
+        return rows_of_watches(
+            [error.xid for error in self._errors(gpu.uuid)],
+            machine.boards[gpu.uuid].reasons,
+            is_lost=gpu.is_lost,
+            has_whole_gpu=self._generation != _OLDER,
+        )
+
+    def _errors(self, uuid: str) -> list[Xid]:
+        """Those since its start."""
+        return [error for error in self._world.machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
 
     def _own(self, uuid: str) -> Mapping[str, Reading]:
         """What dcgm-exporter has watched since its start: the last XID, and its counts of errors and events."""
         machine = self._world.machine
-        own_errors = [error for error in machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
+        own_errors = self._errors(uuid)
         last = own_errors[-1].xid if own_errors else 0
         window_ns = machine.clock() - XID_WINDOW_MS * 1_000_000
         recent = Counter(error.xid for error in own_errors if error.at_ns >= window_ns)

@@ -20,7 +20,7 @@ GPU_IDLE = 0x1
 POWER_CAP = 0x4
 SW_THERMAL = 0x20
 HW_THERMAL = 0x40
-_THERMAL = SW_THERMAL | HW_THERMAL
+THERMAL = SW_THERMAL | HW_THERMAL
 LIMIT_MW = 700_000
 PJ_PER_MJ = 1_000_000_000
 _IDLE_MW = 70_000
@@ -35,7 +35,7 @@ _SLOWDOWN, _HW_SLOWDOWN, _COOL_AGAIN = 87.0, 92.0, 84.0
 AIR_CELSIUS = 26.0
 
 # The family of time that a reason's bit makes grow. GPU_IDLE stands for low utilization.
-VIOLATIONS = {"LOW_UTIL_VIOLATION": GPU_IDLE, "POWER_VIOLATION": POWER_CAP, "THERMAL_VIOLATION": _THERMAL}
+VIOLATIONS = {"LOW_UTIL_VIOLATION": GPU_IDLE, "POWER_VIOLATION": POWER_CAP, "THERMAL_VIOLATION": THERMAL}
 # as dcgm-exporter names them in DCGM_EXP_CLOCK_EVENTS_TOTAL
 EVENTS = {"gpu_idle": GPU_IDLE, "power_cap": POWER_CAP, "sw_thermal": SW_THERMAL, "hw_thermal": HW_THERMAL}
 
@@ -105,7 +105,7 @@ class Board:
         self.memory_celsius -= (warmest - self.memory_celsius) * math.expm1(-seconds / _MEMORY_LAG_SECONDS)
 
     def _thermal(self) -> int:
-        was_hot = self.reasons & _THERMAL
+        was_hot = self.reasons & THERMAL
         if self.celsius >= _HW_SLOWDOWN:
             return HW_THERMAL
         return SW_THERMAL if self.celsius >= (_COOL_AGAIN if was_hot else _SLOWDOWN) else 0
