@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.dcgm.fields import RULES
+from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, verdict_of
-from exporter.model.health import VERDICTS, HealthReason
+from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
 from exporter.ownership.kernel_events import OF_KIND
 from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
 from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
@@ -43,7 +44,8 @@ _TIMES = """\
   `Unknown` without a message, as the kubelet calls devices of NVIDIA's DRA driver, counts only while nobody reads the
   device.
 - What a page says of the GPU as it is counts while the page has it, and two minutes more while the page is away.
-  Lowered clocks count for five minutes, and errors of NVLink for an hour: both come and go.
+  Lowered clocks count for five minutes, and errors of NVLink for an hour: both come and go. What
+  [DCGM finds](#dcgms-own-verdict) counts while DCGM says it, and of XIDs it says it until it starts anew.
 - A source that is late changes nothing: a device that was read is not `unknown` before two minutes have passed. A GPU
   that a page lacks afterwards is `missing` for a day, since dcgm-exporter leaves out a GPU that it lost.
 - An error in the kernel's log that makes a GPU `gone` or `failing` counts until the driver says that nothing is to be
@@ -52,6 +54,27 @@ _TIMES = """\
   the log still has is read again.
 - Where the kernel's log is not read (`--kernel-log.mode off`), XIDs on the page count in its place: a new value is an
   error. The value that was there first counts only if the GPU had to be reset since."""
+_DCGM = f"""\
+## DCGM's own verdict
+
+DCGM has health watches, and dcgm-exporter writes what they find, if its file of counters has this line:
+
+```
+{FAMILY}, gauge, What DCGM's health watches find.
+```
+
+It is in no file by default: where DCGM cannot answer, dcgm-exporter's whole page is an error. dcgm-exporter knows the
+name from 4.0.0 on. It writes a row for each GPU and watch, with the error as `health_error_code`: {FAIL} makes the GPU
+and its MIG instances `failing`, {WARN} makes them `degraded`. The watches are
+{", ".join(map(code, WATCHES))}.
+`ALL` is the GPU as a whole, and is there from 4.8.2 on. An error that both `ALL` and a watch of a part have is one.
+
+Two warnings mostly say nothing of a GPU, and GpuDegraded does not fire for them alone: `dcgm-clocks-event-power`, as
+GPUs at full load work at their power limit, and `dcgm-xid-error`, as DCGM says so after errors of programs, too (XIDs
+31, 32 and 43), until it starts anew.
+
+These are the errors that it may find of a GPU (DCGM 4.6); of any other the reason is `dcgm`, and the text has its
+name."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
 
 
@@ -73,6 +96,8 @@ def page() -> str:
         _TIMES,
         "## The rules",
         table(heads, rules),
+        _DCGM,
+        table(("error", "reason", "means", "what to do"), _dcgm_errors()),
         "## XIDs",
         "By NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors): what is to be done says how bad it is. An error of"
         " a program says nothing of its GPU: `ok`. One of NVLink whose text calls it Fatal is `failing`, and so is XID"
@@ -103,8 +128,17 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
         for rule in RULES.get(row.name, ()):
             has = f"has one of the bits {rule.bits:#x}" if rule.bits else "grows" if rule.grows else "is not 0"
             yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.code]
+    by_value: tuple[tuple[int, Verdict], ...] = ((FAIL, "failing"), (WARN, "degraded"))
+    for value, verdict in by_value:
+        of_error = HealthReason(f"{OF_DCGM}-…", verdict, "", "[by the error](#dcgms-own-verdict)")
+        yield of_error, f"{code(FAMILY)} of a watch is {value}", "DCGM's health watches"
     yield MISSING, prose(MISSING.text), "dcgm-exporter leaves out what it cannot read"
     yield UNREAD, prose(UNREAD.text), "a device that only the inventory or the kubelet names"
+
+
+def _dcgm_errors() -> Iterator[tuple[str, ...]]:
+    for name, error in HEALTH_ERRORS.items():
+        yield code(f"DCGM_FR_{name}"), code(code_of(name)), prose(error.text), prose(error.remedy)
 
 
 _SOURCES = {

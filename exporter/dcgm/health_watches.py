@@ -1,7 +1,7 @@
 """DCGM's own verdict on a GPU: what its health watches find, by their rows in dcgm-exporter's page.
 
-The family is DCGM_EXP_GPU_HEALTH_STATUS (dcgm-exporter from 4.0.0 on, where its file of counters names it). It has a row
-a GPU and watch with the labels health_watch (MEM, PCIE, …; ALL is the GPU as a whole, from 4.8.2 on) and
+The family is DCGM_EXP_GPU_HEALTH_STATUS (dcgm-exporter from 4.0.0 on, where its file of counters names it). It has a
+row for each GPU and watch, with the labels health_watch (MEM, PCIE, …; ALL is the GPU as a whole, from 4.8.2 on) and
 health_error_code (DCGM_FR_…). A value is one of dcgm_structs.h's dcgmHealthWatchResults_t: 0 pass, 10 warn, 20 fail.
 
 health_errors.json has the errors that a watch of a GPU may find (DCGM 4.6, modules/health/DcgmHealthWatch.cpp): by name
@@ -33,7 +33,7 @@ WATCHES: Mapping[str, str] = {
     "DRIVER": "the driver",
     WHOLE_GPU: "the whole GPU",
 }
-"""What each watch looks at, by its label. The code of a reason is OF_DCGM and the watch, of any other OF_DCGM alone."""
+"""What each watch looks at, by its label."""
 _PREFIX = "DCGM_FR_"
 _MOST_SHOWN = 60  # characters of a label that a page may choose
 # dcgm-exporter writes so an error that its go-dcgm has no name for
@@ -41,8 +41,8 @@ _UNNAMED = re.compile(r"UNKNOWN\((\d{1,4})\)")
 # dcgm-exporter still writes what DCGM called these before it called them clocks events
 _OLDER_NAME, _NAME = "CLOCK_THROTTLE_", "CLOCKS_EVENT_"
 _REMEDIES: Mapping[str, str] = {
-    "failing": "look at the logs of DCGM and of the kernel; drain the node, reset the GPU and run dcgmi diag -r 3; if it"
-    " comes back, ask the vendor of the node",
+    "failing": "look at the logs of DCGM and of the kernel; drain the node, reset the GPU and run dcgmi diag -r 3; if"
+    " it comes back, ask the vendor of the node",
     "degraded": "look at the logs of DCGM and of the kernel; watch it, and reset the GPU when it is free",
 }
 
@@ -59,7 +59,7 @@ HEALTH_ERRORS: Mapping[str, HealthError] = {
     name: HealthError(*error) for name, error in json.loads(get_data(__package__, "health_errors.json") or b"").items()
 }
 """By their names without DCGM_FR_."""
-_BY_NUMBER: Mapping[int, HealthError] = {error.number: error for error in HEALTH_ERRORS.values()}
+_NAME_OF: Mapping[int, str] = {error.number: name for name, error in HEALTH_ERRORS.items()}
 
 
 class WatchRow(NamedTuple):
@@ -85,25 +85,30 @@ def findings(rows: Mapping[str, WatchRow]) -> Sequence[HealthReason]:
 
 def _reason(watch: str, row: WatchRow) -> HealthReason:
     verdict: Verdict = "failing" if row.value >= FAIL else "degraded"
-    text, remedy = _meaning(row.error, verdict)
-    about, code = f"its watch {_shown(watch)}", OF_DCGM
-    if watch in WATCHES:
-        about, code = WATCHES[watch], f"{OF_DCGM}-{watch.lower()}"
+    text, code, remedy = _meaning(row.error, verdict)
+    about = WATCHES.get(watch) or f"its watch {_shown(watch)}"
     does = "finds a failure of" if verdict == "failing" else "warns of"
     return HealthReason(code, verdict, f"DCGM {does} {about}: {text}", remedy)
 
 
-def _meaning(error: str, verdict: Verdict) -> tuple[str, str]:
-    """An error in words, with its name, and what is to be done."""
-    name, remedy = error.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME), _REMEDIES[verdict]
+def _meaning(label: str, verdict: Verdict) -> tuple[str, str, str]:
+    """An error in words with its name, the code of the reason, and what is to be done."""
+    name, remedy = label.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME), _REMEDIES[verdict]
     number = _UNNAMED.fullmatch(name)
-    known_error = HEALTH_ERRORS.get(name) if number is None else _BY_NUMBER.get(int(number[1]))
-    if known_error is not None:
-        return f"{known_error.text} ({_shown(error)})", known_error.remedy
     if number is not None:
-        return f"error {number[1]} of DCGM (dcgm_errors.h)", remedy
+        name = _NAME_OF.get(int(number[1]), name)
+    if name in HEALTH_ERRORS:
+        error = HEALTH_ERRORS[name]
+        return f"{error.text} ({_PREFIX}{name})", code_of(name), error.remedy
+    if number is not None:
+        return f"error {number[1]} of DCGM (dcgm_errors.h)", OF_DCGM, remedy
     words = _shown(name).replace("_", " ").lower()
-    return f"{words} ({_shown(error)})" if words else "an error without a name", remedy
+    return f"{words} ({_shown(label)})" if words else "an error without a name", OF_DCGM, remedy
+
+
+def code_of(name: str) -> str:
+    """The reason's code for one of HEALTH_ERRORS; any other error is OF_DCGM alone."""
+    return f"{OF_DCGM}-{name.replace('_', '-').lower()}"
 
 
 def _shown(label: str) -> str:

@@ -27,7 +27,7 @@ class HealthReason(NamedTuple):
 
 
 def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
-    """The key that sorts reasons, the worst first. Of two that are as bad what was read says more than DCGM's summary."""
+    """The key that sorts reasons, the worst first; of two that are as bad DCGM's summary comes after what was read."""
     return VERDICTS.index(reason.verdict), reason.code.startswith(OF_DCGM), reason
 
 

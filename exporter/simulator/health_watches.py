@@ -1,8 +1,8 @@
 """What DCGM's health watches find of a simulated GPU, as dcgm-exporter shows it from 4.0.0 on.
 
-A row for each watch of each GPU, whole or cut, and none of MIG instances (its gpu_health_collector.go). DCGM judges by the
-XIDs that it has seen since it started, which it never forgets, and by clocks that were lowered within the last minute: here
-by those that are lowered now (its modules/health/DcgmHealthWatch.cpp).
+There is a row for each watch of each GPU, whole or cut, and none of MIG instances (its gpu_health_collector.go). DCGM
+judges by the XIDs that it has seen since it started, which it never forgets, and by clocks that were lowered within the
+last minute: here by those that are lowered now (its modules/health/DcgmHealthWatch.cpp).
 """
 
 from collections.abc import Sequence

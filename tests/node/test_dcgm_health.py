@@ -61,11 +61,11 @@ async def test_what_dcgm_finds_is_in_all_that_people_look_at(node: SimulatedNode
     node.world.machine.add_xid(second.uuid, 31)
     node.world.machine.add_xid(cut.uuid, 64)
     wanted = {
-        (first.uuid, ""): ("train-0", "failing", "dcgm-all"),
-        (second.uuid, ""): ("", "degraded", "dcgm-mem"),
-        (cut.uuid, ""): ("", "failing", "dcgm-mem"),
-        (cut.uuid, "1"): ("serve-0", "failing", "dcgm-mem"),
-        (cut.uuid, "7"): ("", "failing", "dcgm-mem"),
+        (first.uuid, ""): ("train-0", "failing", "dcgm-uncontained-error"),
+        (second.uuid, ""): ("", "degraded", "dcgm-xid-error"),
+        (cut.uuid, ""): ("", "failing", "dcgm-row-remap-failure"),
+        (cut.uuid, "1"): ("serve-0", "failing", "dcgm-row-remap-failure"),
+        (cut.uuid, "7"): ("", "failing", "dcgm-row-remap-failure"),
     }
 
     async def are_as_dcgm_finds() -> bool:
@@ -87,7 +87,8 @@ async def test_what_dcgm_finds_is_in_all_that_people_look_at(node: SimulatedNode
     # the rows go out as they came, with the GPU's holder
     samples = [line for line in (await exporter.get("/gpu/metrics"))[1].splitlines() if line.startswith(f"{STATUS}{{")]
     assert len(samples) == 3 * 11
-    assert any('health_error_code="DCGM_FR_UNCONTAINED_ERROR",health_watch="ALL",pod="train-0"' in line for line in samples)
+    own_labels = 'health_error_code="DCGM_FR_UNCONTAINED_ERROR",health_watch="ALL",pod="train-0"'
+    assert any(own_labels in line for line in samples)
     # DCGM forgets what it has seen as it starts anew
     node.dcgm.begin_anew()
 

@@ -52,6 +52,13 @@ HEALTH: Cases = {
             labels=_DEVICE,
             annotations=_failing(False, "ml/p", "xid"),
         ),
+        # issue 22, line 33: DCGM's own verdict
+        Firing(
+            at="11m",
+            series={**_WELL, **verdict("failing", "_x11 1x20", reason="dcgm-row-remap-failure")},
+            labels=_DEVICE,
+            annotations=_failing(False, "ml/p", "dcgm-row-remap-failure"),
+        ),
         # one alert for all who share it, and for all its instances
         Firing(
             at="11m",
@@ -161,6 +168,29 @@ HEALTH: Cases = {
             },
         ),
         Quiet(at="30m", series={**verdict("degraded", "1x5 stale", reason="hot"), **verdict("ok", "_x6 1x40")}),
+        # issue 22, line 33: DCGM's own verdict
+        Firing(
+            at="20m",
+            series={**verdict("degraded", "1x30", reason="dcgm-pending-page-retirements")},
+            labels=_DEVICE,
+            annotations=_degraded("ml/p", "dcgm-pending-page-retirements"),
+        ),
+        # it says these of GPUs at full load, and for good of those whose program had an error
+        Quiet(
+            at="30m",
+            series={
+                **verdict("degraded", "1x40", reason="dcgm-clocks-event-power"),
+                **verdict("degraded", "1x40", reason="dcgm-xid-error", uuid="GPU-b"),
+            },
+        ),
+        # the neighbours of a dead GPU
+        Quiet(
+            at="30m",
+            series={
+                **verdict("degraded", "1x40", reason="dcgm-nvlink-error-threshold"),
+                **verdict("failing", "1x40", reason="dcgm-fallen-off-bus", uuid="GPU-b"),
+            },
+        ),
     ],
     "GpuGone": [
         # it is missing on the page: whose it is

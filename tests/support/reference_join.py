@@ -147,6 +147,7 @@ class SeriesOf(NamedTuple):
     name: bytes
     subject: Subject
     identity: bytes
+    own_labels: tuple[str, ...] = ()  # nothing that a join does depends on them
 
 
 def reading_of(sample: Sample, policy: LabelPolicy) -> Reading:
