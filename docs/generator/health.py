@@ -7,7 +7,7 @@ from docs.generator.markdown import code, document, prose, table
 from exporter.dcgm.fields import RULES
 from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
 from exporter.dcgm.table import TABLE
-from exporter.dcgm.xids import XIDS, verdict_of
+from exporter.dcgm.xids import XIDS, is_error, verdict_of
 from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
 from exporter.ownership.kernel_events import OF_KIND
 from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
@@ -33,10 +33,11 @@ device and holder, also for devices that nobody holds; `/container/metrics` has 
 `pod_gpu_device_health` stays the kubelet's own word. The exporter tells; it drains and resets nothing.
 
 A device that is `failing` or `gone` and that nobody holds is not free: its `state` is `failing`. `last_xid` is its last
-XID by the kernel's log, also one that no page shows; else the page's. Taints count as ResourceSlices have them; those
-of a `DeviceTaintRule` are not read. A taint `gpu.nvidia.com/xid` of NVIDIA's DRA driver counts as the XID that it
-names, whatever its effect, and ends as an error of the kernel's log does. A taint NoSchedule stays until that driver
-starts anew, and makes the device at least `degraded`. Other taints with the effect None say nothing."""
+[XID that is an error](#xids) by the kernel's log, also one that no page shows; else the page's. Taints count as
+ResourceSlices have them; those of a `DeviceTaintRule` are not read. A taint `gpu.nvidia.com/xid` of NVIDIA's DRA driver
+counts as the XID that it names, whatever its effect, and ends as an error of the kernel's log does. A taint NoSchedule
+stays until that driver starts anew, and makes the device at least `degraded`. Other taints with the effect None say
+nothing."""
 _TIMES = """\
 ## For how long a word counts
 
@@ -75,6 +76,27 @@ GPUs at full load work at their power limit, and `dcgm-xid-error`, as DCGM says 
 
 These are the errors that it may find of a GPU (DCGM 4.6); of any other the reason is `dcgm`, and the text has its
 name."""
+_XIDS = """\
+By NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors): what is to be done says how bad it is. An error of a program
+says nothing of its GPU: `ok`. One of NVLink whose text calls it Fatal is `failing`. A number that is not here is
+`degraded`."""
+_INFORMING = """\
+### XIDs that only inform
+
+These are no errors. They are in no count (`pod_gpu_xid_errors_total`, GpuXid), in no `last_xid` and no reason, and no
+Event of type Warning tells of them. The kernel's log has them, and so has `/events`; `xid_errors` and
+`DCGM_FI_DEV_XID_ERRORS` stay what the page says."""
+_DECIDED = """\
+**154** says what the driver recommends, and with a recovery action other than None the GPU is `failing` by that: a
+reset, or a restart of the node. None ends what was said before.
+
+**43 and 45** say that a program has come to its end, which is news for its pod alone. Of 43 the catalogue says that the
+program had a fault of its own and had to be ended, that the GPU stays healthy, and that nothing is to be done at once
+(its bucket is IGNORE). 45 comes whenever a program is ended from without, by Ctrl-C, a signal or a reset, and for each
+program that another error takes along; that error has an XID of its own, and is counted as that. If these two counted,
+each pod that is killed would be an error. So the operator tells the pod by an Event of type Normal ([Events on
+pods](operator.md#events-on-pods)). 13 and 31 are errors of a program, too, and counted: there is something to look for,
+such as a wrong address."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
 
 
@@ -82,13 +104,18 @@ def page() -> str:
     """The file."""
     rules = (_row(reason, condition, source) for reason, condition, source in _rules())
     heads = ("condition", "verdict", "reason", "what to do", "where the rule is from")
-    xids = defaultdict(list)
+    errors = defaultdict(list)
     for number, xid in sorted(XIDS.items()):
-        if number:
-            xids[verdict_of(number), xid.remedy].append(f"{number} {xid.name}")
+        if is_error(number):
+            errors[verdict_of(number), xid.remedy].append(f"{number} {xid.name}")
     rows = [
         (code(verdict), "; ".join(map(prose, names)), prose(remedy))
-        for (verdict, remedy), names in sorted(xids.items(), key=lambda item: VERDICTS.index(item[0][0]))
+        for (verdict, remedy), names in sorted(errors.items(), key=lambda item: VERDICTS.index(item[0][0]))
+    ]
+    informing = [
+        (f"{number} {prose(xid.name)}", prose(xid.cause), prose(xid.remedy))
+        for number, xid in sorted(XIDS.items())
+        if number and not is_error(number)
     ]
     return document(
         "How a device is",
@@ -99,10 +126,11 @@ def page() -> str:
         _DCGM,
         table(("error", "reason", "means", "what to do"), _dcgm_errors()),
         "## XIDs",
-        "By NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors): what is to be done says how bad it is. An error of"
-        " a program says nothing of its GPU: `ok`. One of NVLink whose text calls it Fatal is `failing`, and so is XID"
-        " 154 with a recovery action. A number that is not here is `degraded`.",
+        _XIDS,
         table(("verdict", "XIDs", "what to do"), rows),
+        _INFORMING,
+        table(("XID", "cause", "what to do"), informing),
+        _DECIDED,
     )
 
 

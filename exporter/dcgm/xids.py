@@ -22,7 +22,8 @@ _CONTENT: Mapping[str, Any] = json.loads(get_data(__package__, "xids.json") or b
 class XidMeaning(NamedTuple):
     """An XID in short, its usual cause, what to do, and what it says of its GPU.
 
-    One that only `informs` is no error: nobody counts it or is told of it.
+    One that only `informs` is no error: nobody counts it, and no alert or warning tells of it. `is_program_end`: it
+    says that a program has come to its end, which the pod may want to know.
     """
 
     name: str
@@ -30,13 +31,17 @@ class XidMeaning(NamedTuple):
     remedy: str = ""
     verdict: Verdict = "ok"
     informs: bool = False
+    is_program_end: bool = False
 
 
-def _meaning(name: str, cause: str = "", remedy: str = "", *, informs: bool = False) -> XidMeaning:
+def _meaning(
+    name: str, cause: str = "", remedy: str = "", *, informs: bool = False, is_program_end: bool = False
+) -> XidMeaning:
+    meaning = XidMeaning(name, cause, informs=informs, is_program_end=is_program_end)
     if not remedy:
-        return XidMeaning(name, cause, informs=informs)
+        return meaning
     to_do = _CONTENT["remedies"][remedy]
-    return XidMeaning(name, cause, to_do["text"], to_do["verdict"], informs)
+    return meaning._replace(remedy=to_do["text"], verdict=to_do["verdict"])
 
 
 OTHER_XID = _meaning(UNKNOWN_XID, remedy="look up")
@@ -55,3 +60,8 @@ def verdict_of(code: int, *, is_fatal: bool = False) -> Verdict:
 def is_error(code: int) -> bool:
     """Whether an XID is an error. XID 154 is none: it says what the driver recommends, mostly after one."""
     return not XIDS.get(code, OTHER_XID).informs
+
+
+def error_on_page(last: float | None) -> int | None:
+    """A page's last XID; None where the page has none (0), and for one that is no error."""
+    return int(last) if last and is_error(int(last)) else None

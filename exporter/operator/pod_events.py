@@ -5,6 +5,8 @@ that name is read from the API, and is the holder if it is on that node and has 
 kubelet knew it before the XID: `status.startTime` is of the same clock as the XID's moment, so a pod that came later
 under the same name is told nothing.
 
+An XID that is no error is a Normal event where it says that a program has come to its end, and none otherwise.
+
 An event's name is made of what it tells: what another process wrote is there already. What was written in a namespace
 is listed once by each process, and the times in it, which outlive the process, say what may be written.
 """
@@ -18,13 +20,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from exporter import log
-from exporter.dcgm.xids import OTHER_XID, XIDS, is_error
+from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
 from exporter.model.cluster import NodeEvent
 from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
-from exporter.operator.event_texts import Event, noted
+from exporter.operator.event_texts import Event, EventType, noted
 from exporter.operator.objects.fields import as_trouble, moment, one_line
 from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, metadata
 from exporter.ownership.workloads import is_object_name
@@ -79,7 +81,8 @@ class PodEvents:
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
         """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
         for event in [*events][::-1]:
-            if event.kind != "xid" or not event.code or not is_error(event.code):
+            xid = XIDS.get(event.code or 0, OTHER_XID)
+            if event.kind != "xid" or not event.code or (xid.informs and not xid.is_program_end):
                 continue
             if abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
@@ -143,17 +146,20 @@ class PodEvents:
         """
         if not (is_object_name(held.namespace) and is_object_name(held.pod)):
             return
+        xid = XIDS.get(held.code, OTHER_XID)
+        most = MOST_IN_NAMESPACE // 2 if xid.informs else MOST_IN_NAMESPACE  # warnings keep a place
         written, now = await self._written_in(held.namespace), self._clock()
-        if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= MOST_IN_NAMESPACE:
+        if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= most:
             return
         pods = await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
         for pod in (pod for pod in pods if _is_holder(pod, held)):
             about = f"{text(metadata(pod), 'uid')} {held.gpu} {held.code}"
             name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
             if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
-                xid, gpu = XIDS.get(held.code, OTHER_XID), one_line(held.gpu, _MOST_CHARS)
+                kind: EventType = "Normal" if xid.informs else "Warning"
+                gpu = one_line(held.gpu, _MOST_CHARS)
                 note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
-                await self._events.write(pod, noted(Event("Warning", REASON, "Hold", note)), name, held.at_seconds)
+                await self._events.write(pod, noted(Event(kind, REASON, "Hold", note)), name, held.at_seconds)
                 written[name] = held.at_seconds
 
     async def _written_in(self, namespace: str) -> dict[str, float]:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
-from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning
+from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning, error_on_page
 from exporter.dividing.decimals import number
 from exporter.dividing.instances import is_repeated
 from exporter.model.devices import DeviceKey
@@ -246,10 +246,10 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
 
 
 def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None:
-    """By the kernel's log, which has those that no page shows; else by the page, where 0 is none."""
-    verdict, of_page = snapshot.verdicts.get(device), entry.metrics.get("xid_errors")
+    """The last error by the kernel's log, which has those that no page shows; else by the page."""
+    verdict = snapshot.verdicts.get(device)
     by_log = verdict.last_xid if verdict else None
-    return by_log if by_log is not None or not of_page else int(of_page)
+    return error_on_page(entry.metrics.get("xid_errors")) if by_log is None else by_log
 
 
 def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any]]:

@@ -305,22 +305,27 @@ def _holders_of(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Own
     return {holder.owner: key for key in keys for holder in owners.holders[key]}
 
 
+def _recovery_action(event: KernelEvent) -> int | None:
+    """What the driver recommends by an XID 154: 0 for nothing; None where the text does not say it, or of any other."""
+    action = _ACTION.search(event.text) if event.code == RECOVERY_CHANGED else None
+    return None if action is None else int(action[1], 16)
+
+
 def is_well_again(device_event: DeviceEvent) -> bool:
     """Whether the driver says that nothing is to be done about the GPU any more."""
-    event = device_event.event
-    action = _ACTION.search(event.text) if event.code == RECOVERY_CHANGED else None
-    return action is not None and not int(action[1], 16)
+    return _recovery_action(device_event.event) == 0
 
 
 def reason_of(device_event: DeviceEvent) -> HealthReason | None:
     """Why the GPU is not well by this error; None where it says nothing of that, as one of a program does."""
     event, reason = device_event.event, None
+    recommends = bool(_recovery_action(event))
     if event.kind != "xid":
         reason = OF_KIND.get((event.kind, event.severity))
-    elif event.code is not None and not is_well_again(device_event):
-        xid, is_recovery = XIDS.get(event.code, OTHER_XID), event.code == RECOVERY_CHANGED
-        verdict = verdict_of(event.code, is_fatal=is_recovery or event.severity == "fatal")
-        text = f"Xid {event.code} ({event.text if is_recovery else xid.name})"
+    elif event.code is not None and (recommends or is_error(event.code)):
+        xid = XIDS.get(event.code, OTHER_XID)
+        verdict = verdict_of(event.code, is_fatal=recommends or event.severity == "fatal")
+        text = f"Xid {event.code} ({event.text if recommends else xid.name})"
         reason = HealthReason("fell-off-bus" if verdict == "gone" else "xid", verdict, text, xid.remedy)
     if reason is None or reason.verdict == "ok":
         return None

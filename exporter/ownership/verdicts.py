@@ -68,8 +68,8 @@ def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdic
 class PageWords:
     """What pages say of how GPUs are; it remembers values from look to look.
 
-    A page shows the last XID for good. So a new value is an error; the one that was there first is one only if the GPU
-    had to be reset since, which takes the exporter of the page away, and its XIDs with it.
+    A page shows the last XID for good. So a new value is an error, unless it only informs; the one that was there first
+    is one only if the GPU had to be reset since, which takes the exporter of the page away, and its XIDs with it.
 
     `words` are the same object as long as they say the same. `errors` are the XIDs that pages showed, and `reset_at`
     says when a GPU's counters began anew, by its UUID.
@@ -121,7 +121,7 @@ class PageWords:
         accounts = _FIELD_OF[family].accounts
         if accounts and accounts[0] == "energy" and before is not None and value < before / 2:
             self.reset_at = {**self.reset_at, key.uuid: at}
-        elif accounts and accounts[0] == "xids" and value != before and 0 < value <= _MOST_XID:
+        elif accounts and accounts[0] == "xids" and value != before and _is_xid_error(value):
             event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(value))
             # a GPU's instances repeat it
             others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
@@ -135,6 +135,10 @@ class PageWords:
                 del self._until[key, rule]
         for key, rows in watches.items():
             self._until |= {(key, HealthRule(reason)): at + GRACE_SECONDS for reason in findings(rows)}
+
+
+def _is_xid_error(value: float) -> bool:
+    return 0 < value <= _MOST_XID and is_error(int(value))
 
 
 class Verdicts:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from exporter.dcgm.xids import XIDS
 from exporter.model.devices import DeviceKey
 from tests.support.looks import GPU, Held, Looks, energy, owner, row, whole
+from tests.support.xids import INFORMING
 
 COUNT, TOTAL = "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL"
 NONE = row(COUNT, "0", window_size_in_ms="300000")
@@ -64,13 +66,20 @@ def after(*steps: Step) -> dict[str, dict[str, int]]:
         ([(last(0), "a"), (last(4_000_000), "a")], {}),  # no XID
         # issue 22, line 7: what the driver recommends is no error
         ([(last(0), "a"), (last(154), "a")], {}),
-        # of tests, and a capability that is back: NVIDIA's catalogue has nothing to be done about them
-        *(([(last(0), "a"), (last(xid), "a")], {}) for xid in (14, 106, 107, 162)),
         ([(last(0), "a"), (last(79), "a"), (last(154), "a")], {"a": {"79": 1}}),
     ],
 )
 def test_the_last_xid(steps: list[Step], counted: dict[str, dict[str, int]]) -> None:
     assert after(*steps) == counted
+
+
+# issue 22, line 7
+@pytest.mark.parametrize("xid", XIDS)
+def test_an_xid_that_only_informs_is_not_counted(xid: int) -> None:
+    errors = {} if xid in INFORMING else {"a": {str(xid): 1}}
+    assert after((last(0), "a"), (last(xid), "a")) == errors
+    assert after((NONE, "a"), (count(**{f"x{xid}": 1}), "a")) == errors
+    assert after((total(x999=1), "a"), (total(**{"x999": 1, f"x{xid}": 1}), "a")) == errors
 
 
 # issue 9, "Must show" 4

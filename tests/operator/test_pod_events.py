@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from exporter.dcgm.xids import XIDS
 from exporter.errors import Malformed
 from exporter.model.cluster import NodeEvent
 from exporter.model.kernel import DeviceEvent, KernelEvent
@@ -37,6 +39,7 @@ from tests.sources.exporters.conftest import (
 )
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.waiting import until
+from tests.support.xids import INFORMING, OF_NOBODY
 
 READS_LOG = body("a", **{"kernel-log": {"up": True, "reason": "", "message": "", "remedy": ""}})
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
@@ -193,6 +196,30 @@ async def test_the_pod_of_the_event_s_uid_is_told(told: Told) -> None:
     async with told.operator() as made:
         await told.hear(made, xid(ago=60, pod_uids=((("ml", "train-0"), "u1"),)))
     assert [event["regarding"]["uid"] for event in told.events] == ["u1"]
+
+
+# issue 22, line 7
+@pytest.mark.parametrize("code", [code for code in XIDS if code])
+async def test_an_xid_that_only_informs_is_no_warning(told: Told, code: int) -> None:
+    told.api.put(pod())
+    async with told.operator() as made:
+        await told.hear(made, xid(code))
+    expected = [] if code in OF_NOBODY else ["Normal"] if code in INFORMING else ["Warning"]
+    assert [event["type"] for event in told.events] == expected
+    assert not any("nothing: the GPU is well" in note for note in told.notes())
+
+
+# issue 22, line 7
+async def test_what_only_informs_leaves_warnings_their_place(told: Told) -> None:
+    names = [f"train-{number}" for number in range(MOST_IN_NAMESPACE)]
+    for name in names:
+        told.api.put(pod(name, uid=name))
+    async with told.operator() as made:
+        for code in (45, 79):
+            for name in names:
+                await told.hear(made, xid(code, name))
+    kinds = Counter(event["type"] for event in told.events)
+    assert kinds == {"Normal": MOST_IN_NAMESPACE // 2, "Warning": MOST_IN_NAMESPACE // 2}
 
 
 async def test_each_pod_that_shared_the_gpu_is_told_once(told: Told) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.dcgm.fields import FIELDS, METRICS, Field
+from exporter.dcgm.xids import XIDS
 from exporter.dividing.decimals import number
 from exporter.dividing.measured import MeasuredShares
 from exporter.exposition.join import Joiner
@@ -34,6 +35,7 @@ from tests.support.places import ROOT
 from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.strategies import attribution_of, owner_states, pages
 from tests.support.waiting import until
+from tests.support.xids import INFORMING
 
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666"
 
@@ -152,6 +154,19 @@ async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ign
         "last_xid": None,
     }
     assert sum(row[name] is not None for name in METRICS) == 2
+
+
+# issue 22, line 7
+async def test_a_page_s_xid_that_only_informs_is_not_the_last_one(start: Start, simulated: SimulatedNode) -> None:
+    codes = dict(enumerate(XIDS))
+    serve(
+        simulated,
+        "".join(f'DCGM_FI_DEV_XID_ERRORS{{gpu="{at}",UUID="{GPU.format(at)}"}} {xid}\n' for at, xid in codes.items()),
+    )
+    rows = await rows_of(await start())
+    assert {row["xid_errors"]: row["last_xid"] for row in rows} == {
+        xid: None if xid in INFORMING else xid for xid in XIDS
+    }
 
 
 async def test_several_upstreams_become_one_object_and_those_that_fail_cost_themselves(

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
+from exporter.dcgm.xids import XIDS
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import GpuProcess
 from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
@@ -13,6 +14,7 @@ from exporter.model.measured import Measured
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodInfo, PodName
 from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
+from tests.support.xids import INFORMING
 
 ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
 INVENTORY = Inventory(gpus=(InventoryGpu(uuid=UUID, index="3", address=ADDRESS), InventoryGpu(uuid="GPU-2")))
@@ -197,6 +199,18 @@ def test_xids_are_counted_once_to_the_one_who_held_the_gpu() -> None:
         story.hear(xid(48), 2)
         story.look(owners, 2.1)
         assert story.events.take() == {(key, None, 48): 1}
+
+
+# issue 22, line 7
+@pytest.mark.parametrize("code", XIDS)
+def test_an_xid_that_only_informs_is_an_event_and_is_not_counted(code: int) -> None:
+    story = Story()
+    story.look(held(A), 0)
+    story.hear(xid(code), 1)
+    story.look(held(A), 1.1)
+    assert [event.event.code for event in story.events.newest] == [code]
+    assert story.events.take() == ({} if code in INFORMING else {(DeviceKey(uuid=UUID), A, code): 1})
+    assert not story.events.standing or code not in INFORMING
 
 
 def test_lines_of_one_error_are_one_event() -> None:

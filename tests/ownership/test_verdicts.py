@@ -40,6 +40,7 @@ from exporter.ownership.verdicts import (
 from exporter.sources.nvml.library import GPU_IS_LOST, GPU_NOT_FOUND, LOST, RESET_REQUIRED, UNASKED, UNKNOWN
 from tests.support.looks import GPU as GPU_AT
 from tests.support.looks import Looks, row
+from tests.support.xids import INFORMING
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 GPU, OTHER = "GPU-00000000-0000-0000-0000-000000000000", "GPU-00000001-0000-0000-0000-000000000000"
@@ -203,8 +204,8 @@ def test_a_source_that_is_late_changes_nothing_for_a_while() -> None:
         ((error(79),), (error(31, at=NOW + 1),), 31, 31),
         ((error(79),), (error(31, at=NOW - 1),), 79, 79),
         ((error(79),), (error(154, at=NOW + 1, text="GPU recovery action changed from 0x0 to 0x1"),), 79, 79),
-        ((), (error(31, instance="3"), error(45, at=NOW - 1)), 31, 31),
-        ((), (error(31, instance="4"), error(45, at=NOW - 1)), 31, 45),
+        ((), (error(31, instance="3"), error(13, at=NOW - 1)), 31, 31),
+        ((), (error(31, instance="4"), error(13, at=NOW - 1)), 31, 13),
         ((), (error(31, instance="4"),), 31, None),
         ((error(None, kind="lost"),), (error(20034, kind="sxid"),), None, None),
     ],
@@ -216,6 +217,31 @@ def test_a_device_has_its_last_xid(
     cut = replace(PAGE, subjects={SUBJECT: 9, replace(SUBJECT, instance="3"): 9})
     verdicts = look(Verdicts(), replace(looked(cut, inventory=gpus), events=events), errors)
     assert (verdicts[KEY].last_xid, verdicts[INSTANCE].last_xid) == (gpu, instance)
+
+
+# issue 22, line 7
+@pytest.mark.parametrize("code", XIDS)
+def test_an_xid_that_only_informs_is_no_reason_and_no_last_xid(code: int) -> None:
+    event = error(code, text="")
+    # by the log, as the driver that keeps taints has it, and by pages: as a new value, and as the one that was first
+    by_log = look(Verdicts(), replace(looked(), events=(event,)), (event,))[KEY]
+    by_taint = look(Verdicts(), tainted({GPU: [xid_taint(f"{code}", "None")]}))[KEY]
+    by_page = of_page("0", f"{code}")
+    first_on_page = of_page(f"{code}")
+    said = (by_log, by_taint, by_page, first_on_page)
+    if code in INFORMING:
+        assert {(each.verdict, each.reasons, each.last_xid) for each in said} == {("ok", (), None)}
+    else:
+        assert {each.last_xid for each in (by_log, by_taint, by_page)} == {code}
+
+
+def of_page(*values: str) -> DeviceVerdict:
+    """The verdict by the values of a page's last XID, one after the other."""
+    looks, verdicts = Looks(), Verdicts()
+    for number, value in enumerate(values):
+        verdict = look(verdicts, seen(looks, (XID, value)), None, at=NOW + 10 * number)
+    (of_gpu,) = verdict.values()
+    return of_gpu
 
 
 def test_a_new_event_changes_the_last_xid_alone() -> None:

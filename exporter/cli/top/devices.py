@@ -323,7 +323,7 @@ def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
         sm_clock_mhz=finite(first, "sm_clock"),
         dram_active_percent=_times(100, repeated(rows, "dram_active")),
         tensor_active_percent=_times(100, repeated(rows, "tensor_active")),
-        xid=xid or int(finite(first, "xid_errors") or 0) or None,
+        xid=xid if "last_xid" in first else int(finite(first, "xid_errors") or 0) or None,  # older exporters have none
         is_xid_why=is_xid_why,
         health=text(first, "health"),
         holders=tuple(holders),

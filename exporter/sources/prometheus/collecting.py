@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from exporter.dcgm.fields import METRICS
+from exporter.dcgm.xids import error_on_page
 from exporter.dividing.decimals import number
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
@@ -175,7 +176,7 @@ def _held(
     health, reason = verdict
     text |= {"health": health} if health in VERDICTS else {}
     text |= {"health_reasons": [reason]} if reason else {}
-    text["last_xid"] = entry.metrics.get("xid_errors") or None
+    text["last_xid"] = error_on_page(entry.metrics.get("xid_errors"))
     text["state"] = state = state_of(text, why_unknown=why_unknown)
     text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
     return HeldDevice(

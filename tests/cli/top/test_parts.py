@@ -421,6 +421,21 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)
 
 
+# issue 22, line 7
+@pytest.mark.parametrize(
+    ("says", "xid"),
+    [
+        ({"last_xid": None, "xid_errors": 154}, None),
+        ({"last_xid": 79, "xid_errors": 45}, 79),
+        ({"xid_errors": 79}, 79),  # an older exporter
+        ({"xid_errors": 0}, None),
+    ],
+)
+def test_the_last_xid_is_the_exporter_s(says: dict[str, int | None], xid: int | None) -> None:
+    rows = [{**{name: value for name, value in ROWS[0].items() if name != "last_xid"}, **says}]
+    assert [device.xid for device in shown_of("node", "http://x", MAPPING, rows, "").devices] == [xid]
+
+
 def charted(device: ShownDevice, history: DeviceHistory, rows: int, glyphs: Glyphs = UNICODE) -> dict[str, list[str]]:
     """The ten last columns of each chart, from above, by its title."""
     found: dict[str, list[str]] = {}

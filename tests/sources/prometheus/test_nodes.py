@@ -84,6 +84,13 @@ def test_a_device_and_its_container() -> None:
     assert {field.json for field in FIELDS.values() if field.json} <= row.keys()
 
 
+# issue 22, line 7
+@pytest.mark.parametrize(("xid", "last"), [(154, None), (43, None), (0, None), (79, 79), (999, 999)])
+def test_an_xid_that_only_informs_is_not_the_last_one(xid: int, last: int | None) -> None:
+    found = nodes_of(target(), (), [(of_device("DCGM_FI_DEV_XID_ERRORS", pod="a"), f"{xid}")])["n1"]
+    assert [(row["xid_errors"], row["last_xid"]) for row in rows_of(found)] == [(xid, last)]
+
+
 # issue 18, line 4
 @pytest.mark.parametrize(("memory", "state"), [("2147483648", "outside"), ("5", "free")])
 def test_a_container_that_uses_a_device_without_holding_it(memory: str, state: str) -> None:
