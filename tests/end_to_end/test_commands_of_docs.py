@@ -33,7 +33,7 @@ PAGE_WITH_OWNERS = ("/gpu/metrics", OWNER)
 ASKS = {
     f"{PROGRAM} top --json": r'"owners"',
     f"{PROGRAM} top": r"GPU",
-    f"{PROGRAM} doctor --conformance": "AIConformance|kubernetesVersion|Implemented",
+    f"{PROGRAM} doctor --conformance": r"(?s)kubernetesVersion.*<testsuites",
     f"{PROGRAM} doctor": r"(?m)^ok +kubelet: answers",
     f"{PROGRAM} report --prometheus http://localhost:9090 --since 14d --advise": "What would have sufficed",
     f"{PROGRAM} report": "GPU-hours",
@@ -119,7 +119,7 @@ def asking(command: str) -> Step:
         return Step(command=f"{{ {command}; }} 2>&1; true", shows=LACKS[row])
     shows = ASKS[row]
     if "--conformance" in row:
-        return Step(command=f"{command}; cat evidence.yaml", shows=shows)
+        return Step(command=f"{command}; cat evidence.yaml evidence.xml", shows=shows)
     if command == f"{PROGRAM} top":
         return Step(command=f"timeout -s INT 5 script -qefc '{command}' /dev/null; true", shows=shows)
     # jq is a program of the reader's

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from exporter import __version__
 from exporter.cli.doctor import conformance
+from exporter.cli.doctor.junit import as_junit
 from exporter.config.files import as_yaml
 from exporter.config.named_files import read_node_files
 from exporter.config.node import Config
@@ -59,17 +60,28 @@ class Checkup:
                 archive.addfile(entry, io.BytesIO(body))
 
     def with_evidence(self, path: Path) -> "Checkup":
-        """Write the evidence for Kubernetes' AI conformance; a copy of this checkup with what came of it.
+        """Write the evidence for Kubernetes' AI conformance, as YAML at `path` and as JUnit beside it, as .xml.
 
-        Raises ExporterError: the file cannot be written, or the exporter is of a version whose answers cannot be read.
+        Returns a copy of this checkup with what came of it.
+
+        Raises ExporterError: a file cannot be written, both would be one, or the exporter is of a version whose answers
+        cannot be read.
         """
+        junit_path = path.parent / f"{path.stem}.xml"
+        if path.suffix.lower() == junit_path.suffix:
+            raise ExporterError(
+                f"--conformance: {path} is the name of the JUnit file beside the YAML; give it another name, such as"
+                f" {path.stem}.yaml"
+            )
         where, moment = self.where or "doctor, in its place", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        of_exporter = {"where": where, "version": __version__, "moment": moment}
         try:
             judged = conformance.judge(where, self.files)
-            form = conformance.as_form(judged, where=where, version=__version__, moment=moment, file=path.name)
+            form = conformance.as_form(judged, **of_exporter, files=(path.name, junit_path.name))
             path.write_text(as_yaml(form), encoding="utf-8")
+            junit_path.write_bytes(as_junit(judged, **of_exporter))
         except OSError as error:
-            raise ExporterError(f"--conformance: {path} cannot be written: {error.strerror}") from error
+            raise ExporterError(f"--conformance: {error.filename} cannot be written: {error.strerror}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise ExporterError(f"--conformance: {where} is of another version than doctor") from error
         return self.remarked(*(each.finding for each in judged))

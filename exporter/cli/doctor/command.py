@@ -35,7 +35,8 @@ _ANSWER_SECONDS = 20.0  # an exporter asks its own sources before it answers
 @click.option(
     "--conformance",
     metavar="FILE",
-    help="Also write evidence for Kubernetes' AI conformance, as YAML; what fails of it makes the exit code 1.",
+    help="Also write evidence for Kubernetes' AI conformance, as YAML, and beside it as JUnit (.xml); what fails of it"
+    " makes the exit code 1.",
 )
 @click.option("--strict", is_flag=True, help="Warnings, too, end it with exit code 1.")
 @click.option(

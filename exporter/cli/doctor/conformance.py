@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from exporter.cli.doctor.as_tested import QuestionOfTest, questions
 from exporter.dcgm.fields import FIELDS
 from exporter.dividing.decimals import is_amount
 from exporter.exposition.families import unescape
@@ -23,7 +24,7 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import WITHOUT_SAMPLES
 
 _DONE, _PARTLY, _NOT, _UNJUDGED = "Implemented", "Partially Implemented", "Not Implemented", ""
-# of the form up to Kubernetes 1.36; only the platform can say these
+# of the form up to Kubernetes 1.37; only the platform can say these
 _OF_PLATFORM = "kubernetesVersion platformName platformVersion vendorName websiteUrl repoUrl documentationUrl"
 _OF_PLATFORM += " productLogoUrl description contactEmailAddress k8sConformanceUrl"
 _LONGEST_EXCERPT = 500
@@ -64,19 +65,33 @@ _QUANTITIES = (
     ),
 )
 _QUANTITY_OF = {name: quantity for name, row in FIELDS.items() for quantity in _QUANTITIES if row.name in quantity.rows}
+# by the automated test's words for what it requires: the names that its flags may be given
+_NAMES_ASKED = {
+    asked: [name for name, quantity in _QUANTITY_OF.items() if quantity.name == ours]
+    for asked, ours in (("utilization", "utilization"), ("memory", "memory usage"))
+}
 _LABELS = LabelPolicy()
 _Device = tuple[str, str]  # a GPU's UUID (else its name or number) without "GPU-", and the MIG instance's id
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRequirement:
-    """What became of a requirement. `status` is the form's word, "" where it cannot be judged."""
+    """What became of a requirement. `status` is the form's word, "" where it cannot be judged.
+
+    `asked`: what an automated test asks for it.
+    """
 
     id: str
     status: str
     why: str
     remedy: str
     seen: Mapping[str, Any]
+    asked: tuple[QuestionOfTest, ...] = ()
+
+    @property
+    def category(self) -> str:
+        """The form's word for what it is about, such as observability."""
+        return _ASKED[self.id].partition(" ")[0]
 
     @property
     def finding(self) -> Finding:
@@ -95,19 +110,21 @@ def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ..
     return (
         _dra(mapping["assigned"]),
         _sharing(mapping["assigned"]),
-        _metrics(f"{where}/gpu/metrics", pages["gpu-metrics.prom"], _accelerators(mapping)),
+        _metrics(where, pages["gpu-metrics.prom"], pages["metrics.prom"], _accelerators(mapping)),
         _access(f"{where}/metrics", pages["metrics.prom"], mapping),
     )
 
 
-def as_form(judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str, file: str) -> dict[str, Any]:
-    """The evidence in the form of a PRODUCT.yaml. `file` is its own name: `evidence` points there, beside a product."""
+def as_form(
+    judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str, files: Sequence[str]
+) -> dict[str, Any]:
+    """The evidence in the form of a PRODUCT.yaml. `evidence` points to `files`, beside a product: this and others."""
     spec: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     observed = []
     for each in judged:
         category, level, asked = _ASKED[each.id].split(" ", 2)
         entry = {"id": each.id, "description": asked, "level": level, "status": each.status}
-        spec[category].append({**entry, "evidence": [file] if each.status else [], "notes": each.why})
+        spec[category].append({**entry, "evidence": [*files] if each.status else [], "notes": each.why})
         passed = {_DONE: True, _UNJUDGED: None}.get(each.status, False)
         observed.append({"id": each.id, "asked": asked, "pass": passed, "why": each.why, "seen": each.seen})
     return {
@@ -139,7 +156,8 @@ def _samples(body: bytes, families: Container[str]) -> Iterator[tuple[str, Mappi
             yield name, {label.decode(): unescape(text) for label, text in sample.labels}, sample.value, line
 
 
-def _metrics(url: str, body: bytes, devices: frozenset[_Device]) -> JudgedRequirement:
+def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -> JudgedRequirement:
+    url = f"{where}/gpu/metrics"
     measured: defaultdict[_Quantity, set[_Device]] = defaultdict(set)
     families: defaultdict[_Quantity, Counter[str]] = defaultdict(Counter)
     excerpt: dict[str, str] = {}
@@ -150,25 +168,63 @@ def _metrics(url: str, body: bytes, devices: frozenset[_Device]) -> JudgedRequir
             families[quantity][name] += 1
             excerpt.setdefault(name, line.decode()[:_LONGEST_EXCERPT])
     without = {quantity: _without(quantity, devices, measured[quantity]) for quantity in _QUANTITIES}
-    missing = [each for each in _QUANTITIES if without[each]]
+    asked = questions(body, _NAMES_ASKED)
     unreadable = sum(isinstance(read_line(line), Reason) for line in split_lines(body))
-    status, why, remedy = _DONE, f"{len(devices)} accelerators have {', '.join(each.name for each in _QUANTITIES)}", ""
     if not devices or unreadable:
         status, remedy = _NOT, "see what doctor says of its sources"
         why = f"{url} has samples of {len(devices)} accelerators, and {unreadable} lines that are no metric"
-    elif missing:
-        status = _NOT if any(each.is_core for each in missing) else _PARTLY
-        why = ", ".join(f"{each.name} ({len(without[each])} of {len(devices)} accelerators)" for each in missing)
-        why = f"missing: {why}"
-        names = ", ".join(f"DCGM_FI_{each.rows[0]}" for each in missing)
-        remedy = f"have dcgm-exporter measure {names}; what the hardware cannot measure belongs in the form's notes"
+    else:
+        status, why, remedy = _verdict(len(devices), without, asked)
     metrics = [
         {"name": each.name, "opentelemetry": each.otel, "samples": dict(families[each]), "missing_for": without[each]}
         for each in _QUANTITIES
     ]
     seen = {"url": url, "lines": len(split_lines(body)), "unreadable_lines": unreadable, "accelerators": len(devices)}
-    seen |= {"metrics": metrics, "excerpt": [*excerpt.values()]}
-    return JudgedRequirement("accelerator_metrics", status, why, remedy, seen)
+    tested = {"/gpu/metrics": _as_tested(asked), "/metrics": _as_tested(questions(own, _NAMES_ASKED))}
+    seen |= {"metrics": metrics, "automated_test": tested, "excerpt": [*excerpt.values()]}
+    return JudgedRequirement("accelerator_metrics", status, why, remedy, seen, asked)
+
+
+def _verdict(
+    devices: int, without: Mapping[_Quantity, Sequence[str]], asked: Sequence[QuestionOfTest]
+) -> tuple[str, str, str]:
+    """Status, reason and remedy of KAR-0059 for a page that can be read."""
+    missing = [quantity for quantity in _QUANTITIES if without[quantity]]
+    not_found = [each for each in asked if each.is_required and not each.is_passed]
+    if not missing and not not_found:
+        return _DONE, f"{devices} accelerators have {', '.join(each.name for each in _QUANTITIES)}", ""
+    status = _NOT if any(each.is_core for each in missing) else _PARTLY
+    whys, remedies = [], []
+    if missing:
+        lacking = (f"{each.name} ({len(without[each])} of {devices} accelerators)" for each in missing)
+        whys.append(f"missing: {', '.join(lacking)}")
+        names = ", ".join(f"DCGM_FI_{each.rows[0]}" for each in missing)
+        not_measured = "what the hardware cannot measure belongs in the form's notes"
+        remedies.append(f"have dcgm-exporter measure {names}; {not_measured}")
+    if not_found:
+        whys.append(f"the automated test finds {', '.join(each.why_not for each in not_found)}")
+        remedies += _flags_for(not_found)
+    return status, "; ".join(whys), "; ".join(remedies)
+
+
+def _flags_for(not_found: Sequence[QuestionOfTest]) -> list[str]:
+    """How to run the automated test so that it finds these; nothing where no flag helps."""
+    flags = [each.flag for each in not_found if each.flag]
+    return [f"give the test {' '.join(flags)}, with dcgm-exporter's Service"] if flags else []
+
+
+def _as_tested(asked: Sequence[QuestionOfTest]) -> list[dict[str, Any]]:
+    """The automated test's questions with their answers, for `observed`."""
+    return [
+        {
+            "asks": each.quantity,
+            "required": each.is_required,
+            "pass": each.is_passed,
+            "families": dict(each.families),
+            "flag": each.flag,
+        }
+        for each in asked
+    ]
 
 
 def _without(quantity: _Quantity, devices: frozenset[_Device], measured: set[_Device]) -> list[str]:
