@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from exporter.sources.kubelet.assignments import KubeletSource
     from exporter.sources.processes import Processes
     from exporter.usage.containers import Containers
-    from exporter.usage.measured import SmTimes
+    from exporter.usage.sm_times import SmTimes
 
 
 # how old NVML's last reading may be when it fails now; it is read every second while somebody looks
@@ -189,7 +189,7 @@ class Measuring:
         # only a node with NVML and shares pays for these
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
         from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
-        from exporter.usage.measured import SmTimes  # noqa: PLC0415
+        from exporter.usage.sm_times import SmTimes  # noqa: PLC0415
 
         folder = f"{self._root.rstrip('/')}{FOLDER}"
         self._times = SmTimes()

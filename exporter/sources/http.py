@@ -61,6 +61,7 @@ _NO_DEADLINE = nullcontext()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _MOST_REFUSAL_BYTES = 16 * 1024
 _MOST_TEXT_CHARS = 200
+_LACKS_RIGHT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _MOST_DIGITS = 6  # of seconds: eleven days
 
 
@@ -319,30 +320,45 @@ class Client:
         return body
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> HttpRefusal:
-        peer, status = self.peer, response.status
+        peer = self.peer
+        status = response.status
         content = await _explanation(response, peer.explain) if peer.explains else {}
         # what is left of it is not waited for
         response.close()
         text = on_one_line(content.get("error") or "", _MOST_TEXT_CHARS)
-        remedy, why = peer.look_there, text and f": {text}"
-        message = f"HTTP status {status}{f' for {path}' if peer.names_path else ''}{why}"
-        if lacks_right := status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            message, remedy = f"it refuses {path} with HTTP status {status}{why}", peer.no_right
-        elif status == HTTPStatus.TOO_MANY_REQUESTS and peer.too_often:
-            message, remedy = f"it is asked too often or for too much: {message}", peer.too_often
-        elif status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.METHOD_NOT_ALLOWED and response.method != "GET"):
-            asked = path if response.method == "GET" else f"{response.method} {path}"
-            message, remedy = f"HTTP status {status}: there is no {asked}{why}", peer.no_path
-        elif HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            message, remedy = f"HTTP status {status}: it wants to be asked elsewhere, which is not done", peer.elsewhere
+        message, remedy = self._words_of_refusal(response, path, f": {text}" if text else "")
+        is_busy = status in peer.busy
+        reason: UnavailableReason = "http_status"
+        if status in _LACKS_RIGHT:
+            reason = "permission"
+        elif is_busy:
+            reason = "rate_limited"
         refusal = HttpRefusal(
-            "permission" if lacks_right else "rate_limited" if status in peer.busy else "http_status",
+            reason,
             f"{peer.where}{message}",
             remedy=remedy,
-            retry_after_seconds=retry_after_seconds(response.headers) if status in peer.busy else None,
+            retry_after_seconds=retry_after_seconds(response.headers) if is_busy else None,
         )
-        refusal.status, refusal.content = status, content
+        refusal.status = status
+        refusal.content = content
         return refusal
+
+    def _words_of_refusal(self, response: aiohttp.ClientResponse, path: str, why: str) -> tuple[str, str]:
+        """What the peer did, and the remedy. `why` is what it says itself, behind a colon."""
+        peer = self.peer
+        status = response.status
+        message = f"HTTP status {status}{f' for {path}' if peer.names_path else ''}{why}"
+        if status in _LACKS_RIGHT:
+            return f"it refuses {path} with HTTP status {status}{why}", peer.no_right
+        if status == HTTPStatus.TOO_MANY_REQUESTS and peer.too_often:
+            return f"it is asked too often or for too much: {message}", peer.too_often
+        is_get = response.method == "GET"
+        if status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.METHOD_NOT_ALLOWED and not is_get):
+            asked = path if is_get else f"{response.method} {path}"
+            return f"HTTP status {status}: there is no {asked}{why}", peer.no_path
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            return f"HTTP status {status}: it wants to be asked elsewhere, which is not done", peer.elsewhere
+        return message, peer.look_there
 
     def _context_now(self) -> ssl.SSLContext:
         """A new context if one of its files has changed; a new context means a new connection."""

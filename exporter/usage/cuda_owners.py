@@ -269,18 +269,27 @@ class ProcessOwners:
             self._held = HeldDevices(facts.owners, facts.inventory)
         for id_, learnt in self._learnt.items():
             before = self._whose.get(id_)
-            if before is not None and not is_new:
-                continue
-            owner = before.owner if before else (owner_of(learnt.place, facts.tables) if learnt.place else None)
-            if owner is None and learnt.place is not None and learnt.place.is_of_pod:
-                continue
-            devices = self._devices(learnt, owner)
-            if before is None and owner is not None and not devices and self._may_be_late(id_, facts.look):
-                continue
-            # a pod that has ended holds nothing now: its processes worked on the devices that it held
-            if before is None or (devices and devices != before.devices):
-                self._whose[id_] = ProcessOwner(owner, devices)
+            if before is None:
+                found_owner = self._find(id_, learnt, facts)
+                if found_owner is not None:
+                    self._whose[id_] = found_owner
+            elif is_new:
+                devices = self._devices(learnt, before.owner)
+                # a pod that has ended holds nothing now: its processes worked on the devices that it held
+                if devices and devices != before.devices:
+                    self._whose[id_] = ProcessOwner(before.owner, devices)
         return self.whose_by_id
+
+    def _find(self, id_: ProcessId, learnt: _Learnt, facts: OwnerFacts) -> ProcessOwner | None:
+        """The owner of a process; None while it may become known later."""
+        place = learnt.place
+        owner = owner_of(place, facts.tables) if place else None
+        if owner is None and place is not None and place.is_of_pod:
+            return None
+        devices = self._devices(learnt, owner)
+        if owner is not None and not devices and self._may_be_late(id_, facts.look):
+            return None
+        return ProcessOwner(owner, devices)
 
     def keep(self, processes: AbstractSet[ProcessId]) -> None:
         """Forget all others."""

@@ -22,7 +22,8 @@ from exporter.model.pods import Owner, PodInfo
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import SPLIT, LabelPolicy
 from exporter.usage.containers import containers_of_pods
-from exporter.usage.measured import SmTimes, measure
+from exporter.usage.measured import measure
+from exporter.usage.sm_times import SmTimes
 
 MIB = 2**20
 ONE, TWO, CUT = (f"GPU-{digit * 8}-2222-3333-4444-555566667777" for digit in "123")

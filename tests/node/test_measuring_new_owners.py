@@ -13,7 +13,7 @@ from exporter.model.snapshot import Health
 from exporter.node.measuring import Measuring
 from exporter.sources.inventories import NoInventory
 from exporter.usage.containers import Containers
-from exporter.usage.measured import SmTimes
+from exporter.usage.sm_times import SmTimes
 
 
 class Driver(NoInventory):

@@ -9,7 +9,7 @@ from exporter.model.devices import DeviceKey
 from exporter.model.driver import DriverReading
 from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
-from exporter.usage.measured import SmTimes
+from exporter.usage.sm_times import SmTimes
 
 A, B, C = (Owner(namespace="ml", pod=pod, container="main") for pod in "abc")
 GPU, OTHER = DeviceKey(uuid="GPU-1"), DeviceKey(uuid="GPU-2", instance="7")

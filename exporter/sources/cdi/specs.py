@@ -87,31 +87,47 @@ def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, mos
     `minors` is the driver's list of MIG capabilities. It never changes, but it comes with the driver.
     """
     files_before = before.files if before else {}
-    files: dict[str, Spec] = {}
+    paths: list[str] = []
     wrong: list[str] = []
-    left, room = most_devices, MOST_BYTES_TOGETHER
     for folder in folders:
-        try:
-            paths = _specs_in(folder, wrong)
-        except OSError as why:
-            wrong.append(f"{folder} cannot be read: {why.strerror}")
-            paths = [path for path in files_before if str(Path(path).parent) == folder]
-        for path in paths:
-            last, identity = files_before.get(path), identity_of(path)
-            if identity is None:
-                continue  # it was removed since the folder was listed
-            room -= identity[2]
-            if room < 0:
-                files[path] = _refused(_NEVER, last, f"all specs together have more than {MOST_BYTES_TOGETHER} bytes")
-            else:
-                files[path] = last if last and last.identity == identity else _read(path, identity, last, left)
-            left = max(0, left - len(files[path].devices))
+        paths += _paths_in(folder, files_before, wrong)
+    files = _read_files(paths, files_before, most_devices)
     if before and not before.lacks_minors and (files, tuple(wrong)) == (before.files, before.wrong):
         return before
     caps, lacks_minors, list_hash = _caps(files, minors, before)
     inventory = inventory_of({path: spec.devices for path, spec in files.items()}, caps)
     reading = SpecsReading(files, tuple(wrong), inventory, lacks_minors, caps, list_hash)
     return before if before is not None and before == reading else reading
+
+
+def _paths_in(folder: str, files_before: Mapping[str, Spec], wrong: list[str]) -> list[str]:
+    """The paths of a folder's specs; of a folder that cannot be read now, those that it had before."""
+    try:
+        return _specs_in(folder, wrong)
+    except OSError as why:
+        wrong.append(f"{folder} cannot be read: {why.strerror}")
+        return [path for path in files_before if str(Path(path).parent) == folder]
+
+
+def _read_files(paths: list[str], files_before: Mapping[str, Spec], most_devices: int) -> dict[str, Spec]:
+    files: dict[str, Spec] = {}
+    devices_left = most_devices
+    bytes_left = MOST_BYTES_TOGETHER
+    for path in paths:
+        identity = identity_of(path)
+        if identity is None:
+            continue  # it was removed since the folder was listed
+        last = files_before.get(path)
+        bytes_left -= identity[2]
+        if bytes_left < 0:
+            spec = _refused(_NEVER, last, f"all specs together have more than {MOST_BYTES_TOGETHER} bytes")
+        elif last and last.identity == identity:
+            spec = last
+        else:
+            spec = _read(path, identity, last, devices_left)
+        files[path] = spec
+        devices_left = max(0, devices_left - len(spec.devices))
+    return files
 
 
 def _specs_in(folder: str, wrong: list[str]) -> list[str]:

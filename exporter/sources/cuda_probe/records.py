@@ -5,7 +5,7 @@ Numbers are in the machine's byte order. Bytes that are no whole entry are left 
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -54,24 +54,16 @@ def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
 
 def decode(raw: RawMaps, read_at_ns: int, ended: Collection[ProcessId]) -> CudaReading:
     """The reading. `read_at_ns` (monotonic) was before the maps were read; counts of `ended` processes are final."""
-    visible = {
-        ProcessId(pid, started): text.partition(b"\0")[0].decode("utf-8", "replace")
-        for (pid, _, started), (text,) in _rows(PROCESS_ID, _VISIBLE, *raw.visible)
-    }
-    processes: dict[ProcessId, CudaProcess] = {}
-    for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, *raw.processes):
-        id_ = ProcessId(pid, started)
-        ended_ns = thread_ended if id_ in ended else None
-        processes[id_] = CudaProcess(id=id_, cgroup_id=cgroup_id, visible=visible.get(id_), ended_ns=ended_ns)
-    errors: defaultdict[CudaDevice, dict[int, int]] = defaultdict(dict)
-    for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, *raw.errors):
-        errors[CudaDevice(ProcessId(pid, started), ordinal)][code] = times
+    processes = _processes(raw, ended)
+    errors = _errors(raw)
     counts = {}
     for (pid, ordinal, started), numbers in _rows(DEVICE_ID, _SUMS, *raw.devices):
         device = CudaDevice(ProcessId(pid, started), ordinal)
-        if (process := processes.get(device.process)) is not None:
-            until = read_at_ns if process.ended_ns is None else process.ended_ns
-            counts[device] = _counts(numbers, until, errors[device])
+        process = processes.get(device.process)
+        if process is None:
+            continue
+        until_ns = read_at_ns if process.ended_ns is None else process.ended_ns
+        counts[device] = _counts(numbers, until_ns, errors.get(device, {}))
     return CudaReading(
         read_at_ns=read_at_ns,
         processes=MappingProxyType(processes),
@@ -79,6 +71,26 @@ def decode(raw: RawMaps, read_at_ns: int, ended: Collection[ProcessId]) -> CudaR
         spans=tuple(_spans(raw.spans, processes)),
         lost=MappingProxyType(dict(zip(LOST, raw.lost, strict=False))),
     )
+
+
+def _processes(raw: RawMaps, ended: Collection[ProcessId]) -> dict[ProcessId, CudaProcess]:
+    visible: dict[ProcessId, str] = {}
+    for (pid, _, started), (text,) in _rows(PROCESS_ID, _VISIBLE, *raw.visible):
+        visible[ProcessId(pid, started)] = text.partition(b"\0")[0].decode("utf-8", "replace")
+    processes: dict[ProcessId, CudaProcess] = {}
+    for (pid, _, started), (cgroup_id, thread_ended) in _rows(PROCESS_ID, _PROCESS, *raw.processes):
+        id_ = ProcessId(pid, started)
+        ended_ns = thread_ended if id_ in ended else None
+        processes[id_] = CudaProcess(id=id_, cgroup_id=cgroup_id, visible=visible.get(id_), ended_ns=ended_ns)
+    return processes
+
+
+def _errors(raw: RawMaps) -> Mapping[CudaDevice, dict[int, int]]:
+    """How often each error code was returned, by device."""
+    errors: defaultdict[CudaDevice, dict[int, int]] = defaultdict(dict)
+    for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, *raw.errors):
+        errors[CudaDevice(ProcessId(pid, started), ordinal)][code] = times
+    return errors
 
 
 def key_of(process: ProcessId, ordinal: int = 0) -> bytes:
@@ -94,11 +106,12 @@ def key_of_error(device: CudaDevice, code: int) -> bytes:
 def addresses_of(keys: bytes, processes: Collection[ProcessId]) -> list[bytes]:
     """Those keys of the map `allocations` that are of these processes."""
     of_processes = {(process.pid, process.started_ns & 0xFFFFFFFF) for process in processes}
-    return [
-        keys[number * ADDRESS_ID.size : (number + 1) * ADDRESS_ID.size]
-        for number, (_, pid, started) in enumerate(ADDRESS_ID.iter_unpack(keys))
-        if (pid, started) in of_processes
-    ]
+    addresses = []
+    for number, (_, pid, started) in enumerate(ADDRESS_ID.iter_unpack(keys)):
+        if (pid, started) in of_processes:
+            start = number * ADDRESS_ID.size
+            addresses.append(keys[start : start + ADDRESS_ID.size])
+    return addresses
 
 
 def _rows(
@@ -113,6 +126,9 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
     launches, threads, graph_launches, allocations, failed, frees, memory, peak, freed, *rest = numbers
     kinds = len(DIRECTIONS)
     syncs, sync_ns, active_ns, open_since, streams, *_ = rest[2 * kinds :]
+    # two threads can race, one beginning and one ending: then a beginning is noted though no stream is busy
+    if open_since and streams:
+        active_ns += max(0, until_ns - open_since)
     return CudaCounts(
         launches=launches,
         threads=threads,
@@ -128,16 +144,16 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
         copied_bytes=tuple(rest[kinds : 2 * kinds]),
         syncs=syncs,
         sync_ns=sync_ns,
-        # two threads can race, one beginning and one ending: then a beginning is noted though no stream is busy
-        active_ns=active_ns + (max(0, until_ns - open_since) if open_since and streams else 0),
+        active_ns=active_ns,
         errors=MappingProxyType(errors),
     )
 
 
-def _spans(records: Iterable[bytes], processes: dict[ProcessId, CudaProcess]) -> Iterator[WorkSpan]:
+def _spans(records: Iterable[bytes], processes: Mapping[ProcessId, CudaProcess]) -> Iterator[WorkSpan]:
     for record in records:
-        if len(record) == _SPAN.size:
-            pid, ordinal, started, begin, end, active = _SPAN.unpack(record)
-            process = ProcessId(pid, started)
-            if process in processes and begin <= end:
-                yield WorkSpan(CudaDevice(process, ordinal), begin, end, min(active, end - begin))
+        if len(record) != _SPAN.size:
+            continue
+        pid, ordinal, started, begin, end, active = _SPAN.unpack(record)
+        process = ProcessId(pid, started)
+        if process in processes and begin <= end:
+            yield WorkSpan(CudaDevice(process, ordinal), begin, end, min(active, end - begin))

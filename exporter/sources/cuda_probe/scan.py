@@ -133,18 +133,7 @@ class Scan:
     def _look(self, pid: int, before: _ReadProcess | None) -> _ReadProcess | None:
         """What is seen of a process now; None where there is nothing to remember."""
         try:
-            status = os.stat(f"{self._proc}/{pid}/exe")  # noqa: PTH116 - one system call, for each process
-            executable = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-            memory = _memory_of(f"{self._proc}/{pid}/statm")
-            is_due = (self._number + pid) % SCANS_BETWEEN == 0
-            is_same = before is not None and before.executable == executable and before.memory == memory
-            if before and is_same and not is_due and (before.user is None or self._threads_of(before.user)):
-                return before
-            if self._clock() < self._until:
-                with process_files.process_folder(self._proc, pid) as process:
-                    return self._read(process, pid, executable, memory)
-            self._late = self._late or pid
-            return before if before and before.user and self._threads_of(before.user) else None
+            return self._look_at(pid, before)
         except PermissionError:
             with suppress(OSError):  # it has ended; a thread of the kernel has no memory
                 self.unreadable += _memory_of(f"{self._proc}/{pid}/statm") != b"0"
@@ -153,6 +142,25 @@ class Scan:
             if before and before.user and self._threads_of(before.user) > 1:
                 return before
         return None
+
+    def _look_at(self, pid: int, before: _ReadProcess | None) -> _ReadProcess | None:
+        status = os.stat(f"{self._proc}/{pid}/exe")  # noqa: PTH116 - one system call, for each process
+        executable = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        memory = _memory_of(f"{self._proc}/{pid}/statm")
+        if before and before.executable == executable and before.memory == memory:
+            is_due = (self._number + pid) % SCANS_BETWEEN == 0
+            if not is_due and (before.user is None or self._runs(before.user)):
+                return before
+        if self._clock() < self._until:
+            with process_files.process_folder(self._proc, pid) as process:
+                return self._read(process, pid, executable, memory)
+        self._late = self._late or pid
+        if before and before.user and self._runs(before.user):
+            return before
+        return None
+
+    def _runs(self, user: UsingProcess) -> bool:
+        return self._threads_of(user) > 0
 
     def _threads_of(self, user: UsingProcess) -> int:
         """How many threads this process still has; 0 where it has ended, even if another one has its pid."""
@@ -169,20 +177,23 @@ class Scan:
         if not program and process_files.MARK not in maps:
             return _ReadProcess(executable, memory, None, {})
         namespace = os.stat("ns/mnt", dir_fd=process).st_ino
+        program_path = os.readlink("exe", dir_fd=process) if program else ""
         mapped = {}
-        for file in process_files.read_maps(os.fsdecode(maps), os.readlink("exe", dir_fd=process) if program else ""):
+        for file in process_files.read_maps(os.fsdecode(maps), program_path):
             if file.role == "program":
                 program = (program[0]._replace(times=file.times),)
                 continue
-            name = namespace, file.device, file.inode, file.path
-            mapped_before = self._mapped.get(name)
+            name = (namespace, file.device, file.inode, file.path)
+            used = self._mapped.get(name)
             # once found, a file is known even if it has been deleted since
-            used = _opened(process, file) if mapped_before is None or mapped_before.reason else mapped_before
+            if used is None or used.reason:
+                used = _opened(process, file)
             mapped[name] = self._mapped[name] = used._replace(times=file.times)
         files = (*program, *mapped.values())
         if all(file.role == "libc" for file in files):
             return _ReadProcess(executable, memory, None, {})
-        return _ReadProcess(executable, memory, UsingProcess(pid, process_files.stat_fields(process)[0], files), mapped)
+        started_ticks, _ = process_files.stat_fields(process)
+        return _ReadProcess(executable, memory, UsingProcess(pid, started_ticks, files), mapped)
 
     def _program(self, process: int, executable: _Executable) -> tuple[UsedFile, ...]:
         """The executable, if it can be read and has the CUDA runtime linked in."""

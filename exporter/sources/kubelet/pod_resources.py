@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from exporter._gen import podresources_v1_pb2 as v1
@@ -64,8 +63,9 @@ class ListReader:
         """The assignments of an answer.
 
         A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
-        Ids are counted before anything is made of them: an answer may hold millions. Raises Malformed: the bytes are no
-        such message, or name too many devices.
+        Ids are counted before anything is made of them: an answer may hold millions.
+
+        Raises Malformed: the bytes are no such message, or name too many devices.
         """
         wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
@@ -75,19 +75,16 @@ class ListReader:
         before = self._pods
         new = {key: _holding(pod, self._meant) for key, pod in pods.items() if key not in before}
         as_before = [before[key] for key in pods.keys() - new.keys()]
-        containers = sum(len(of.containers) for of in new.values()) + sum(of.containers for of in as_before)
-        if containers > MOST_ASSIGNMENTS:
-            message = f"more than {MOST_ASSIGNMENTS} containers hold devices"
-            raise Malformed("oversize", message, remedy=_NOT_A_NODE)
-        wanted = sum(of.wanted for of in new.values()) + sum(of.wanted for of in as_before)
-        if wanted > MOST_ASSIGNMENTS:
-            message = f"the kubelet names {wanted} devices, and at most {MOST_ASSIGNMENTS} are read"
-            raise Malformed("oversize", message, remedy=_NAME_GPUS)
+        _refuse_too_many(
+            sum(len(holding.containers) for holding in new.values()) + sum(pod.containers for pod in as_before),
+            sum(holding.wanted for holding in new.values()) + sum(pod.wanted for pod in as_before),
+        )
         self._pods = {key: before.get(key) or _read(new[key], self._meant) for key in pods}
+        with_outside = [pods[key] for key, as_read in self._pods.items() if as_read.is_outside]
         return PodResources(
-            assignments=frozenset().union(*(of.assignments for of in self._pods.values())),
+            assignments=frozenset().union(*(as_read.assignments for as_read in self._pods.values())),
             listed=frozenset([(pod.namespace, pod.name) for pod in response.pod_resources]),
-            outside=_outside([pods[key] for key, of in self._pods.items() if of.is_outside], self._meant),
+            outside=_outside(with_outside, self._meant),
         )
 
 
@@ -96,11 +93,26 @@ def parse(body: bytes, version: str = "v1", *, resources: Sequence[str] = ("*",)
     return ListReader(resources, claims=claims).read(body, version)
 
 
+def _refuse_too_many(containers: int, devices: int) -> None:
+    """Raises Malformed: no node has so many containers with devices, or so many devices that they hold."""
+    if containers > MOST_ASSIGNMENTS:
+        message = f"more than {MOST_ASSIGNMENTS} containers hold devices"
+        raise Malformed("oversize", message, remedy=_NOT_A_NODE)
+    if devices > MOST_ASSIGNMENTS:
+        message = f"the kubelet names {devices} devices, and at most {MOST_ASSIGNMENTS} are read"
+        raise Malformed("oversize", message, remedy=_NAME_GPUS)
+
+
 def _holding(pod: _Pod, meant: "_Meant") -> _Holding:
     containers = [container for container in pod.containers if container.devices or _dynamic(container)]
-    of_plugins = (of for container in containers for of in container.devices if meant[of.resource_name, False])
-    drivers = chain.from_iterable(map(_drivers, containers))
-    wanted = sum(len(of.device_ids) for of in of_plugins) + sum(1 for one in drivers if one and meant[one, True])
+    wanted = 0
+    for container in containers:
+        for of_plugin in container.devices:
+            if meant[of_plugin.resource_name, False]:
+                wanted += len(of_plugin.device_ids)
+        for driver in _drivers(container):
+            if driver and meant[driver, True]:
+                wanted += 1
     return _Holding(pod, containers, wanted)
 
 
@@ -108,22 +120,32 @@ def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
     assignments: set[Assignment] = set()
     for container in holding.containers:
         owner = Owner(namespace=holding.pod.namespace, pod=holding.pod.name, container=container.name)
-        for of in container.devices:
-            if meant[of.resource_name, False] and of.resource_name not in GPU_MANAGER_RESOURCES:
-                assignments.update(
-                    Assignment(owner=owner, resource=of.resource_name, device_id=device_id)
-                    for device_id in of.device_ids
-                )
+        assignments.update(_of_plugins(owner, container, meant))
         assignments.update(_units(owner, container, meant))
         for claim in _claims(container):
             if meant[claim.driver, True]:
                 assignments.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
-    is_outside = any(
-        not all(meant[of.resource_name, False] for of in container.devices)
-        or not all(driver and meant[driver, True] for driver in _drivers(container))
-        for container in holding.containers
-    )
+    is_outside = any(_has_other_devices(one, meant) or _has_other_claims(one, meant) for one in holding.containers)
     return _PodAsRead(len(holding.containers), holding.wanted, frozenset(assignments), is_outside)
+
+
+def _of_plugins(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
+    """What a container holds of device plugins: an assignment for each device id. For units see `_units`."""
+    for of_plugin in container.devices:
+        resource = of_plugin.resource_name
+        if meant[resource, False] and resource not in GPU_MANAGER_RESOURCES:
+            for device_id in of_plugin.device_ids:
+                yield Assignment(owner=owner, resource=resource, device_id=device_id)
+
+
+def _has_other_devices(container: _Container, meant: "_Meant") -> bool:
+    """Whether it holds devices of resources that `--resources` leaves out."""
+    return not all(meant[of_plugin.resource_name, False] for of_plugin in container.devices)
+
+
+def _has_other_claims(container: _Container, meant: "_Meant") -> bool:
+    """Whether it has claims of drivers that `--resources` leaves out, or of which no driver is known."""
+    return not all(driver and meant[driver, True] for driver in _drivers(container))
 
 
 def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
@@ -147,44 +169,45 @@ class _Meant(dict[tuple[str, bool], bool]):
 
     def __missing__(self, key: tuple[str, bool]) -> bool:
         resource, of_claim = key
-        self[key] = meant = (self._claims or not of_claim) and is_meant(resource, self._globs, of_claim=of_claim)
+        is_wanted = self._claims or not of_claim
+        meant = is_wanted and is_meant(resource, self._globs, of_claim=of_claim)
+        self[key] = meant
         return meant
 
 
-def _outside(pods: Iterable[_Pod], meant: _Meant) -> tuple[Assignment, ...]:
+def _outside(pods: Sequence[_Pod], meant: _Meant) -> tuple[Assignment, ...]:
     """What is handed out of other resources: the first MOST_OUTSIDE of it, whatever the order of the answer."""
-    holding = [(pod, container) for pod in pods for container in pod.containers]
-    if not holding:
-        return ()
-    devices = (
-        (pod.namespace, pod.name, container.name, of.resource_name, device_id)
-        for pod, container in holding
-        for of in container.devices
-        if not meant[of.resource_name, False]
-        for device_id in of.device_ids
-    )
-    of_claims = (
-        (pod.namespace, pod.name, container.name, claim)
-        for pod, container in holding
-        if not all(driver and meant[driver, True] for driver in _drivers(container))
-        for claim in (*_claims(container), *_not_prepared(container))
-        if not (claim.driver and meant[claim.driver, True])
-    )
-    outside = {
-        Assignment(
-            owner=Owner(namespace=namespace, pod=pod, container=container), resource=resource, device_id=device_id
-        )
-        for namespace, pod, container, resource, device_id in heapq.nsmallest(MOST_OUTSIDE, devices)
-    } | {
-        Assignment(
-            owner=Owner(namespace=namespace, pod=pod, container=container),
-            resource=claim.driver,
-            device_id=claim.device_id if claim.driver else "",
-            claim=claim,
-        )
-        for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, of_claims)
-    }
+    outside: set[Assignment] = set()
+    for namespace, pod, container, resource, device_id in heapq.nsmallest(MOST_OUTSIDE, _other_devices(pods, meant)):
+        owner = Owner(namespace=namespace, pod=pod, container=container)
+        outside.add(Assignment(owner=owner, resource=resource, device_id=device_id))
+    for namespace, pod, container, claim in heapq.nsmallest(MOST_OUTSIDE, _other_claims(pods, meant)):
+        owner = Owner(namespace=namespace, pod=pod, container=container)
+        device_id = claim.device_id if claim.driver else ""
+        outside.add(Assignment(owner=owner, resource=claim.driver, device_id=device_id, claim=claim))
     return tuple(sorted(outside, key=lambda one: one.order)[:MOST_OUTSIDE])
+
+
+def _other_devices(pods: Iterable[_Pod], meant: _Meant) -> Iterator[tuple[str, str, str, str, str]]:
+    """Namespace, pod, container, resource and id."""
+    for pod in pods:
+        for container in pod.containers:
+            for of_plugin in container.devices:
+                resource = of_plugin.resource_name
+                if not meant[resource, False]:
+                    for device_id in of_plugin.device_ids:
+                        yield pod.namespace, pod.name, container.name, resource, device_id
+
+
+def _other_claims(pods: Iterable[_Pod], meant: _Meant) -> Iterator[tuple[str, str, str, Claim]]:
+    """Namespace, pod and container, with the claim."""
+    for pod in pods:
+        for container in pod.containers:
+            if not _has_other_claims(container, meant):
+                continue
+            for claim in (*_claims(container), *_not_prepared(container)):
+                if not (claim.driver and meant[claim.driver, True]):
+                    yield pod.namespace, pod.name, container.name, claim
 
 
 def _drivers(container: _Container) -> Iterator[str]:
@@ -225,16 +248,17 @@ def _devices_of(dynamic: v1.DynamicResource) -> Mapping[_Device, tuple[str, ...]
     an entry it adds those of all entries before it (both measured on 1.36.2). So an entry's own names are those by
     which its list is longer than another list that it begins with, and a device has the names of all its entries.
     """
-    entries = [
-        ((of.driver_name, of.pool_name, of.device_name, of.share_id), tuple(cdi.name for cdi in of.cdi_devices))
-        for of in dynamic.claim_resources
-    ]
+    entries: list[tuple[_Device, tuple[str, ...]]] = []
+    for of_claim in dynamic.claim_resources:
+        device = (of_claim.driver_name, of_claim.pool_name, of_claim.device_name, of_claim.share_id)
+        entries.append((device, tuple(cdi.name for cdi in of_claim.cdi_devices)))
     lists = {names for _, names in entries}
     lengths = sorted({len(names) for names in lists}, reverse=True)
     own: dict[_Device, dict[str, None]] = {}
     for device, names in sorted(entries, key=lambda entry: len(entry[1])):
-        shorter = (length for length in lengths if length < len(names) and names[:length] in lists)
-        own.setdefault(device, {}).update(dict.fromkeys(names[next(shorter, 0) :]))
+        lengths_before = (length for length in lengths if length < len(names) and names[:length] in lists)
+        first_own = next(lengths_before, 0)
+        own.setdefault(device, {}).update(dict.fromkeys(names[first_own:]))
     return {device: tuple(names) for device, names in own.items()}
 
 

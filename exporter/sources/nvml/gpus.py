@@ -89,29 +89,54 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
     The driver takes a sample each second or more often. While it has no new one of a GPU that works, the last stands.
     Raises Failed: it is more than one call's trouble.
     """
+    of_any = _busy_of_any(library, handle, last)
+    since_us = last.last_us if last else 0
+    samples = _samples_since(library, handle, since_us)
+    if samples is None:
+        return Busy(None, since_us, now, of_any)
+    percents, newest_us = _percents_by_pid(samples, since_us)
+    works_now = any(of_any[-1:])
+    if works_now and not percents and last and now - last.read_at < _STANDS_SECONDS:
+        return last._replace(of_any=of_any)
+    ratios = {pid: sum(of_pid) / len(of_pid) / 100 for pid, of_pid in percents.items()}
+    return Busy(ratios, newest_us, now, of_any)
+
+
+def _busy_of_any(library: Library, handle: object, last: Busy | None) -> tuple[float, ...]:
+    """See `Busy.of_any`; empty where the driver does not say it now."""
     rates = optional(library, "nvmlDeviceGetUtilizationRates", handle)
-    now_of_any = (rates.gpu / 100,) if rates and rates.gpu <= _MOST_PERCENT else ()
-    of_any = (*(last.of_any[-1:] if last else ()), *now_of_any) if now_of_any else ()
-    since = last.last_us if last else 0
+    if not rates or rates.gpu > _MOST_PERCENT:
+        return ()
+    before = last.of_any[-1:] if last else ()
+    return (*before, rates.gpu / 100)
+
+
+def _samples_since(library: Library, handle: object, since_us: int) -> Iterable[Any] | None:
+    """The processes' samples, none if there is no new one; None where the driver does not measure them."""
     try:
-        samples = library.call("nvmlDeviceGetProcessUtilization", handle, since)
+        samples: Iterable[Any] = library.call("nvmlDeviceGetProcessUtilization", handle, since_us)
     except Failed as failed:
         if failed.scope != "call":
             raise
         # NOT_FOUND: no sample since then. An empty list is a success without an answer.
-        if failed.code not in (NOT_FOUND, SUCCESS):
-            return Busy(None, since, now, of_any)
-        samples = ()
+        return () if failed.code in (NOT_FOUND, SUCCESS) else None
+    return samples
+
+
+def _percents_by_pid(samples: Iterable[Any], since_us: int) -> tuple[Mapping[int, list[int]], int]:
+    """Each process' samples that are newer than `since_us`, and the time of the newest of all."""
     percents: defaultdict[int, list[int]] = defaultdict(list)
-    newest = since
+    newest_us = since_us
     for sample in samples:
-        pid, at, percent = _field(sample, "pid"), _field(sample, "timeStamp"), _field(sample, "smUtil")
-        newest = at if at > newest else newest  # noqa: FURB136 - max() takes several times as long
-        if at > since and pid and percent <= _MOST_PERCENT:
+        at_us = _field(sample, "timeStamp")
+        if at_us <= since_us:
+            continue
+        newest_us = at_us if at_us > newest_us else newest_us  # noqa: FURB136 - max() takes several times as long
+        pid = _field(sample, "pid")
+        percent = _field(sample, "smUtil")
+        if pid and percent <= _MOST_PERCENT:
             percents[pid].append(percent)
-    if not percents and any(now_of_any) and last and now - last.read_at < _STANDS_SECONDS:
-        return last._replace(of_any=of_any)
-    return Busy({pid: sum(each) / len(each) / 100 for pid, each in percents.items()}, newest, now, of_any)
+    return percents, newest_us
 
 
 def together(uuid: str, entries: Iterable[ListedProcess], ratios: Mapping[int, float] | None) -> list[GpuProcess]:
@@ -261,7 +286,9 @@ def _profile(library: Library, mig: object, total_bytes: int | None) -> str:
     sizes = optional(library, "nvmlDeviceGetAttributes_v2", mig)
     if sizes is None or not total_bytes:
         return ""
-    part = math.ceil(sizes.memorySizeMB * _MIB / total_bytes * _EIGHTHS) / _EIGHTHS
-    gigabytes = round(part * math.ceil(total_bytes / _GIB))
-    whole, compute = sizes.gpuInstanceSliceCount, sizes.computeInstanceSliceCount
-    return f"{'' if compute == whole else f'{compute}c.'}{whole}g.{gigabytes}gb"
+    part_of_memory = math.ceil(sizes.memorySizeMB * _MIB / total_bytes * _EIGHTHS) / _EIGHTHS
+    gigabytes = round(part_of_memory * math.ceil(total_bytes / _GIB))
+    slices = sizes.gpuInstanceSliceCount
+    compute_slices = sizes.computeInstanceSliceCount
+    profile = f"{slices}g.{gigabytes}gb"
+    return profile if compute_slices == slices else f"{compute_slices}c.{profile}"

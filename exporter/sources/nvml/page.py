@@ -73,13 +73,20 @@ def values_of(library: Library, handle: object) -> dict[str, str]:
 
 
 def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - the bindings have no types
-    # the bindings answer with a number, a sequence or a struct
-    members = getattr(answer, "_fields_", ())
     for place, row in rows:
-        number = answer if place is None else getattr(answer, members[place][0]) if members else answer[place]
-        if number not in _NOTHING and (row.unit is not Unit.PERCENT or number <= _MOST_PERCENT):
-            is_milli = row.unit is Unit.WATTS
-            yield row.family, f"{number // _MILLI}.{number % _MILLI:03d}" if is_milli else str(number)
+        number = answer if place is None else _at_place(answer, place)
+        if number in _NOTHING or (row.unit is Unit.PERCENT and number > _MOST_PERCENT):
+            continue
+        if row.unit is Unit.WATTS:
+            yield row.family, f"{number // _MILLI}.{number % _MILLI:03d}"
+        else:
+            yield row.family, str(number)
+
+
+def _at_place(answer: Any, place: int) -> Any:  # noqa: ANN401 - the bindings have no types
+    """The bindings answer with a number, a sequence or a struct."""
+    members = getattr(answer, "_fields_", ())
+    return getattr(answer, members[place][0]) if members else answer[place]
 
 
 def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
@@ -100,7 +107,9 @@ def _licence(answered: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings ha
 
 
 def _number(field: Any) -> int:  # noqa: ANN401 - the bindings have no types
-    return int(getattr(field.value, _MEMBERS[field.valueType])) if field.valueType < len(_MEMBERS) else 0
+    if field.valueType >= len(_MEMBERS):
+        return 0
+    return int(getattr(field.value, _MEMBERS[field.valueType]))
 
 
 # The families by the number of the metric: percent, and MiB a second of the whole GPU
@@ -136,10 +145,13 @@ class Profiling:
 
     def prepare(self, gpu: NvmlGpu) -> bool:
         """Take the first samples of what is new. Returns whether there is any. Raises Failed: see `of_gpu`."""
+        uuid = gpu.in_inventory.uuid
         devices = _devices(gpu)
-        self._free([device for device in self._last if device.uuid == gpu.in_inventory.uuid and device not in devices])
+        self._free([device for device in self._last if device.uuid == uuid and device not in devices])
         new = [device for device in devices if device not in self._last]
-        support = optional(self._library, "nvmlGpmQueryDeviceSupport", gpu.handle) if new else None
+        if not new:
+            return False
+        support = optional(self._library, "nvmlGpmQueryDeviceSupport", gpu.handle)
         if support is None or not support.isSupportedDevice:
             return False
         for device in new:
@@ -150,16 +162,19 @@ class Profiling:
 
     def of_gpu(self, gpu: NvmlGpu) -> dict[str, dict[str, str]]:
         """The values by family, by GPU instance ("": the whole GPU). Raises Failed: the GPU or the library is gone."""
-        ratios = {}
+        values = {}
+        of_whole = _RATES if gpu.instances else _ALL
         for device in _devices(gpu):
             before = self._last.get(device)
-            sample = None if before is None else self._sample(device, gpu.handle)
-            if sample is not None:
-                metrics = _RATIOS if device.instance else _RATES if gpu.instances else _ALL
-                ratios[device.instance] = self._between(before, sample, metrics)
-                self._free([device])
-                self._last[device] = sample
-        return ratios
+            if before is None:
+                continue
+            sample = self._sample(device, gpu.handle)
+            if sample is None:
+                continue
+            values[device.instance] = self._between(before, sample, _RATIOS if device.instance else of_whole)
+            self._free([device])
+            self._last[device] = sample
+        return values
 
     def _sample(self, device: DeviceKey, handle: object) -> Any | None:  # noqa: ANN401 - a pointer of the bindings
         sample = optional(self._library, "nvmlGpmSampleAlloc")
@@ -179,21 +194,26 @@ class Profiling:
 
     def _between(self, before: object, now: object, metrics: Mapping[int, str]) -> dict[str, str]:
         asked = self._library.call("c_nvmlGpmMetricsGet_t")  # the struct, which only the bindings know
-        asked.version, asked.numMetrics = _VERSION, len(metrics)
-        asked.sample1, asked.sample2 = before, now
+        asked.version = _VERSION
+        asked.numMetrics = len(metrics)
+        asked.sample1 = before
+        asked.sample2 = now
         for place, number in enumerate(metrics):
             asked.metrics[place].metricId = number
         answered = optional(self._library, GPM_METRICS, asked)
         if answered is None:
             return {}
-        ratios = {}
+        values = {}
         for place, (number, name) in enumerate(metrics.items()):
             metric = answered.metrics[place]
-            if metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0:
-                is_ratio = number in _RATIOS
-                ratio = f"{min(metric.value / _PERCENT, 1.0):.6f}"
-                ratios[name] = ratio if is_ratio else str(round(metric.value * _MIB))
-        return ratios
+            is_valid = metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0
+            if not is_valid:
+                continue
+            if number in _RATIOS:
+                values[name] = f"{min(metric.value / _PERCENT, 1.0):.6f}"
+            else:
+                values[name] = str(round(metric.value * _MIB))
+        return values
 
     def _free(self, devices: Iterable[DeviceKey]) -> None:
         for device in list(devices):
@@ -254,17 +274,15 @@ class PageMaker:
         labels = self._labels(gpu)
         profiled = self.profiling.of_gpu(gpu)
         values = {**values_of(self._library, gpu.handle), **self._fields(gpu, now), **profiled.get("", {})}
-        instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
         ends = self._ends()
-        # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
-        parts: dict[str, Labels] = {
-            instance: (("GPU_I_PROFILE", mig.profile.rpartition("c.")[2]), ("GPU_I_ID", instance))
-            for instance, mig in sorted(instances.items(), key=lambda each: int(each[0]))
-        }
-        for instance, which in (parts or {"": ()}).items():
+        labels_of_parts: Mapping[str, Labels] = _labels_of_instances(gpu) or {"": ()}
+        for instance, of_part in labels_of_parts.items():
+            own: dict[str, str] = {}
             memory = memories.get(DeviceKey(uuid=uuid, instance=instance))
-            own = {**(memory_values(memory) if memory else {}), **profiled.get(instance, {})}
-            yield NvmlRow((*labels, *which, *ends), {**values, **own}, xids.get(uuid))
+            if memory is not None:
+                own.update(memory_values(memory))
+            own.update(profiled.get(instance, {}))
+            yield NvmlRow((*labels, *of_part, *ends), {**values, **own}, xids.get(uuid))
 
     @staticmethod
     def text(rows: Iterable[NvmlRow]) -> bytes:
@@ -273,11 +291,7 @@ class PageMaker:
         families = []
         for name in sorted(FAMILIES):
             if name == _XID_ERRORS.family:
-                samples = [
-                    (b"%b,%b" % (labels, _meaning(row.xid)), b"%d" % row.xid, b"")
-                    for row, labels in written
-                    if row.xid is not None
-                ]
+                samples = [_xid_sample(labels, row.xid) for row, labels in written if row.xid is not None]
             else:
                 samples = [(labels, row.values[name].encode(), b"") for row, labels in written if name in row.values]
             families.append(render_written(name, FAMILIES[name].kind, FAMILIES[name].help, samples))
@@ -308,22 +322,43 @@ class PageMaker:
     def _fields(self, gpu: NvmlGpu, now: float) -> dict[str, str]:
         """Numbered fields: memory's temperature, links' errors and bytes by `now`. Raises Failed: see `optional`."""
         wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
-        answers = {each.fieldId: each for each in optional(self._library, FIELD_VALUES, gpu.handle, wanted) or ()}
-        numbers = {number: _number(each) for number, each in answers.items() if each.nvmlReturn == 0}
+        answered = optional(self._library, FIELD_VALUES, gpu.handle, wanted) or ()
+        answers = {answer.fieldId: answer for answer in answered if answer.nvmlReturn == 0}
         values = {}
         for number, row in _NUMBERED.items():
-            if number in numbers:
-                is_celsius = row.unit is Unit.CELSIUS
+            answer = answers.get(number)
+            if answer is None:
+                continue
+            if row.unit is Unit.CELSIUS:
                 # whatever the type of a temperature says: driver R545 calls it a double
-                value = answers[number].value.uiVal if is_celsius else numbers[number]
-                if value not in _NOTHING and not (is_celsius and value > _MOST_CELSIUS):
-                    values[row.family] = str(value)
-        if _SENT in numbers and _RECEIVED in numbers:
-            uuid, sent = gpu.in_inventory.uuid, NvlinkBytes(numbers[_SENT] + numbers[_RECEIVED], now)
-            values[_THROUGHPUT] = throughput(self._sent.get(uuid), sent)
-            self._sent[uuid] = sent
+                value = answer.value.uiVal
+                is_wrong = value > _MOST_CELSIUS
+            else:
+                value = _number(answer)
+                is_wrong = value in _NOTHING
+            if not is_wrong:
+                values[row.family] = str(value)
+        if _SENT in answers and _RECEIVED in answers:
+            uuid = gpu.in_inventory.uuid
+            kib = _number(answers[_SENT]) + _number(answers[_RECEIVED])
+            moved = NvlinkBytes(kib, now)
+            values[_THROUGHPUT] = throughput(self._sent.get(uuid), moved)
+            self._sent[uuid] = moved
         return values
 
 
-def _meaning(xid: int) -> bytes:
-    return render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, OTHER_XID).name)))
+def _labels_of_instances(gpu: NvmlGpu) -> Mapping[str, Labels]:
+    """The labels of each instance of a GPU that is cut, by the instance's number, in their order."""
+    # the first compute instance of several stands for its instance
+    instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
+    labels: dict[str, Labels] = {}
+    for instance in sorted(instances, key=int):
+        # a compute instance's profile begins with its own slices: 1c.3g.40gb is a part of a 3g.40gb
+        profile = instances[instance].profile.rpartition("c.")[2]
+        labels[instance] = (("GPU_I_PROFILE", profile), ("GPU_I_ID", instance))
+    return labels
+
+
+def _xid_sample(labels: bytes, xid: int) -> tuple[bytes, bytes, bytes]:
+    meaning = render_labels((("err_code", str(xid)), ("err_msg", XIDS.get(xid, OTHER_XID).name)))
+    return b"%b,%b" % (labels, meaning), b"%d" % xid, b""

@@ -72,34 +72,35 @@ class Discovery:
         return tuple(sources.values())
 
     def __str__(self) -> str:
-        labels = " or ".join(",".join(f"{name}={value}" for name, value in selector) for selector in self.selectors)
-        return f"{labels} in the namespaces {', '.join(self.namespaces)}"
+        selectors = [",".join(f"{name}={value}" for name, value in selector) for selector in self.selectors]
+        return f"{' or '.join(selectors)} in the namespaces {', '.join(self.namespaces)}"
 
     def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
         """No pod is there to be asked; `of_pods` is the health of the source of `pods`."""
         looked_for = f"no running pod of node {self.node} with an address has {self} (--dcgm.selector)"
-        message, remedy = looked_for, "is dcgm-exporter running on this node, and with these labels?"
+        message = looked_for
+        remedy = "is dcgm-exporter running on this node, and with these labels?"
+        elsewhere = self.elsewhere(pods)
         if of_pods.up is False:
-            message, remedy = f"{looked_for}: {of_pods.message}", of_pods.remedy
-        elif elsewhere := self.elsewhere(pods):
+            message = f"{looked_for}: {of_pods.message}"
+            remedy = of_pods.remedy
+        elif elsewhere:
             message = f"{looked_for}; pods with these labels are in {', '.join(elsewhere)}"
-            remedy = "where only those who may write GPU samples make pods, name it: " + " ".join(
-                f"--dcgm.selector-namespace {name}" for name in elsewhere
-            )
+            flags = " ".join(f"--dcgm.selector-namespace {name}" for name in elsewhere)
+            remedy = f"where only those who may write GPU samples make pods, name it: {flags}"
         self.health = missing(message, remedy)
         self.on_health(self.name, self.health)
 
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
         """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""
-        return tuple(sorted({pod.namespace for pod in pods.values() if self._is_labelled(pod)} - set(self.namespaces)))
+        namespaces = {pod.namespace for pod in pods.values() if self._is_labelled(pod)}
+        return tuple(sorted(namespaces - set(self.namespaces)))
 
     def _is_labelled(self, pod: PodInfo) -> bool:
         # a pod without an address is not there yet
-        return (
-            pod.phase == RUNNING
-            and bool(pod.ip)
-            and any(all(pod.labels.get(name) == value for name, value in selector) for selector in self.selectors)
-        )
+        if pod.phase != RUNNING or not pod.ip:
+            return False
+        return any(_has_labels(pod, selector) for selector in self.selectors)
 
     def _source(self, ip: str) -> DcgmSource:
         address = Address(host=ip, port=self.port)
@@ -110,3 +111,7 @@ class Discovery:
             task = asyncio.create_task(source.close())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+
+
+def _has_labels(pod: PodInfo, selector: Selector) -> bool:
+    return all(pod.labels.get(name) == value for name, value in selector)

@@ -29,6 +29,20 @@ _NO_HTTP_CONFIG = HttpConfig()
 _PEER = peer("dcgm-exporter")
 
 
+def _client(http: HttpConfig, headers: Sequence[tuple[str, str]], timeout_seconds: float, max_bytes: int) -> Client:
+    return Client(
+        _PEER,
+        http=http,
+        # identity: on a node's own network compression costs more than it saves
+        headers=(("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers),
+        timeout_seconds=timeout_seconds,
+        has_deadline=False,  # that of the flight: a timer for each read cost a steady scrape 6 us
+        max_bytes=max_bytes,
+        most_connections=1,
+        keepalive_seconds=KEEP_ALIVE_SECONDS,
+    )
+
+
 class DcgmSource(AskedSource):
     """One URL. It is fetched whenever it is asked for, unless a fetch is in flight, which all then share.
 
@@ -69,17 +83,7 @@ class DcgmSource(AskedSource):
         self._admit = admit
         self._unnamed_file = Path(unnamed_file) if unnamed_file else None
         self._unit = UtilizationUnit()
-        # identity: on a node's own network compression costs more than it saves
-        self._client = Client(
-            _PEER,
-            http=http,
-            headers=(("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers),
-            timeout_seconds=timeout_seconds,
-            has_deadline=False,  # that of the flight: a timer for each read cost a steady scrape 6 us
-            max_bytes=max_bytes,
-            most_connections=1,
-            keepalive_seconds=KEEP_ALIVE_SECONDS,
-        )
+        self._client = _client(http, headers, timeout_seconds, max_bytes)
         self._flight = SingleFlight(self._read, timeout_seconds)
         self.begin, self.wait = self._flight.begin, self._flight.wait
 

@@ -62,10 +62,9 @@ def read_targets(rows: Iterable[VectorSeries], now_seconds: float, max_age_secon
             nodes[f"{labels.get(_INSTANCE, '')[:99]!r}"] = Targets(trouble=_NAMELESS)
         else:
             # what is a function's result has no name
-            target = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
-            _note(
-                targets.setdefault(target, Target(labels.get(_INSTANCE, ""), labels)), float(value), labels.get(ABOUT)
-            )
+            identity = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
+            target = targets.setdefault(identity, Target(labels.get(_INSTANCE, ""), labels))
+            _note(target, float(value), labels.get(ABOUT))
     nodes |= _by_node(_best(targets.values()), now_seconds - max_age_seconds)
     for node in lately - nodes.keys():
         if node and node.isprintable():
@@ -106,27 +105,45 @@ def _by_node(targets: Mapping[_Key, Target], fresh_since: float) -> dict[str, Ta
 def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) -> Targets:
     """The targets of a node that count: of a pod that was replaced, the new one's."""
     chosen = Targets()
+    troubles: list[Trouble] = []
     for path in PAGES:
         of_path = pages.get(path, [])
-        if path == OWN_PAGE and SAMPLES_PAGE in chosen.pages:
+        samples = chosen.pages.get(SAMPLES_PAGE)
+        if path == OWN_PAGE and samples is not None:
             # others may have a page /metrics, too
-            own = chosen.pages[SAMPLES_PAGE].instance
-            of_path = [pair for pair in of_path if pair[1].instance == own]
-        good = [pair for pair in of_path if pair[1].is_up and pair[1].scraped_at_seconds > fresh_since]
+            of_path = [(cluster, target) for cluster, target in of_path if target.instance == samples.instance]
+        good = [(cluster, target) for cluster, target in of_path if _is_fresh(target, fresh_since)]
         if len(good) > 1:
-            places = sorted(f"{one.instance}{cluster and f' of cluster {cluster}'}" for cluster, one in good)
-            message = f"several exporters are scraped as this node's: {', '.join(places)[:300]}"
-            chosen.trouble = chosen.trouble or Trouble("garbage", message, _LABEL_THEM)
-        best = max((pair[1] for pair in good or of_path), key=lambda pair: pair.scraped_at_seconds, default=None)
-        if best is None:
-            unscraped = Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS)
-            chosen.trouble = chosen.trouble or unscraped
-        else:
-            chosen.pages[path] = best
-            if not best.is_up:
-                message = f"Prometheus could not scrape its {path} (up is 0)"
-                chosen.trouble = chosen.trouble or Trouble("unreachable", message, _LOOK_AT_TARGETS)
+            troubles.append(_several(good))
+        newest = max((target for _, target in good or of_path), key=_scraped_at, default=None)
+        if newest is None:
+            troubles.append(Trouble("missing", f"Prometheus does not scrape its {path}", _SCRAPE_CONFIGS))
+            continue
+        chosen.pages[path] = newest
+        if not newest.is_up:
+            message = f"Prometheus could not scrape its {path} (up is 0)"
+            troubles.append(Trouble("unreachable", message, _LOOK_AT_TARGETS))
+    if troubles:
+        chosen.trouble = troubles[0]
     return chosen
+
+
+def _is_fresh(target: Target, fresh_since: float) -> bool:
+    return target.is_up and target.scraped_at_seconds > fresh_since
+
+
+def _scraped_at(target: Target) -> float:
+    return target.scraped_at_seconds
+
+
+def _several(targets: Iterable[tuple[str, Target]]) -> Trouble:
+    """More than one exporter, each with its cluster, says that it is of one node."""
+    places = []
+    for cluster, target in targets:
+        of_cluster = f" of cluster {cluster}" if cluster else ""
+        places.append(f"{target.instance}{of_cluster}")
+    message = f"several exporters are scraped as this node's: {', '.join(sorted(places))[:300]}"
+    return Trouble("garbage", message, _LABEL_THEM)
 
 
 _LABEL_THEM = (
