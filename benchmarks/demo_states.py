@@ -24,22 +24,23 @@ from collections.abc import Iterable, Mapping
 from email.message import Message
 from pathlib import Path
 
-from exporter.model.states import IN_HAND, DeviceState, Object, state_of_device, stated
+from exporter.model.device_row import DeviceRow, from_objects
+from exporter.model.states import IN_HAND, DeviceState, state_of_device
 
 LOOKS_APART = 3.0
 LEAST_USED, MOST_USED = 0.4, 0.8
 UNSETTLED_MINUTES = 3  # the samples of before the first pods, and trainings that load their data
+MOST_ROWS = 100_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def states_of(rows: Iterable[Object]) -> Counter[DeviceState]:
+def states_of(rows: Iterable[DeviceRow]) -> Counter[DeviceState]:
     """How many devices are in each state. A GPU is cut if rows name instances of it and none is the GPU's own."""
     devices: dict[tuple[str, str], list[DeviceState]] = defaultdict(list)
     of_gpus: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for row in rows:
-        instance = row.get("mig_instance_id") or ""
-        devices[row["node_name"], f"{row['device_id']}/{instance}"].append(stated(row))
-        of_gpus[row["node_name"], row["device_id"]].add(bool(instance))
+        devices[row.node_name, f"{row.device_id}/{row.mig_instance_id}"].append(row.state)
+        of_gpus[row.node_name, row.device_id].add(bool(row.mig_instance_id))
     cut = sum(of_gpu == {True} for of_gpu in of_gpus.values())
     return Counter(map(state_of_device, devices.values())) + Counter({DeviceState.CUT: cut})
 
@@ -57,15 +58,15 @@ def look(url: str, exporters: Mapping[str, str], seen: set[str]) -> Counter[Devi
     the cluster role has shown; this look's are added to it. A missing node that is none of them only starts.
     """
     rows, headers = _ask(url)
-    seen.update(row["node_name"] for row in rows)
+    seen.update(row.node_name for row in rows)
     for name in seen.intersection(headers.get("X-Missing-Nodes", "").split(", ")):
         rows += _ask(exporters[name])[0]
     return states_of(rows)
 
 
-def _ask(url: str) -> tuple[list[Object], Message]:
+def _ask(url: str) -> tuple[list[DeviceRow], Message]:
     with urllib.request.urlopen(f"{url}/container/metrics", timeout=30) as answer:
-        return json.load(answer), answer.headers
+        return [*from_objects(json.load(answer), MOST_ROWS)], answer.headers
 
 
 def watch(url: str, exporters: Mapping[str, str], pid: int, minutes: int) -> int:

@@ -5,14 +5,15 @@ unknown, `Unanswerable` is raised. A number that is too low would make an autosc
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import fsum
 from urllib.parse import unquote
 
 from exporter.errors import Trouble, listed
-from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.cluster import ClusterView
+from exporter.model.device_row import DeviceRow, RowDevice
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.outputs.objects import METRICS_TO_ASK
 
@@ -24,7 +25,8 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 
-
+# Family → the field of `measured` that says the same.
+_OWN_FIELDS = {family: name for name, family in OWN_FAMILIES.items()}
 # The family that measures for a container what a field measures for a device, and the factor between them.
 _SAME_OF_CONTAINER = {
     "gpu_utilization": ("pod_gpu_utilization_ratio", 100.0),
@@ -64,22 +66,6 @@ class Unanswerable(Exception):
 
 def _unknown(message: str, remedy: str = "", *, missing_nodes: tuple[str, ...] = ()) -> Unanswerable:
     return Unanswerable(HTTPStatus.SERVICE_UNAVAILABLE, message, remedy, missing_nodes=missing_nodes)
-
-
-@dataclass(frozen=True, slots=True)
-class _MetricRow:
-    node: str
-    held: HeldDevice
-
-    @property
-    def pod(self) -> str:
-        return f"{self.held.namespace}/{self.held.pod}"
-
-    @property
-    def place(self) -> str:
-        """The pod, device and node of the row, for people."""
-        instance = f", instance {self.held.instance}" if self.held.instance else ""
-        return f"pod {self.pod} on {self.held.uuid or 'a device without UUID'}{instance} of node {self.node}"
 
 
 def read_question(rest: str) -> ScalingQuestion:
@@ -131,13 +117,13 @@ def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     _check_all_answered(view)
     rows = _rows_of(view, question)
     _check_one_kind(rows, question)
-    values: dict[str, dict[tuple[str, str, str], list[float]]] = {}
+    values: dict[str, dict[RowDevice, list[float]]] = {}
     for row in rows:
-        own = values.setdefault(row.pod, {}).setdefault((row.node, *row.held.device), [])
+        own = values.setdefault(row.pod_name, {}).setdefault(row.row_device, [])
         own.append(_value(row, question.metric))
     # of containers of one pod on one device each value is the container's own: the pod's is their sum
     means = [fsum(map(fsum, of_devices.values())) / len(of_devices) for of_devices in values.values()]
-    return Scaled(value=fsum(means), pods=len(means), nodes=tuple(dict.fromkeys(row.node for row in rows)))
+    return Scaled(value=fsum(means), pods=len(means), nodes=tuple(dict.fromkeys(row.node_name for row in rows)))
 
 
 def check_metric(metric: str) -> None:
@@ -175,24 +161,25 @@ def _check_all_answered(view: ClusterView) -> None:
         )
 
 
-def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[_MetricRow]:
+def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[DeviceRow]:
     """What the workload's pods hold. Raises Unanswerable (503) where a holder, or a pod's workload, is unknown."""
-    rows: list[_MetricRow] = []
+    rows: list[DeviceRow] = []
     unknown: dict[str, str] = {}
     for name, node in view.nodes.items():
         for held in node.devices:
-            if held.is_shared and not held.pod:
+            row = held.row
+            if row.gpu_shared and not row.pod:
                 raise _unknown(
-                    f"the exporter of node {name} does not say who holds {held.uuid or 'a device without UUID'}, which"
-                    " several containers share",
+                    f"the exporter of node {name} does not say who holds {_device(row)}, which several containers"
+                    " share",
                     "run it with --sharing copy or split",
                 )
-            if not held.pod or held.namespace != question.namespace:
+            if not row.pod or row.namespace != question.namespace:
                 continue
-            if not held.workload:
-                unknown.setdefault(name, held.pod)
-            elif held.workload == question.workload and question.kind.lower() in ("", held.kind.lower()):
-                rows.append(_MetricRow(name, held))
+            if not row.workload_name:
+                unknown.setdefault(name, row.pod)
+            elif row.workload_name == question.workload and question.kind.lower() in ("", row.workload_kind.lower()):
+                rows.append(row)
     if unknown:
         first, pod = next(iter(unknown.items()))
         raise _unknown(
@@ -204,8 +191,19 @@ def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[_MetricRo
     return rows
 
 
-def _check_one_kind(rows: Iterable[_MetricRow], question: ScalingQuestion) -> None:
-    kinds = sorted({row.held.kind for row in rows})
+def _device(row: DeviceRow) -> str:
+    """The device of a row, for people: its UUID, or its name where it has none."""
+    return row.device_uuid or row.device or row.device_id or "a device without UUID"
+
+
+def _place(row: DeviceRow) -> str:
+    """The pod, device and node of a row, for people."""
+    instance = f", instance {row.mig_instance_id}" if row.mig_instance_id else ""
+    return f"pod {row.pod_name} on {_device(row)}{instance} of node {row.node_name}"
+
+
+def _check_one_kind(rows: Iterable[DeviceRow], question: ScalingQuestion) -> None:
+    kinds = sorted({row.workload_kind for row in rows})
     if len(kinds) > 1:
         asked = " or ".join(f"{kind.lower()}:{question.workload}" for kind in kinds)
         raise Unanswerable(
@@ -215,35 +213,41 @@ def _check_one_kind(rows: Iterable[_MetricRow], question: ScalingQuestion) -> No
         )
 
 
-def _value(row: _MetricRow, metric: str) -> float:
+def _value(row: DeviceRow, metric: str) -> float:
     """A container's own value on a device. Raises Unanswerable where only the whole device's is known, or none."""
-    values, measured = row.held.values, row.held.measured
-    is_own = metric in measured or metric in OWN_FAMILIES.values()
-    if row.held.is_shared and not is_own:
-        return _measured_instead(row, metric, values)
-    value = values.get(metric)
+    is_own = metric in _OWN_FIELDS
+    if row.gpu_shared and not is_own:
+        return _measured_instead(row, metric)
+    value = _measured(row, metric) if is_own else getattr(row, metric)
     if value is None:
         raise _unknown(
-            f"nothing is known of {metric} for {row.place}, and that is not 0",
+            f"nothing is known of {metric} for {_place(row)}, and that is not 0",
             (
                 "it is measured only where the node exporter has NVML and sees the processes of pods"
-                if metric in OWN_FAMILIES.values()
+                if is_own
                 else "have dcgm-exporter report it for this device, or ask for another metric (a MIG instance has no"
                 " gpu_utilization: ask for graphics_engine_active)"
             ),
         )
+    return float(value)
+
+
+def _measured(row: DeviceRow, family: str) -> float | None:
+    """What is measured of the container itself, by the family that says the same on /metrics."""
+    value: float | None = getattr(row.measured, _OWN_FIELDS.get(family, ""), None)
     return value
 
 
-def _measured_instead(row: _MetricRow, metric: str, values: Mapping[str, float]) -> float:
+def _measured_instead(row: DeviceRow, metric: str) -> float:
     """The container's own measured value, in place of that of the whole shared device."""
     family, times = _SAME_OF_CONTAINER.get(metric, ("", 0.0))
-    if family in row.held.measured:
-        return values[family] * times
+    own = _measured(row, family)
+    if own is not None:
+        return own * times
     instead = f"{family} or " if family else ""
     raise Unanswerable(
         HTTPStatus.CONFLICT,
-        f"{row.place} shares the device, and {metric} is the whole device's: each pod would count the others' use",
+        f"{_place(row)} shares the device, and {metric} is the whole device's: each pod would count the others' use",
         f"ask for {instead}what is measured of each container ({', '.join(OWN_FAMILIES.values())}), which needs NVML"
         " and the processes of pods on the node, or give the workload devices of its own",
     )

@@ -1,22 +1,21 @@
-"""What is shown of a device, and of each container that holds it, by untrusted objects of /container/metrics. Pure.
+"""What is shown of a device, and of each container that holds it, by the rows of /container/metrics. Pure.
 
-The page, `top` and `kubectl gpu` all ask here, so that they agree. An object is a device in one container's hands.
+The page, `top` and `kubectl gpu` all ask here, so that they agree. A row is a device in one container's hands.
 Where several hold the device, most of its fields are the whole device's (--sharing copy) or a part by a rule (split):
 of such a holder only `measured` is its own, and the rest stands in the device's line alone. dcgm-exporter repeats what
 a whole GPU draws on each of its MIG instances: that stands in the GPU's line alone, too.
 
-The objects of a device that several hold have its own values beside theirs (`whole_device`). An older exporter, and a
+The rows of a device that several hold have its own values beside theirs (`whole_device`). An older exporter, and a
 Prometheus server that a cluster role asks, leave them out. Then the values follow from the rows, if `sharing` is known
 (`copy`, `split`), or if the rows differ, which is taken for `split`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
 
 from exporter.dividing.instances import is_repeated
-from exporter.lenient import AnyObject, finite, mapping
-from exporter.model import states
+from exporter.model.device_row import DeviceRow
 
 _MIB = 1024 * 1024
 _PERCENT = 100
@@ -38,53 +37,59 @@ class Figures:
         return None if self.activity is None else self.activity * _PERCENT
 
 
-def of_holder(row: AnyObject, *, is_alone: bool) -> Figures:
+def of_holder(row: DeviceRow, *, is_alone: bool) -> Figures:
     """Of one container: what is measured of it, and the rest of the device's if nobody else holds that."""
-    measured = mapping(row, "measured")
-    memory_bytes = finite(measured, "memory_used_bytes")
-    used = None if memory_bytes is None else memory_bytes / _MIB
+    own_bytes = row.own_memory_bytes
+    own_mib = None if own_bytes is None else own_bytes / _MIB
     if not is_alone:
-        return Figures(activity=finite(measured, "utilization_ratio"), memory_used_mib=used)
+        return Figures(activity=row.own_activity, memory_used_mib=own_mib)
     figures = of_device([row])
-    return figures if used is None else replace(figures, memory_used_mib=used)
+    return figures if own_mib is None else replace(figures, memory_used_mib=own_mib)
 
 
-def of_device(rows: Sequence[AnyObject], sharing: str = "") -> Figures:
-    """Of a GPU or a MIG instance as a whole, by its objects, one for each holder."""
+def of_device(rows: Sequence[DeviceRow], sharing: str = "") -> Figures:
+    """Of a GPU or a MIG instance as a whole, by its rows, one for each holder."""
     first = rows[0]
-    is_instance = first.get("entity") == "mig"
-    used, total, free = (_amount(rows, f"framebuffer_{part}", sharing) for part in ("used", "total", "free"))
+    used = _amount(rows, "framebuffer_used", sharing)
+    total = _amount(rows, "framebuffer_total", sharing)
+    free = _amount(rows, "framebuffer_free", sharing)
     if total is None and used is not None and free is not None:
         total = used + free
     return Figures(
         activity=_activity(rows),
         memory_used_mib=used,
         memory_total_mib=total,
-        power_watts=None if is_instance else _amount(rows, "power_usage", sharing),
-        temperature_celsius=finite(first, "temperature"),
+        power_watts=None if first.entity == "mig" else _amount(rows, "power_usage", sharing),
+        temperature_celsius=first.temperature,
     )
 
 
-def of_cut_gpu(parent: AnyObject, instances: Sequence[AnyObject], of_instances: Sequence[Figures]) -> Figures:
-    """Of a GPU that is cut, by its own object (empty where there is none), all of its instances', and their figures."""
-    own = of_device([parent])
+def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_instances: Sequence[Figures]) -> Figures:
+    """Of a GPU that is cut into instances.
+
+    Args:
+        parent: the GPU's own row; None where there is none.
+        instances: a row of each of its instances.
+        of_instances: their figures.
+    """
+    own = of_device([parent]) if parent else Figures()
     used, total = own.memory_used_mib, own.memory_total_mib
     if used is None or total is None:
         # the GPU's own memory and its instances' are not mixed
-        used = total_of(each.memory_used_mib for each in of_instances)
-        total = total_of(each.memory_total_mib for each in of_instances)
-    temperatures = [each.temperature_celsius for each in (own, *of_instances)]
+        used = total_of(figures.memory_used_mib for figures in of_instances)
+        total = total_of(figures.memory_total_mib for figures in of_instances)
+    temperatures = [figures.temperature_celsius for figures in (own, *of_instances)]
     return Figures(
         activity=own.activity,
         memory_used_mib=used,
         memory_total_mib=total,
         power_watts=_of_instances(instances, "power_usage") if own.power_watts is None else own.power_watts,
-        temperature_celsius=max((each for each in temperatures if each is not None), default=None),
+        temperature_celsius=max((degrees for degrees in temperatures if degrees is not None), default=None),
     )
 
 
-def repeated(rows: Sequence[AnyObject], name: str) -> float | None:
-    """What all objects of a device say of it; None where they differ: they may be parts of it."""
+def repeated(rows: Sequence[DeviceRow], name: str) -> float | None:
+    """What all rows of a device say of it; None where they differ: they may be parts of it."""
     numbers = {*_numbers(rows, name)}
     return numbers.pop() if len(numbers) == 1 else None
 
@@ -97,44 +102,38 @@ def total_of(values: Iterable[float | None]) -> float | None:
     return float(sum(number for number in numbers if number is not None))
 
 
-def is_older(row: Mapping[str, Any]) -> bool:
-    """Whether the page's values contradict the state, which is made of what NVML measured of the holder after them."""
-    is_measured = finite(mapping(row, "measured"), "utilization_ratio") is not None
-    state = states.stated(row)
-    if (
-        not is_measured
-        or row.get("gpu_shared") is True
-        or state not in (states.DeviceState.IDLE, states.DeviceState.USED)
-    ):
-        return False
-    of_page = states.activity({**row, "measured": None})
-    return of_page is not None and (of_page < states.IDLE_BELOW) != (state is states.DeviceState.IDLE)
-
-
-def _activity(rows: Sequence[AnyObject]) -> float | None:
-    """Of one object what its state is made of; of several what the page says of the whole device."""
+def _activity(rows: Sequence[DeviceRow]) -> float | None:
+    """Of one row what its state is made of; of several what the page says of the whole device."""
     if len(rows) == 1:
-        return states.activity(rows[0])
-    whole = mapping(rows[0], "whole_device")
-    engine = finite(whole, "graphics_engine_active")
+        return rows[0].activity
+    whole = rows[0].whole_device
+    engine = whole.graphics_engine_active if whole else None
     if engine is None:
         engine = repeated(rows, "graphics_engine_active")
     if engine is not None:
         return engine
-    percent = finite(whole, "gpu_utilization")
+    percent = whole.gpu_utilization if whole else None
     if percent is None:
-        copies = [row for row in rows if finite(mapping(row, "measured"), "utilization_ratio") is None]
-        of_owners = sum(_numbers(rows, "gpu_utilization"))
-        percent = max(_numbers(copies, "gpu_utilization"), default=min(100.0, of_owners))
-    return percent / _PERCENT
+        percent = _percent_of_parts(rows)
+    return None if percent is None else percent / _PERCENT
 
 
-def _amount(rows: Sequence[AnyObject], name: str, sharing: str) -> float | None:
+def _percent_of_parts(rows: Sequence[DeviceRow]) -> float | None:
+    """The device's GPU_UTIL: a row that is not measured repeats it, and measured ones have their owners' parts."""
+    copies = [row for row in rows if row.own_activity is None]
+    of_device = _numbers(copies, "gpu_utilization")
+    if of_device:
+        return max(of_device)
+    of_owners = _numbers(rows, "gpu_utilization")
+    return min(float(_PERCENT), sum(of_owners)) if of_owners else None
+
+
+def _amount(rows: Sequence[DeviceRow], name: str, sharing: str) -> float | None:
     """The whole device's amount of a field of which the rows may have parts."""
-    own = finite(mapping(rows[0], "whole_device"), name)
+    whole: float | None = getattr(rows[0].whole_device, name, None)
     numbers = _numbers(rows, name)
-    if own is not None or not numbers:
-        return own
+    if whole is not None or not numbers:
+        return whole
     if len(rows) == 1:
         return numbers[0]
     is_divided = _is_divided(rows, sharing)
@@ -142,12 +141,12 @@ def _amount(rows: Sequence[AnyObject], name: str, sharing: str) -> float | None:
         return None
     # a row with a measured amount of memory has its owner's alone, and the others repeat the device's
     is_memory = name == "framebuffer_used"
-    copies = [row for row in rows if not is_memory or finite(mapping(row, "measured"), "memory_used_bytes") is None]
+    copies = [row for row in rows if not is_memory or row.own_memory_bytes is None]
     of_device = _numbers(copies, name)
     return sum(numbers) if is_divided or not of_device else of_device[0]
 
 
-def _is_divided(rows: Sequence[AnyObject], sharing: str) -> bool | None:
+def _is_divided(rows: Sequence[DeviceRow], sharing: str) -> bool | None:
     """Whether a device's rows have each a part of its power and memory; None where nobody can tell."""
     if sharing:
         return sharing == "split"
@@ -155,13 +154,15 @@ def _is_divided(rows: Sequence[AnyObject], sharing: str) -> bool | None:
     return True if differ else None
 
 
-def _of_instances(rows: Sequence[AnyObject], name: str) -> float | None:
-    """The GPU's amount, by the objects of its instances: each repeats it, or has its part."""
+def _of_instances(rows: Sequence[DeviceRow], name: str) -> float | None:
+    """The GPU's amount, by the rows of its instances: each repeats it, or has its part."""
     numbers = _numbers(rows, name)
     if not numbers:
         return None
     return max(numbers) if is_repeated(numbers) else sum(numbers)
 
 
-def _numbers(rows: Iterable[AnyObject], name: str) -> Sequence[float]:
-    return [value for row in rows if (value := finite(row, name)) is not None]
+def _numbers(rows: Iterable[DeviceRow], name: str) -> Sequence[float]:
+    """The values of a numeric field that are known."""
+    values = map(attrgetter(name), rows)
+    return [value for value in values if value is not None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Trouble
-from exporter.model.states import DeviceState
+from exporter.model.device_row import DeviceRow
 
 OWNERS_UNKNOWN = Trouble(
     "missing",
@@ -14,38 +14,16 @@ OWNERS_UNKNOWN = Trouble(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldDevice:
     """A device of a node and one container that holds it: one object of the node's /container/metrics.
 
-    `pod` is "" for a device that nobody holds. `workload` and `kind` are the pod's top-level owner, "" where the node's
-    exporter does not know it; `entity` is what kind of a thing the device is, and `state` what it is to whoever looks
-    for one (states.py); `model` and `index` are the GPU's, "" where they are not known. `is_shared`: several
-    containers hold the device. `values` are the numbers, by the names of their fields and of families `pod_gpu_*`;
-    `measured` are those of them that are the container's own although the device is shared. `text` is the whole object
-    as JSON, as docs/openapi.yaml describes it; it has been checked.
+    `text` is the whole object as JSON, as docs/openapi.yaml describes it; it has been checked, and `row` is what this
+    version reads in it.
     """
 
-    uuid: str
-    instance: str
-    namespace: str
-    pod: str
-    container: str
-    workload: str
-    kind: str
-    is_shared: bool
-    values: Mapping[str, float]
-    measured: frozenset[str] = frozenset()
+    row: DeviceRow
     text: bytes
-    entity: str = "gpu"
-    state: DeviceState = DeviceState.FREE
-    model: str = ""
-    index: str = ""
-
-    @property
-    def device(self) -> tuple[str, str]:
-        """The device's identity on its node."""
-        return (self.uuid, self.instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,13 @@
 """/container/metrics: JSON, one object for each device (a GPU or a MIG instance) and container that holds it."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from exporter.model.device_row import DeviceRow
+from exporter.model.device_row_json import as_json
 from exporter.model.node_answers import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
-from exporter.outputs.objects import Object, are_owners_unknown, rows
+from exporter.outputs.objects import are_owners_unknown, rows
 from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
 
 # Query parameter → the field that it is compared with.
@@ -15,14 +16,14 @@ FILTERS = {field.removesuffix("_name"): field for field in _FIELDS}
 _OBJECTS_A_PIECE = 200
 
 
-def render(objects: Sequence[Object], filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
-    """The array of these objects, in pieces. `filters` are by query parameter; an empty one is none."""
+def render(device_rows: Sequence[DeviceRow], filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
+    """The array of these rows as objects, in pieces. `filters` are by query parameter; an empty one is none."""
     wanted = {FILTERS[name]: value for name, value in filters.items() if value}
-    chosen = [row for row in objects if all(row.get(name, "") == value for name, value in wanted.items())]
+    chosen = [row for row in device_rows if all(getattr(row, name) == value for name, value in wanted.items())]
     pieces = [b"["]
     for start in range(0, len(chosen), _OBJECTS_A_PIECE):
-        text = json.dumps(chosen[start : start + _OBJECTS_A_PIECE], separators=(",", ":"))
-        pieces += (b"," if start else b"", text[1:-1].encode())
+        array = as_json(chosen[start : start + _OBJECTS_A_PIECE])
+        pieces += (b"," if start else b"", array[1:-1])
         yield
     return (*pieces, b"]\n")
 
@@ -46,9 +47,9 @@ def _refuse(question: Question) -> Answer | None:
 def _make(look: Look) -> Work[Answer]:
     if look.snapshot.joined is None:
         return json_refusal(why_not(look.snapshot), 503)
-    objects = yield from rows(look.snapshot)
-    pieces = yield from render(objects, dict(look.question.query))
-    headers = {OWNERS_UNKNOWN_HEADER: "true"} if are_owners_unknown(look.snapshot, objects) else {}
+    device_rows = yield from rows(look.snapshot)
+    pieces = yield from render(device_rows, dict(look.question.query))
+    headers = {OWNERS_UNKNOWN_HEADER: "true"} if are_owners_unknown(look.snapshot, device_rows) else {}
     if (events := look.snapshot.events) is not None:
         headers[EVENTS_HEADER] = f"{events[0].at_seconds:.3f} {events[0].event.sequence}" if events else "none"
     return answer(JSON_FORMAT, *pieces)._replace(headers=tuple(headers.items()))

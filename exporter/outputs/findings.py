@@ -13,13 +13,13 @@ from exporter.dividing.instances import USUAL_SLICES, slices_of_model
 from exporter.errors import Trouble
 from exporter.exposition.lines import Reason
 from exporter.exposition.series import MOST_DEVICES
+from exporter.model.device_row import users_in_words
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.driver import DeviceFile
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot, seen_devices
-from exporter.model.states import is_at_work, used_by
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
@@ -320,9 +320,9 @@ def of_strangers(snapshot: Snapshot) -> tuple[Finding, ...]:
     idle_below = snapshot.context.idle_below
     return grouped(
         Finding(
-            Level.WARNING if is_at_work(user, idle_below) else Level.OK,
+            Level.WARNING if user.is_at_work(idle_below) else Level.OK,
             _device(key),
-            Trouble("", used_by({"used_by": [user]}), _STRANGER_REMEDY),
+            Trouble("", users_in_words([user]), _STRANGER_REMEDY),
         )
         for key, users in sorted(users_of_devices(snapshot).items())
         for user in users

@@ -1,4 +1,4 @@
-"""The objects of /container/metrics, one for each device (a GPU or a MIG instance) and container that holds it.
+"""The rows of /container/metrics, one for each device (a GPU or a MIG instance) and container that holds it.
 
 They are the node's devices and their owners, by the kubelet, the inventory and the samples, whatever the families;
 their fields are filled with the rows of the joined page. So both say the same: `--sharing` decides how many rows a
@@ -15,21 +15,22 @@ from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning, error_on_page
 from exporter.dividing.decimals import number
 from exporter.dividing.instances import is_repeated
+from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, WholeDevice, in_its_state
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
+from exporter.model.measured import Measured, Unowned, Use
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
 from exporter.model.pods import Owner, PodName
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot, known_devices
-from exporter.model.states import DeviceState, rfc3339, state_of
+from exporter.model.states import rfc3339
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
 from exporter.ownership.kernel_events import is_well_again
 
 # What an autoscaler may ask for.
 METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
-_UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
 # what rows of a shared device may have their owners' parts of, and rows of MIG instances their GPU's
@@ -44,23 +45,21 @@ _NOBODY = Owner(namespace="", pod="", container="")
 # why no device has an owner while the kubelet's last answer is too old
 SILENT = "The kubelet does not say who holds devices."
 
-Object = dict[str, Any]
-
 
 @dataclass(slots=True)
 class _Held:
     """A device in one container: its metrics, and what is known of the pod beside its names."""
 
     shared: bool = False
-    of_pod: Object = field(default_factory=dict)
-    metrics: dict[str, int | float | None] = field(default_factory=dict)
+    of_pod: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
 
 _Holders = dict[Owner, _Held]
 
 
-def rows(snapshot: Snapshot) -> Work[list[Object]]:
-    """The objects, in stable order: by GPU, MIG instance, namespace, pod and container."""
+def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
+    """The rows, in stable order: by GPU, MIG instance, namespace, pod and container."""
     if snapshot.joined is None:
         return []
     devices = {device.key: device for device in known_devices(snapshot)}
@@ -77,43 +76,42 @@ def rows(snapshot: Snapshot) -> Work[list[Object]]:
     shared.update(DeviceKey(uuid=key.uuid) for key in devices if key.instance)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
-    is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for of in held.values() for owner in of)
+    is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for holders in held.values() for owner in holders)
     others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
-    objects: list[Object] = []
+    made: list[DeviceRow] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
             yield
         is_named = snapshot.context.node_is_named or not device.host
-        identity = {"node_name": snapshot.node if is_named else device.host, **object_of(device, cut)}
-        of_device = held[key]
-        if len(of_device) > 1:
+        of_device: dict[str, Any] = {
+            "node_name": snapshot.node if is_named else device.host,
+            **object_of(device, cut),
+            **moments,
+            "whole_device": whole_devices.get(key),
+            "used_by": tuple(others.get(key, ())),
+        }
+        holders = held[key]
+        if len(holders) > 1:
             # a device with an owner is not free, even if a row without owner is left
-            of_device.pop(_NOBODY, None)
+            holders.pop(_NOBODY, None)
         # with --sharing device the one row of several holders names none of them
-        is_shared = len(snapshot.owners.of(key)) > 1 and of_device.keys() == {_NOBODY}
-        for owner, entry in sorted(of_device.items(), key=_OWNER):
-            row = {
-                **identity,
-                **_of(owner, snapshot),
+        is_shared = len(snapshot.owners.of(key)) > 1 and holders.keys() == {_NOBODY}
+        for owner, entry in sorted(holders.items(), key=_OWNER):
+            row = DeviceRow(
+                **of_device,
+                **_of_owner(owner, snapshot),
                 **entry.of_pod,
-                "gpu_shared": entry.shared or is_shared,
-                **_UNKNOWN,
                 **entry.metrics,
-                **whole_devices.get(key, {}),
                 **_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
-                "last_xid": _last_xid(snapshot, key, entry),
-                **({"used_by": others[key]} if key in others else {}),
-                **moments,
-                "holder_since": _holder_since(snapshot, key, owner),
-                "idle_since": rfc3339(idle_since.get((key, owner))),
-            }
+                gpu_shared=entry.shared or is_shared,
+                last_xid=_last_xid(snapshot, key, entry),
+                holder_since=_holder_since(snapshot, key, owner),
+                idle_since=rfc3339(idle_since.get((key, owner))),
+            )
             why = "" if owner.pod else words.why_unknown(device) or SILENT * is_silent
-            row["state"] = state = state_of(row, idle_below=snapshot.context.idle_below, why_unknown=why)
-            if state is DeviceState.UNKNOWN:
-                row["state_reason"] = why
-            objects.append(row)
-    return objects
+            made.append(in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why))
+    return made
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
@@ -181,17 +179,17 @@ def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
     return entry
 
 
-def _of_pod(row: Row) -> Object:
-    uid = {"pod_uid": row.uid} if row.uid else {}
-    return {**uid, "pod_labels": dict(row.pod_labels)} if row.pod_labels else uid
+def _of_pod(row: Row) -> dict[str, Any]:
+    of_pod = {"pod_uid": row.uid, "pod_labels": dict(row.pod_labels)}
+    return {name: value for name, value in of_pod.items() if value}
 
 
-def are_owners_unknown(snapshot: Snapshot, objects: Iterable[Mapping[str, Any]]) -> bool:
+def are_owners_unknown(snapshot: Snapshot, device_rows: Iterable[DeviceRow]) -> bool:
     """Whether the devices look as if nobody held them, only because the kubelet does not say who does.
 
-    `objects` are the `rows` of all devices: a page may name owners without the kubelet.
+    `device_rows` are those of all devices: a page may name owners without the kubelet.
     """
-    return _is_kubelet_silent(snapshot) and not any(row["pod"] for row in objects)
+    return _is_kubelet_silent(snapshot) and not any(row.pod for row in device_rows)
 
 
 def _is_kubelet_silent(snapshot: Snapshot) -> bool:
@@ -199,13 +197,12 @@ def _is_kubelet_silent(snapshot: Snapshot) -> bool:
     return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
 
-def _of(owner: Owner, snapshot: Snapshot) -> Object:
-    names = {"pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
-    workload = snapshot.workloads.get((owner.namespace, owner.pod))
-    return {**names, "workload_name": workload[0], "workload_kind": workload[1]} if workload else names
+def _of_owner(owner: Owner, snapshot: Snapshot) -> dict[str, Any]:
+    name, kind = snapshot.workloads.get((owner.namespace, owner.pod), ("", ""))
+    return {**asdict(owner), "workload_name": name, "workload_kind": kind}
 
 
-def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Mapping[DeviceKey, Object]]:
+def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Mapping[DeviceKey, WholeDevice]]:
     """What the page says of devices themselves: of shared ones, and of GPUs whose MIG instances repeat their values."""
     values: dict[DeviceKey, dict[str, list[int | float]]] = {}
     for count, (series, value) in enumerate(joined.readings(_WHOLE_FAMILIES), start=1):
@@ -217,8 +214,8 @@ def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Map
         amount = number(value, field) if key in wanted and not subject.vgpu else None
         if amount is not None:
             values.setdefault(key, {}).setdefault(field.json, []).append(amount)
-    whole_devices = ((key, _sure(of_device)) for key, of_device in values.items())
-    return {key: {"whole_device": whole_device} for key, whole_device in whole_devices if whole_device}
+    sure = ((key, _sure(of_device)) for key, of_device in values.items())
+    return {key: WholeDevice(**of_device) for key, of_device in sure if of_device}
 
 
 def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | float]:
@@ -226,23 +223,29 @@ def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | flo
     return {name: max(of_field) for name, of_field in values.items() if is_repeated(of_field)}
 
 
-def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
     """What the container itself is measured to use of the device, and what its programs did with CUDA there."""
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
     cuda = snapshot.cuda.uses.get((None if owner == _NOBODY else owner, device)) if snapshot.cuda else None
-    measured = {"measured": amounts_of(use.memory_bytes, use.sm_ratio, use.processes)} if use else {}
-    return {**measured, "cuda": as_object(cuda)} if cuda else measured
+    return {"measured": OwnUse(**_amounts(use)) if use else None, "cuda": as_object(cuda) if cuda else None}
 
 
-def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
+def _amounts(use: Use) -> dict[str, Any]:
+    return {
+        "memory_used_bytes": use.memory_bytes,
+        "utilization_ratio": use.sm_ratio,
+        "processes": use.processes,
+    }
+
+
+def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
     """How the device is, and why; the message is the kubelet's."""
     verdict, healths = snapshot.verdicts.get(device), snapshot.healths
     health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
-    message = {"health_message": health.message} if health and health.message else {}
+    message = {"health_message": health.message if health else ""}
     if verdict is None:
         return message
-    reasons = {"health_reasons": [str(each) for each in verdict.reasons]} if verdict.reasons else {}
-    return {"health": verdict.verdict, **reasons, **message}
+    return {"health": verdict.verdict, "health_reasons": tuple(map(str, verdict.reasons)), **message}
 
 
 def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None:
@@ -303,30 +306,31 @@ def explainer(snapshot: Snapshot) -> Explainer:
     )
 
 
-def amounts_of(memory_bytes: int | None, sm_ratio: float | None, processes: int | None) -> dict[str, Any]:
-    """As fields of an object; what is not known is left out."""
-    amounts = {"memory_used_bytes": memory_bytes, "utilization_ratio": sm_ratio, "processes": processes}
-    return {name: value for name, value in amounts.items() if value is not None}
-
-
-def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[dict[str, Any]]]:
+def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[DeviceUser]]:
     """Who uses each device without holding it: pods first, then containers outside pods, then processes in none.
 
     A process in no container has no other name than its command, which only the user may show (--processes.expose).
     """
-    users: defaultdict[DeviceKey, list[dict[str, Any]]] = defaultdict(list)
+    users: defaultdict[DeviceKey, list[DeviceUser]] = defaultdict(list)
     measured = snapshot.measured
     if measured is None:
         return users
     for (key, owner), use in sorted(measured.strangers.items(), key=itemgetter(0)):
-        users[key].append({**asdict(owner), **amounts_of(use.memory_bytes, use.sm_ratio, use.processes)})
-    for each in measured.unowned:
-        process, of_host = each.process, measured.host.by_pid.get(each.process.pid) if measured.host else None
-        who: dict[str, Any] = {}
-        if each.reason == "other_container" and each.place:
-            who = {"engine": each.place.engine, "id": each.place.container_id}
-        elif each.reason == "no_container" and snapshot.context.exposes_processes and of_host:
-            who = {"command": of_host.command, "pid": process.pid}
+        users[key].append(DeviceUser(**asdict(owner), **_amounts(use)))
+    for unowned in measured.unowned:
+        who = _outside_pods(unowned, measured, exposes_processes=snapshot.context.exposes_processes)
         if who:
-            users[process.device].append({**who, **amounts_of(process.memory_bytes, process.sm_ratio, 1)})
+            process = unowned.process
+            use = Use(memory_bytes=process.memory_bytes, sm_ratio=process.sm_ratio, processes=1)
+            users[process.device].append(DeviceUser(**who, **_amounts(use)))
     return users
+
+
+def _outside_pods(unowned: Unowned, measured: Measured, *, exposes_processes: bool) -> dict[str, Any]:
+    """The names of whoever runs a process outside pods; empty where nobody may say, or the process is a pod's."""
+    if unowned.reason == "other_container" and unowned.place:
+        return {"engine": unowned.place.engine, "id": unowned.place.container_id}
+    if unowned.reason != "no_container" or not exposes_processes or not measured.host:
+        return {}
+    process = measured.host.by_pid.get(unowned.process.pid)
+    return {"command": process.command, "pid": unowned.process.pid} if process else {}

@@ -4,8 +4,9 @@ import math
 from datetime import datetime
 from typing import Any
 
-from exporter.dividing.figures import is_older, of_device, of_holder
-from exporter.model.states import WORDS, DeviceState, is_before, last_xid, used_by
+from exporter.dividing.figures import of_device, of_holder
+from exporter.model.device_row import from_object
+from exporter.model.states import WORDS, DeviceState
 from tests.support.chromium import Tab
 
 UPDATED = "document.getElementById('updated').textContent"
@@ -47,20 +48,21 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of(row: dict[str, Any], *, is_owner: bool) -> dict[str, Any]:
-    figures = of_holder(row, is_alone=not is_owner)
+    read_row = from_object(row)
+    figures = of_holder(read_row, is_alone=not is_owner)
     watts, celsius = figures.power_watts, figures.temperature_celsius
     # the line of a device has its own memory, whatever is measured of its holder
-    used = figures.memory_used_mib if is_owner else of_device([row]).memory_used_mib
-    xid, is_why = last_xid(row)
+    used = figures.memory_used_mib if is_owner else of_device([read_row]).memory_used_mib
+    xid, is_why = read_row.last_xid, read_row.is_xid_why
     name = f"MIG {row['mig_instance_id']}" if "mig_instance_id" in row else f"GPU {row['device_id']}"
     words = f"{row['health']}: XID {xid}" if is_why else row["health"]
-    others = "used by others, too" if used_by(row) and not is_owner else ""
+    others = "used by others, too" if read_row.users_in_words and not is_owner else ""
     idle = idle_for(row) if row["state"] == "idle" else ""
     return {
         "gpu": [row["container"]] if is_owner else [name, row.get("mig_profile", "")],
         "state": [
             f"{WORDS[DeviceState(row['state'])]}{idle}",
-            "before" if is_before(row) or (is_older(row) and not is_owner) else "",
+            "before" if read_row.is_before or (read_row.is_older and not is_owner) else "",
         ],
         "pod": [row["pod"] and f"{row['namespace']}/{row['pod']}", others],
         "workload": [row.get("workload_name", ""), row.get("workload_kind", "")],

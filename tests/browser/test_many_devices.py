@@ -4,7 +4,6 @@ The time is reported and not asserted, since a busy machine is late (`pytest -s`
 tab, and the page's own measure "update" by the clock, from the parsed answer to the last line that is drawn.
 """
 
-import json
 import sys
 from collections.abc import AsyncIterator
 from itertools import count
@@ -17,15 +16,14 @@ from aiohttp.test_utils import TestServer
 
 from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.dcgm.fields import METRICS
+from exporter.model.device_row import in_its_state
 from exporter.model.slices import at_once
-from exporter.model.states import stated
 from exporter.outputs.output import NO_QUESTION
 from exporter.outputs.page.document import SCRIPT, STYLE
 from tests.browser.table import opened
 from tests.support.answers import answer_of
 from tests.support.chromium import Tab
-from tests.support.clusters import held, node_of, view_of
+from tests.support.clusters import held, held_of, node_of, view_of
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
@@ -39,23 +37,14 @@ def devices(node: int, turn: int) -> Any:
     for gpu in range(GPUS):
         is_idle = (node + gpu + (turn if gpu == 0 and node < CHANGES else 0)) % 4 == 0
         device = held(f"pod-{node}-{gpu}", f"GPU-{node}-{gpu}", node=f"node-{node:03}")
-        text = {
-            **dict.fromkeys(METRICS),
-            **json.loads(device.text),
-            "entity": "gpu",
-            "gpu_shared": False,
-            "device_id": str(gpu),
-            "health": "ok",
-            "gpu_utilization": 0 if is_idle else 50 + (turn + gpu) % 50,
-            "power_usage": 300 + turn,
-            "temperature": 60,
-        }
-        text["state"] = stated(text)
-        yield device.__class__(
-            **{name: getattr(device, name) for name in device.__slots__ if name not in ("text", "state")},
-            text=json.dumps(text).encode(),
-            state=text["state"],
+        row = device.row._replace(
+            device_id=str(gpu),
+            health="ok",
+            gpu_utilization=0 if is_idle else 50 + (turn + gpu) % 50,
+            power_usage=300 + turn,
+            temperature=60,
         )
+        yield held_of(in_its_state(row))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -51,7 +51,7 @@ def what_other_tests_keep_is_no_garbage() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("output", "shows"),
     [
-        (containers.OUTPUT, b'"device_uuid": "GPU-49-999"'),
+        (containers.OUTPUT, b'"device_uuid":"GPU-49-999"'),
         (nodes.OUTPUT, b'gpu_id="GPU-49-999"'),
         (page.OUTPUT, b"n49"),
     ],

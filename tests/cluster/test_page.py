@@ -1,26 +1,23 @@
 """The cluster role's page as HTML: which nodes it names, and the devices of how many; tests/browser/ opens it."""
 
-import json
 import re
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.device_row import DeviceRow, in_its_state
 from exporter.model.slices import at_once
-from exporter.model.states import stated
 from exporter.outputs.output import NO_QUESTION
-from tests.support.clusters import GONE, held, node_of, view_of
+from tests.support.clusters import GONE, held, held_of, node_of, view_of
 
 
-def whole(device: HeldDevice, **fields: object) -> HeldDevice:
-    """The same with a text as an exporter writes it."""
-    text = {**dict.fromkeys(METRICS), **json.loads(device.text), "entity": "gpu", "gpu_shared": False, **fields}
-    return replace(device, text=json.dumps(text).encode(), state=stated(text))
+def whole(device: HeldDevice, **fields: Any) -> HeldDevice:
+    """The same with these fields, and in the state that follows."""
+    return held_of(in_its_state(device.row._replace(**fields)))
 
 
 def html(view: ClusterView, node: str = "", **asked: str) -> str:
@@ -66,8 +63,8 @@ def test_every_node_has_its_figures() -> None:
     assert strip(made, "n1") == ("n1", "last answer 00:16:40 UTC", "1 used, 1 held but idle, 1 free")
     assert re.findall(r'class="cell (\w+)" href="([^"]*)" title="([^"]*)"', made)[0] == (
         "used",
-        "?node=n1&amp;fold=none#device-n1/GPU-1",
-        "GPU : used, ml/a",
+        "?node=n1&amp;fold=none#device-n1/0",
+        "GPU 0: used, ml/a",
     )
     assert '<ul id="trouble" class="alert" hidden></ul>' in made
 
@@ -112,7 +109,7 @@ def test_many_nodes_are_folded_and_a_page_has_so_many_lines() -> None:
         for number in range(40)
     ]
     made = html(view_of(*nodes))
-    assert made.count('<tr role="row" class="node held"') == 40
+    assert made.count('<tr role="row" class="node used"') == 40
     assert made.count('<a class="pod"') == 0
     assert figures(made)["gpus"] == 320
     made = html(view_of(*nodes), fold="none")
@@ -128,5 +125,5 @@ def test_names_of_nodes_are_text_and_part_of_an_address() -> None:
 
 
 def test_an_exporter_of_another_version_may_leave_fields_out() -> None:
-    made = html(view_of(node_of("n1", held("a", "GPU-1"))))
+    made = html(view_of(node_of("n1", held_of(DeviceRow(node_name="n1", device_uuid="GPU-1", pod="a")))))
     assert made.count('<span class="none">unknown</span>') == 4

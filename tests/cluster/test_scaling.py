@@ -88,8 +88,8 @@ def test_it_is_what_a_plain_sum_says(view: ClusterView) -> None:
     of_pods: dict[str, list[int]] = {}
     for node in view.nodes.values():
         for device in node.devices:
-            if (device.namespace, device.workload) == ("ml", "trainer"):
-                of_pods.setdefault(device.pod, []).append(int(device.values[UTIL]))
+            if (device.row.namespace, device.row.workload_name) == ("ml", "trainer"):
+                of_pods.setdefault(device.row.pod, []).append(int(device.row.gpu_utilization or 0))
     found = scaled(view, ask())
     assert found.pods == len(of_pods)
     expected = sum((Fraction(sum(values), len(values)) for values in of_pods.values()), Fraction())
@@ -194,7 +194,7 @@ def test_what_is_remembered_of_workloads_is_bounded(monkeypatch: pytest.MonkeyPa
 def test_a_measured_value_of_a_shared_device_is_the_containers_own() -> None:
     own = {"pod_gpu_utilization_ratio": 0.25, "pod_gpu_memory_used_bytes": 3.0 * 2**20, "pod_gpu_processes": 2.0}
     whole = {UTIL: 99.0, "framebuffer_used": 70_000.0}
-    shared = held("a", shared=True, values={**whole, **own}, measured=list(own))
+    shared = held("a", shared=True, values={**whole, **own})
     view = view_of(node_of("n1", shared))
     asked = {metric: scaled(view, ask(metric)).value for metric in (*own, *whole)}
     assert asked == {**own, UTIL: 25.0, "framebuffer_used": 3.0}
@@ -204,7 +204,7 @@ def test_a_measured_value_of_a_shared_device_is_the_containers_own() -> None:
 def test_containers_of_one_pod_on_one_device_add_up() -> None:
     def container(name: str, ratio: float) -> object:
         values = {"pod_gpu_utilization_ratio": ratio}
-        return held("a", container=name, shared=True, values=values, measured=list(values))
+        return held("a", container=name, shared=True, values=values)
 
     view = view_of(node_of("n1", container("x", 0.25), container("y", 0.5)))  # type: ignore[arg-type]
     assert scaled(view, ask("pod_gpu_utilization_ratio")) == Scaled(value=0.75, pods=1, nodes=("n1",))

@@ -18,6 +18,7 @@ from exporter.dcgm.xids import XIDS
 from exporter.dividing.decimals import number
 from exporter.dividing.measured import MeasuredShares
 from exporter.exposition.join import Joiner
+from exporter.model.device_row import DeviceRow, OwnUse
 from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
@@ -467,10 +468,10 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
             _, owner = of_number[row["measured"]["memory_used_bytes"]]
             assert (row["namespace"], row["pod"], row["container"]) == astuple(owner)
             assert row["measured"].get("utilization_ratio", 0.5) == 0.5
-    assert all("measured" not in row for row in rows_without_measuring(snapshot))
+    assert all(row.measured is None for row in rows_without_measuring(snapshot))
 
 
-def rows_without_measuring(snapshot: Snapshot) -> list[dict[str, Any]]:
+def rows_without_measuring(snapshot: Snapshot) -> list[DeviceRow]:
     return at_once(objects.rows(replace(snapshot, measured=None)))
 
 
@@ -538,11 +539,8 @@ def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
         measured=Measured(uses={(gpu, one): Use(memory_bytes=2**30, sm_ratio=0.25, processes=2)}),
     )
     first, second = at_once(objects.rows(snapshot))
-    assert (first["pod"], first["measured"]) == (
-        "a",
-        {"memory_used_bytes": 2**30, "utilization_ratio": 0.25, "processes": 2},
-    )
-    assert (second["pod"], second["gpu_shared"], "measured" in second) == ("b", True, False)
+    assert (first.pod, first.measured) == ("a", OwnUse(memory_used_bytes=2**30, utilization_ratio=0.25, processes=2))
+    assert (second.pod, second.gpu_shared, second.measured) == ("b", True, None)
 
 
 @pytest.mark.timeout(120)

@@ -195,12 +195,12 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
         (owner("b"), DeviceKey(uuid=UUID(1))): USE,
     }
     held, idle = at_once(objects.rows(of_holders(uses)))
-    assert (held["device_uuid"], held["cuda"]) == (UUID(0), as_object(USE))
-    assert "cuda" not in idle
-    assert all("cuda" not in each for each in at_once(objects.rows(of_holders(None))))
+    assert (held.device_uuid, held.cuda) == (UUID(0), as_object(USE))
+    assert idle.cuda is None
+    assert all(row.cuda is None for row in at_once(objects.rows(of_holders(None))))
 
 
 def test_what_processes_in_no_pod_asked_of_a_gpu_that_nobody_holds_stands_in_its_object() -> None:
     held, idle = at_once(objects.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE})))
-    assert "cuda" not in held
-    assert (idle["pod"], idle["cuda"]) == ("", as_object(USE))
+    assert held.cuda is None
+    assert (idle.pod, idle.cuda) == ("", as_object(USE))

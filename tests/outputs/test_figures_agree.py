@@ -12,8 +12,8 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import State
 from exporter.dcgm.fields import METRICS
+from exporter.model.device_row import DeviceRow, from_object
 from exporter.model.slices import at_once
-from exporter.model.states import state_of
 from exporter.outputs.page.devices import devices_table
 from exporter.outputs.page.view import PageView
 
@@ -21,18 +21,17 @@ GIB, BYTES = 1024, 2**30
 WHOLE = {"gpu_utilization": 100, "graphics_engine_active": 0.31, "framebuffer_used": 8 * GIB, "power_usage": 300.0}
 
 
-def row(pod: str = "", **fields: Any) -> dict[str, Any]:
+def row(pod: str = "", **fields: Any) -> DeviceRow:
     identity = {"node_name": "n", "model_name": "H100", "device": "nvidia0", "device_id": "0", "device_uuid": "GPU-0"}
     owner = {"pod": pod, "namespace": "ns" if pod else "", "container": "c" if pod else "", "gpu_shared": False}
-    made = {**dict.fromkeys(METRICS), **identity, "entity": "gpu", **owner, **WHOLE, "temperature": 60, **fields}
-    return {**made, "state": str(state_of(made))}
+    return from_object({**identity, **owner, **WHOLE, "temperature": 60, **fields})
 
 
 def measured(ratio: float, gib: float) -> Mapping[str, Any]:
     return {"measured": {"utilization_ratio": ratio, "memory_used_bytes": int(gib * BYTES)}}
 
 
-def shared(pod: str, **fields: Any) -> dict[str, Any]:
+def shared(pod: str, **fields: Any) -> DeviceRow:
     return row(pod, gpu_shared=True, whole_device=WHOLE, **fields)
 
 
@@ -40,7 +39,7 @@ HALF = {"graphics_engine_active": 0.155, "framebuffer_used": 4 * GIB, "power_usa
 PARENT: Mapping[str, Any] = dict.fromkeys(METRICS)
 
 
-def instance(number: int, pod: str, watts: float, active: float = 0.5) -> dict[str, Any]:
+def instance(number: int, pod: str, watts: float, active: float = 0.5) -> DeviceRow:
     of_mig = {"entity": "mig", "mig_instance_id": str(number), "mig_profile": "1g.10gb", "gpu_utilization": None}
     return row(pod, **of_mig, graphics_engine_active=active, framebuffer_used=GIB, power_usage=watts)
 
@@ -53,7 +52,7 @@ def number(text: str) -> float | None:
     return float(match[0]) if match else None
 
 
-def of_page(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Sequence[float | None]]:
+def of_page(rows: Sequence[DeviceRow]) -> Mapping[str, Sequence[float | None]]:
     made, _ = at_once(devices_table(rows, PageView(fold="none"), with_node=False))
     lines = re.findall(r"<tr.*?</tr>", "".join(made), re.DOTALL)[1:]
     said = {}
@@ -65,25 +64,25 @@ def of_page(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Sequence[float | 
     return said
 
 
-def of_top(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Sequence[float | None]]:
+def of_top(rows: Sequence[DeviceRow]) -> Mapping[str, Sequence[float | None]]:
     said = {}
-    for device in document(shown_of("cluster", "u", {}, [*rows], ""), State())["devices"]:
+    for device in document(shown_of("cluster", "u", {}, rows, ""), State())["devices"]:
         names = ("utilization_percent", "memory_used_mib", "power_watts", "temperature_celsius")
         values = [device[name] for name in names]
         owners = device["owners"]
         said[owners[0]["pod"] if len(owners) == 1 else ""] = values
         if len(owners) > 1:
             said |= {of["pod"]: [of["utilization_percent"], of["memory_used_mib"], None, None] for of in owners}
-        assert [of["idle"] for of in owners] == [each["state"] == "idle" for each in rows if _is(each, device)]
+        assert [of["idle"] for of in owners] == [each.state == "idle" for each in rows if _is(each, device)]
     return {pod: [values[0], values[1] and values[1] / GIB, *values[2:]] for pod, values in said.items()}
 
 
-def _is(row_: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
-    return bool(row_["pod"]) and row_.get("mig_instance_id") == device["mig_instance_id"]
+def _is(row_: DeviceRow, device: Mapping[str, Any]) -> bool:
+    return bool(row_.pod) and row_.mig_instance_id == (device["mig_instance_id"] or "")
 
 
-def of_kubectl(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Sequence[float | None]]:
-    held = [each for each in rows if each["pod"]]
+def of_kubectl(rows: Sequence[DeviceRow]) -> Mapping[str, Sequence[float | None]]:
+    held = [each for each in rows if each.pod]
     _, *lines = holders.table(held, rows).splitlines()
     words = [re.split(" {2,}", line) for line in lines[: len(held)]]
     return {each[3].removeprefix("ns/"): [number(each[6]), number(each[7])] for each in words}
@@ -142,7 +141,7 @@ def rounded(values: Sequence[float | None]) -> list[float | None]:
     ],
 )
 def test_what_is_the_whole_devices_is_never_shown_as_a_holders(
-    rows: Sequence[Mapping[str, Any]], said: Mapping[str, Sequence[float | None]]
+    rows: Sequence[DeviceRow], said: Mapping[str, Sequence[float | None]]
 ) -> None:
     page, top, kubectl = (of(rows) for of in (of_page, of_top, of_kubectl))
     assert {pod: rounded(values) for pod, values in page.items()} == said
@@ -155,7 +154,7 @@ def test_what_is_the_whole_devices_is_never_shown_as_a_holders(
 # issue 22, line 13
 def test_the_figure_beside_a_state_is_the_one_that_it_is_made_of() -> None:
     idle = row("a", **measured(0.03, 8), gpu_utilization=62, graphics_engine_active=0.61, power_usage=479.0)
-    assert idle["state"] == "idle"
+    assert idle.state == "idle"
     assert rounded(of_page([idle])["a"]) == [3, 8, 479, 60]
     made, _ = at_once(devices_table([idle], PageView(), with_node=False))
     assert '<tr role="row" class="gpu idle older"' in "".join(made)

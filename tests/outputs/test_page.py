@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
+from exporter.model.device_row import DeviceRow, RowDevice, from_object
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health
-from exporter.model.states import DeviceState, state_of, stated
+from exporter.model.states import DeviceState
 from exporter.outputs.output import NO_QUESTION, Look, Output
 from exporter.outputs.page import document
 from exporter.outputs.page.devices import devices_table
 from exporter.outputs.page.document import alert, sources, text, visible
-from exporter.outputs.page.lines import DeviceId, Object, device_of, figures_of
+from exporter.outputs.page.lines import figures_of
 from exporter.outputs.page.node import render
 from exporter.outputs.page.view import PageView
 from tests.support.answers import answer_of
@@ -29,27 +29,22 @@ from tests.support.exporter import Start
 from tests.support.looks import Looks, row, whole
 from tests.support.places import ROOT
 
-WHOLE: Object = {
-    **dict.fromkeys(METRICS),
+NAMES = {
     "node_name": "n",
     "model_name": "H100",
     "device": "nvidia0",
     "device_id": "0",
     "device_uuid": "GPU-0",
-    "entity": "gpu",
-    "pod": "",
-    "container": "",
-    "namespace": "",
-    "gpu_shared": False,
 }
 HELD = {"pod": "p", "container": "c", "namespace": "ns"}
 
 
-def object_of(**fields: Any) -> Object:
-    return {**WHOLE, **fields}
+def object_of(**fields: Any) -> DeviceRow:
+    """The row that an exporter of any version wrote so."""
+    return from_object({**NAMES, **fields})
 
 
-def table(rows: Sequence[Object], *, with_node: bool = False, **asked: Any) -> str:
+def table(rows: Sequence[DeviceRow], *, with_node: bool = False, **asked: Any) -> str:
     return "\n".join(at_once(devices_table(rows, PageView(fold="none", **asked), with_node=with_node))[0])
 
 
@@ -57,7 +52,7 @@ def words_of(html: str) -> str:
     return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
 
 
-def cells(*rows: Mapping[str, Any], **asked: Any) -> list[dict[str, str]]:
+def cells(*rows: DeviceRow, **asked: Any) -> list[dict[str, str]]:
     """The texts of the table's lines, by column."""
     return [
         {name: words_of(cell) for name, cell in re.findall(r'<t[dh] [^>]*class="(\w+)"[^>]*>(.*?)</t[dh]>', line)}
@@ -65,7 +60,7 @@ def cells(*rows: Mapping[str, Any], **asked: Any) -> list[dict[str, str]]:
     ]
 
 
-def bars(*rows: Mapping[str, Any]) -> list[tuple[str, str]]:
+def bars(*rows: DeviceRow) -> list[tuple[str, str]]:
     return re.findall(r'<meter aria-hidden="true" max="([^"]*)" value="([^"]*)">', table(rows))
 
 
@@ -151,7 +146,7 @@ def test_who_uses_a_device_without_holding_it(users: Any, words: str) -> None:
     ],
 )
 def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Mapping[str, Any], state: str) -> None:
-    assert stated(object_of(gpu_utilization=0, used_by=[user(**amounts)])) == state
+    assert object_of(gpu_utilization=0, used_by=[user(**amounts)]).state == state
 
 
 # issue 30, line 14
@@ -173,7 +168,7 @@ def test_a_device_that_somebody_uses_without_holding_it_is_not_free(amounts: Map
         ({"health": "gone", "health_reasons": "odd", "last_xid": 79}, "gone last XID 79"),
     ],
 )
-def test_the_last_xid_stands_beside_the_health(row: Object, words: str) -> None:
+def test_the_last_xid_stands_beside_the_health(row: Mapping[str, Any], words: str) -> None:
     assert cells(object_of(**row))[0]["health"] == words
 
 
@@ -189,11 +184,12 @@ def test_the_last_xid_stands_beside_the_health(row: Object, words: str) -> None:
         ("gone", {"entity": "mig-parent"}, "cut"),
     ],
 )
-def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(health: str, holder: Object, state: str) -> None:
-    bare = object_of(**holder, health=health)
-    row = {**bare, "state": str(state_of(bare))}
+def test_a_gpu_that_failed_and_that_nobody_holds_is_not_free(
+    health: str, holder: Mapping[str, Any], state: str
+) -> None:
+    row = object_of(**holder, health=health)
     figures = at_once(figures_of([row]))
-    assert (row["state"], figures["free"], figures["failing"]) == (state, int(state == "free"), int(state == "failing"))
+    assert (row.state, figures["free"], figures["failing"]) == (state, int(state == "free"), int(state == "failing"))
     assert (cells(row)[0]["state"] == "broken") == (state == "failing")
 
 
@@ -243,11 +239,11 @@ def test_a_shared_gpu_has_a_line_and_below_it_one_for_each_owner() -> None:
         ("ns / b", "held but idle", "unknown"),
     ]
     # without the whole device's values nobody knows how much of its memory is in use
-    bare = [{**each, "whole_device": {}} for each in (first, second)]
+    bare = [each._replace(whole_device=None) for each in (first, second)]
     assert cells(*bare)[0]["memory"] == ""
 
 
-def mig(instance: int, **fields: Any) -> Object:
+def mig(instance: int, **fields: Any) -> DeviceRow:
     return object_of(entity="mig", mig_instance_id=str(instance), **fields)
 
 
@@ -267,7 +263,7 @@ def test_a_gpu_that_is_cut_says_what_its_instances_do_together() -> None:
     assert [line["gpu"].partition(" Model")[0] for line in instances] == ["MIG 7", "MIG 8"]
 
 
-def lines(*rows: Object, with_node: bool = False, **asked: Any) -> list[str]:
+def lines(*rows: DeviceRow, with_node: bool = False, **asked: Any) -> list[str]:
     made, _ = at_once(devices_table(rows, PageView(**asked), with_node=with_node))
     return re.findall(r'<span class="name"><bdi>([^<]*)', "".join(made))
 
@@ -275,7 +271,7 @@ def lines(*rows: Object, with_node: bool = False, **asked: Any) -> list[str]:
 # issue 32, Must show 1
 def test_112_instances_fold_to_their_8_gpus_and_unfold() -> None:
     rows = [
-        {**row, "device_id": str(gpu), "device_uuid": f"GPU-{gpu}"}
+        row._replace(device_id=str(gpu), device_uuid=f"GPU-{gpu}")
         for gpu in range(8)
         for row in (PARENT, *(mig(number) for number in range(14)))
     ]
@@ -289,7 +285,7 @@ def test_112_instances_fold_to_their_8_gpus_and_unfold() -> None:
 
 # issue 32, Must show 1
 def test_nodes_fold_and_say_what_their_gpus_do_together() -> None:
-    rows = [{**row, "node_name": node} for node in ("a", "b") for row in (PARENT, *INSTANCES, OTHER)]
+    rows = [row._replace(node_name=node) for node in ("a", "b") for row in (PARENT, *INSTANCES, OTHER)]
     made, fold = at_once(devices_table(rows, PageView(fold="node"), with_node=True))
     html = "".join(made)
     assert fold == "node"
@@ -333,12 +329,12 @@ def test_an_instance_that_matches_stands_below_its_gpu(asked: Mapping[str, Any],
 
 # issue 22, line 14
 def test_a_filtered_gpu_has_the_memory_of_all_its_instances() -> None:
-    parent = {**PARENT, "framebuffer_used": 1536}
+    parent = PARENT._replace(framebuffer_used=1536)
     (asked, instance), (whole, *_) = cells(parent, *INSTANCES, show="free"), cells(parent, *INSTANCES)
     assert asked["memory"] == whole["memory"] == "1.0/4.0 GiB", "what the GPU has and its instances have is not mixed"
     assert (whole["pod"], asked["pod"]) == ("2 MIG instances", "1 of 2 MIG instances")
     assert instance["memory"] == "0.0/2.0 GiB"
-    known = {**parent, "framebuffer_free": 2560}
+    known = parent._replace(framebuffer_free=2560)
     assert cells(known, *INSTANCES, show="free")[0]["memory"] == "1.5/4.0 GiB"
 
 
@@ -354,7 +350,7 @@ def test_a_filtered_gpu_has_the_memory_of_all_its_instances() -> None:
         ([], {"pod": "ns/gone"}, ""),
     ],
 )
-def test_an_empty_table_says_why_and_leads_back(rows: list[Object], asked: Mapping[str, Any], words: str) -> None:
+def test_an_empty_table_says_why_and_leads_back(rows: list[DeviceRow], asked: Mapping[str, Any], words: str) -> None:
     html = table(rows, sort="pod", **asked)
     assert words_of(html.partition("</table>")[2]) == words
     if "Show all" in words:
@@ -429,10 +425,10 @@ OBJECTS = st.builds(
 
 # issue 15, line 25
 @given(st.lists(OBJECTS))
-def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[Object]) -> None:
-    by_device: dict[DeviceId, list[DeviceState]] = {}
+def test_the_cards_add_up_to_the_devices_of_the_rows(rows: list[DeviceRow]) -> None:
+    by_device: dict[RowDevice, list[DeviceState]] = {}
     for each in rows:
-        by_device.setdefault(device_of(each), []).append(stated(each))
+        by_device.setdefault(each.row_device, []).append(each.state)
     figures = at_once(figures_of(rows))
     devices = [states for states in by_device.values() if {*states} != {DeviceState.CUT}]
     assert sum(figures[name] for name in ("held", "free", "failing", "outside", "unknown")) == len(devices)

@@ -11,9 +11,10 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import ShownDevice, shown_of
 from exporter.cli.top.layout import draw
 from exporter.cli.top.state import State, chosen_devices
+from exporter.model.device_row import from_object, in_its_state
 from exporter.model.health import VERDICTS
 from exporter.model.slices import at_once
-from exporter.model.states import WORDS, DeviceState, state_of
+from exporter.model.states import WORDS, DeviceState
 from exporter.outputs.page.devices import TITLES
 from exporter.outputs.page.lines import figures_of
 from tests.support.places import ROOT
@@ -50,9 +51,10 @@ KUBELET = "the kubelet does not answer"
 def test_a_device_has_one_state_on_every_output(
     fields: dict[str, Any], why: str, state: str, held: str, shown: str
 ) -> None:
-    row = {"node_name": "n", "device_id": "0", "device_uuid": "GPU-0", "entity": "gpu", "pod": "", **fields}
-    row |= {"state": str(state_of(row, why_unknown=why)), "state_reason": why}
-    assert row["state"] == state
+    row = in_its_state(
+        from_object({"node_name": "n", "device_id": "0", "device_uuid": "GPU-0", **fields}), why_unknown=why
+    )
+    assert row.state == state
     top = shown_of("node", "u", {"settings": {}}, [row], "")
     (device,) = document(top, State())["devices"]
     assert (device["state"], device["held"]) == (state, held)

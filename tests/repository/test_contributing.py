@@ -32,6 +32,7 @@ def test_a_recipe_names_at_most_four_files() -> None:
     assert RECIPES.keys() == {
         "A source",
         "An output",
+        "A field of a device",
         "A metric family",
         "A setting",
         "A command",

@@ -1,10 +1,13 @@
 """Views of clusters, made up for tests."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from exporter.errors import Trouble
 from exporter.model.cluster import ClusterView, HeldDevice, NodeView
+from exporter.model.device_row import DeviceRow, OwnUse
+from exporter.model.device_row_json import as_json
+from exporter.model.node_answers import OWN_FAMILIES
 
 GONE = Trouble("refused", "nobody listens there", "see that the exporter runs")
 
@@ -18,7 +21,6 @@ def held(
     kind: str = "Deployment",
     shared: bool = False,
     values: Mapping[str, float] | None = None,
-    measured: Sequence[str] = (),
     container: str = "main",
     node: str = "n1",
     instance: str = "",
@@ -26,26 +28,36 @@ def held(
     """A device that a container holds; `pod` "" for nobody."""
     if not pod:
         namespace = container = workload = kind = ""
-    text = {"node_name": node, "device_uuid": uuid, "pod": pod, "container": container, "namespace": namespace}
-    return HeldDevice(
-        uuid=uuid,
-        instance=instance,
+    own_families = OWN_FAMILIES.values()
+    known = {"gpu_utilization": 50.0} if values is None else values
+    own = {name: known[family] for name, family in OWN_FAMILIES.items() if family in known}
+    others: dict[str, Any] = {name: value for name, value in known.items() if name not in own_families}
+    row = DeviceRow(
+        node_name=node,
+        model_name="NVIDIA H100",
+        device_id="0",
+        device_uuid=uuid,
+        mig_instance_id=instance,
         namespace=namespace,
         pod=pod,
         container=container,
-        workload=workload,
-        kind=kind,
-        is_shared=shared,
-        values=values if values is not None else {"gpu_utilization": 50.0},
-        measured=frozenset(measured),
-        text=json.dumps(text).encode(),
-        model="NVIDIA H100",
-        index="0",
+        workload_name=workload,
+        workload_kind=kind,
+        gpu_shared=shared,
+        measured=OwnUse(**own) if own else None,
+        **others,
     )
+    return held_of(row)
+
+
+def held_of(row: DeviceRow) -> HeldDevice:
+    return HeldDevice(row, as_json([row])[1:-1])
 
 
 def node_of(name: str, *devices: HeldDevice, trouble: Trouble | None = None, at: float | None = 1000.0) -> NodeView:
-    return NodeView(name=name, devices=devices, trouble=trouble, answered_at_seconds=at)
+    """A node with these devices, whose rows have its name from then on."""
+    renamed = tuple(held_of(device.row._replace(node_name=name)) for device in devices)
+    return NodeView(name=name, devices=renamed, trouble=trouble, answered_at_seconds=at)
 
 
 def view_of(*nodes: NodeView, trouble: Trouble | None = None, at: float = 1005.0) -> ClusterView:

@@ -18,7 +18,7 @@ from exporter.dcgm.fields import FIELDS
 from exporter.dividing.decimals import is_amount
 from exporter.exposition.families import unescape
 from exporter.exposition.lines import Reason, SampleLine, read_line, split_lines
-from exporter.model.states import is_at_work
+from exporter.model.device_row import DeviceUser
 from exporter.outputs.diagnosis import MOST_NAMED, Finding, fine, problem
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import WITHOUT_SAMPLES
@@ -260,12 +260,12 @@ def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
 
 def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirement:
     fields = {"pod_gpu_memory_used_bytes": "memory_used_bytes", "pod_gpu_utilization_ratio": "utilization_ratio"}
-    used: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    used: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for name, labels, value, _ in _samples(body, fields):
         if labels.get("holds") == "false":
             who = "{namespace}/{pod}/{container} on {UUID} {GPU_I_ID}".format_map(defaultdict(str, labels))
             used[who.rstrip()][fields[name]] = float(value)
-    strangers = sorted(who for who, amounts in used.items() if is_at_work(amounts))
+    strangers = sorted(who for who, amounts in used.items() if DeviceUser(**amounts).is_at_work())
     status, why = _UNJUDGED, "no container uses an accelerator that it does not hold, which alone proves nothing"
     if strangers:
         status, why = _NOT, f"used by containers that do not hold them: {', '.join(strangers[:MOST_NAMED])}"

@@ -16,6 +16,7 @@ from exporter.cli.top.asking import Gone
 from exporter.cli.top.command import show, top
 from exporter.errors import ConfigError, ExporterError
 from exporter.lenient import AnyObject, mapping, text
+from exporter.model.device_row import DeviceRow, as_object
 
 PROGRAM = "kubectl gpu"
 # kubectl's own flags, which are handed on to it; --request-timeout would become a parameter of what the proxy asks
@@ -127,7 +128,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
             f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
             f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
         )
-    _write(chosen, output, holders.table(chosen, rows))
+    _write([*map(as_object, chosen)], output, holders.table(chosen, rows))
 
 
 @commands.command()
@@ -139,7 +140,7 @@ def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `co
     rows = _rows(asked)
     chosen = holders.idle(rows, asked.namespace)
     words = holders.table(chosen, rows, is_idle=True) if chosen else "No device that a container holds is idle."
-    _write(chosen, output, words)
+    _write([*map(as_object, chosen)], output, words)
 
 
 @commands.command("why")
@@ -170,8 +171,8 @@ def _of_node(asked: _Asked, node: str) -> AnyObject:
     return places.reader_of_pod(asked.kubectl, pods[node]).about()
 
 
-def _rows(asked: _Asked) -> Sequence[AnyObject]:
-    """The objects of /container/metrics. Nodes that are missing are named on the standard error."""
+def _rows(asked: _Asked) -> Sequence[DeviceRow]:
+    """The rows of /container/metrics. Nodes that are missing are named on the standard error."""
     answer = places.locate(asked.kubectl, asked.exporter).ask("devices")
     if answer.shown.trouble:
         raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")

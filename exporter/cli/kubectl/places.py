@@ -15,6 +15,7 @@ from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import View
 from exporter.errors import HttpRefusal, Unavailable
 from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.model.device_row import DeviceRow
 from exporter.model.names import as_people_count
 
 FLAG = "--exporter"
@@ -132,8 +133,8 @@ class NodesReader:
         return Answered(replace(shown, processes_trouble=processes_are_elsewhere(ProxyTransport.way_to_node)), rows)
 
 
-def _rows_of(reader: ShownReader) -> Sequence[AnyObject] | str:
-    """A node's objects, or why it has none."""
+def _rows_of(reader: ShownReader) -> Sequence[DeviceRow] | str:
+    """A node's rows, or why it has none."""
     try:
         answer = reader.ask("devices")
     except Gone as error:

@@ -18,7 +18,8 @@ from exporter.config.http_file import HttpConfig, authorization
 from exporter.config.parsers import Address, without_secrets
 from exporter.config.tls import client_context
 from exporter.errors import ExporterError
-from exporter.lenient import AnyObject, each_mapping, mapping, text
+from exporter.lenient import AnyObject, mapping, text
+from exporter.model.device_row import DeviceRow, from_objects
 
 FLAG = "--http-config"
 TIMEOUT_SECONDS = 10.0
@@ -45,10 +46,10 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What is shown, and the objects of /container/metrics that it was made of."""
+    """What is shown, and the rows of /container/metrics that it was made of."""
 
     shown: Shown
-    rows: Sequence[AnyObject]
+    rows: Sequence[DeviceRow]
 
 
 class TopReader(Protocol):
@@ -70,10 +71,11 @@ class ShownReader:
     def ask(self, view: View) -> Answered:
         """As TopReader."""
         about = self.about()
-        status, rows = self._json("/container/metrics")
-        trouble = "" if status == HTTPStatus.OK else _why_none("/container/metrics", status, rows)
+        status, answer = self._json("/container/metrics")
+        rows = from_objects(answer, MOST_DEVICES)
+        trouble = "" if status == HTTPStatus.OK else _why_none("/container/metrics", status, answer)
         shown = shown_of(self._role or "node", self._transport.url, about, rows, trouble)
-        return Answered(shown if view == "devices" else self._with_processes(shown), each_mapping(rows, MOST_DEVICES))
+        return Answered(shown if view == "devices" else self._with_processes(shown), rows)
 
     def _with_processes(self, shown: Shown) -> Shown:
         status, answer = self._json("/processes")

@@ -2,8 +2,8 @@
 
 Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. The answers may be anything, also another version's.
 
-/container/metrics has a row for each device and owner; figures.py says what of it is the device's and what the owner's.
-The node's mode of sharing is in /debug/mapping. The cluster role does not know it.
+/container/metrics has a row for each device and owner; dividing/figures.py says what of it is the device's and what the
+owner's. The node's mode of sharing is in /debug/mapping. The cluster role does not know it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from exporter.dividing.figures import is_older, of_cut_gpu, of_device, of_holder, repeated
+from exporter.dividing.figures import of_cut_gpu, of_device, of_holder, repeated
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
-from exporter.model import states
-from exporter.model.states import IN_HAND, DeviceState, stated
+from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, RowDevice
+from exporter.model.states import IN_HAND, DeviceState, counts_of, state_of_device
 
 Role = Literal["node", "cluster"]
-DeviceName = tuple[str, str, str]  # node, GPU, MIG instance
 MOST_DEVICES = 50_000  # rows; a cluster of 5,000 nodes with 8 GPUs has 40,000
 MOST_PROCESSES = 10_000
 _MIB = 1024 * 1024
@@ -106,7 +105,7 @@ class ShownDevice:
         return (self.node, self.uuid or self.gpu)
 
     @property
-    def name(self) -> DeviceName:
+    def name(self) -> RowDevice:
         """What no other device shares."""
         return (*self.gpu_name, self.mig_instance_id)
 
@@ -160,7 +159,7 @@ class Shown:
         return {
             "gpus": len({device.gpu_name for device in self.devices}),
             "instances": sum(device.entity == "mig" for device in self.devices),
-            **states.counts_of(device.state for device in self.devices),
+            **counts_of(device.state for device in self.devices),
         }
 
     @property
@@ -186,10 +185,15 @@ class _Rules:
     owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
-def shown_of(role: Role, url: str, about: AnyObject, rows: object, trouble: str) -> Shown:
-    """Of an exporter: /debug/mapping of a node or /debug/nodes of the cluster role, and /container/metrics as JSON.
+def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], trouble: str) -> Shown:
+    """One reading of an exporter.
 
-    `trouble` is the reason why there is none of the latter.
+    Args:
+        role: what answers.
+        url: what names it to people.
+        about: /debug/mapping of a node, /debug/nodes of the cluster role.
+        rows: those of /container/metrics.
+        trouble: why there are none; "" where there are.
     """
     nodes, which = mappings(about, "nodes", MOST_DEVICES), mapping(about, "which_nodes")
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
@@ -202,7 +206,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: object, trouble: str)
         url=url,
         version=text(about, "version"),
         node=text(about, "node"),
-        at=max((text(row, "timestamp") for row in each_mapping(rows, MOST_DEVICES)), default=""),
+        at=max((row.timestamp or "" for row in rows), default=""),
         devices=[*_devices(rows, rules)],
         sources=(*_sources(mapping(about, "sources")), *unknown),
         missing=[_source(text(each, "name"), each, up=False) for each in nodes if each.get("missing")],
@@ -253,29 +257,35 @@ def _key(seen: AnyObject) -> tuple[str, str]:
     return text(seen, "uuid") or text(seen, "gpu"), text(seen, "gpu_i_id")
 
 
-def _devices(rows: object, rules: _Rules) -> Iterator[ShownDevice]:
-    def gpu(row: AnyObject) -> Sequence[str]:
-        return [text(row, "node_name"), text(row, "device_uuid") or text(row, "device_id")]
-
-    for _, of_gpu in groupby(each_mapping(rows, MOST_DEVICES), gpu):
-        by_instance = groupby(of_gpu, lambda row: text(row, "mig_instance_id"))
+def _devices(rows: Sequence[DeviceRow], rules: _Rules) -> Iterator[ShownDevice]:
+    for _, rows_of_gpu in groupby(rows, lambda row: row.row_device[:2]):
+        by_instance = groupby(rows_of_gpu, lambda row: row.mig_instance_id)
         yield from _gpu({instance: [*of_instance] for instance, of_instance in by_instance}, rules)
 
 
-def _gpu(objects: Mapping[str, Sequence[AnyObject]], rules: _Rules) -> Iterator[ShownDevice]:
-    """A GPU, or one that is cut (by its own objects, under "", or by those of its instances) before its instances."""
-    own = objects.get("", ())
-    instances = [of_instance for name, of_instance in objects.items() if name]
+def _gpu(rows: Mapping[str, Sequence[DeviceRow]], rules: _Rules) -> Iterator[ShownDevice]:
+    """A GPU, or one that is cut (by its own rows, under "", or by those of its instances) before its instances."""
+    own = rows.get("", ())
+    instances = [rows_of_instance for name, rows_of_instance in rows.items() if name]
     if not instances:
         yield _device(own, rules)
         return
-    shown = [_device(rows, rules) for rows in instances]
+    shown = [_device(rows_of_instance, rules) for rows_of_instance in instances]
+    yield _cut_gpu(own, instances, shown, rules)
+    for device in shown:
+        yield replace(device, xid=None, is_xid_why=False)
+
+
+def _cut_gpu(
+    own: Sequence[DeviceRow], instances: Sequence[Sequence[DeviceRow]], shown: Sequence[ShownDevice], rules: _Rules
+) -> ShownDevice:
+    """The GPU above its instances; `shown` is what is shown of these."""
     of_instances = [of_device(rows, rules.sharing) for rows in instances]
-    figures = of_cut_gpu(own[0] if own else {}, [rows[0] for rows in instances], of_instances)
+    figures = of_cut_gpu(own[0] if own else None, [rows[0] for rows in instances], of_instances)
     first = shown[0]
     blank = ShownDevice(node=first.node, gpu=first.gpu, uuid=first.uuid, entity="mig-parent", model=first.model)
     parent = _device(own, rules) if own else blank
-    yield replace(
+    return replace(
         parent,
         state=DeviceState.CUT,
         model=parent.model or first.model,
@@ -287,76 +297,79 @@ def _gpu(objects: Mapping[str, Sequence[AnyObject]], rules: _Rules) -> Iterator[
         temperature_celsius=figures.temperature_celsius,
         xid=next((device.xid for device in (parent, *shown) if device.xid), None),
     )
-    for device in shown:
-        yield replace(device, xid=None, is_xid_why=False)
 
 
-def _device(rows: Sequence[AnyObject], rules: _Rules) -> ShownDevice:
+def _device(rows: Sequence[DeviceRow], rules: _Rules) -> ShownDevice:
     first = rows[0]
-    key = (text(first, "device_uuid") or text(first, "device_id"), text(first, "mig_instance_id"))
-    owned = [row for row in rows if text(row, "pod")]
-    # --sharing device has one row, without an owner, of a device that several share
-    holders = [_holder(row, is_alone=len(rows) == 1) for row in owned] or [*map(_named, rules.owners.get(key, ()))]
-    state = states.state_of_device(map(stated, rows))
+    holders = [_holder(row, is_alone=len(rows) == 1) for row in rows if row.pod]
+    if not holders:
+        # --sharing device has one row, without an owner, of a device that several share
+        key = (first.device_uuid or first.device_id, first.mig_instance_id)
+        holders = [*map(_named, rules.owners.get(key, ()))]
+    state = state_of_device(row.state for row in rows)
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
     figures = of_device(rows, rules.sharing)
-    xid, is_xid_why = states.last_xid(first)
     return ShownDevice(
-        node=text(first, "node_name"),
-        gpu=text(first, "device_id"),
-        uuid=text(first, "device_uuid"),
-        entity=text(first, "entity") or "gpu",
-        mig_instance_id=text(first, "mig_instance_id"),
-        mig_profile=text(first, "mig_profile"),
-        model=text(first, "model_name"),
+        node=first.node_name,
+        gpu=first.device_id,
+        uuid=first.device_uuid,
+        entity=first.entity or "gpu",
+        mig_instance_id=first.mig_instance_id,
+        mig_profile=first.mig_profile,
+        model=first.model_name,
         state=state,
-        before=all(map(states.is_before, rows)),
-        why="shared by several" if state in IN_HAND and not holders else text(first, "state_reason"),
-        shared=any(row.get("gpu_shared") is True for row in rows),
-        older=len(rows) == 1 and is_older(first),
+        before=all(row.is_before for row in rows),
+        why="shared by several" if state in IN_HAND and not holders else first.state_reason,
+        shared=any(row.gpu_shared for row in rows),
+        older=len(rows) == 1 and first.is_older,
         utilization_percent=figures.utilization_percent,
         memory_used_mib=figures.memory_used_mib,
         memory_total_mib=figures.memory_total_mib,
         power_watts=figures.power_watts,
         temperature_celsius=figures.temperature_celsius,
-        sm_clock_mhz=finite(first, "sm_clock"),
+        sm_clock_mhz=first.sm_clock,
         dram_active_percent=_times(100, repeated(rows, "dram_active")),
         tensor_active_percent=_times(100, repeated(rows, "tensor_active")),
-        xid=xid if "last_xid" in first else int(finite(first, "xid_errors") or 0) or None,  # older exporters have none
-        is_xid_why=is_xid_why,
-        health=text(first, "health"),
+        xid=first.last_xid,
+        is_xid_why=first.is_xid_why,
+        health=first.health,
         holders=tuple(holders),
-        strangers=[_stranger(each) for each in states.users(first)],
+        strangers=[_stranger(user) for user in first.used_by],
     )
 
 
-def _named(of: AnyObject) -> ShownHolder:
-    return ShownHolder(namespace=text(of, "namespace"), pod=text(of, "pod"), container=text(of, "container"))
+def _named(owner: AnyObject) -> ShownHolder:
+    """One of the owners that /debug/mapping names."""
+    return ShownHolder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
 
 
-def _stranger(user: AnyObject) -> ShownHolder:
-    return replace(
-        _named(user),
-        outside="" if text(user, "pod") else states.user_name(user),
-        utilization_percent=_times(100, finite(user, "utilization_ratio")),
-        memory_used_mib=_times(1 / _MIB, finite(user, "memory_used_bytes")),
+def _stranger(user: DeviceUser) -> ShownHolder:
+    return ShownHolder(
+        namespace=user.namespace,
+        pod=user.pod,
+        container=user.container,
+        outside="" if user.pod else user.name,
+        utilization_percent=_times(100, user.utilization_ratio),
+        memory_used_mib=_times(1 / _MIB, user.memory_used_bytes),
         measured=True,
         holds=False,
     )
 
 
-def _holder(row: AnyObject, *, is_alone: bool) -> ShownHolder:
+def _holder(row: DeviceRow, *, is_alone: bool) -> ShownHolder:
     figures = of_holder(row, is_alone=is_alone)
-    return replace(
-        _named(row),
-        workload=text(row, "workload_name"),
-        workload_kind=text(row, "workload_kind"),
+    return ShownHolder(
+        namespace=row.namespace,
+        pod=row.pod,
+        container=row.container,
+        workload=row.workload_name,
+        workload_kind=row.workload_kind,
         utilization_percent=figures.utilization_percent,
         memory_used_mib=figures.memory_used_mib,
-        measured=bool(mapping(row, "measured")),
-        idle=stated(row) is DeviceState.IDLE,
-        idle_seconds=states.idle_seconds(row),
+        measured=row.measured not in (None, OwnUse()),
+        idle=row.state is DeviceState.IDLE,
+        idle_seconds=row.idle_seconds,
     )
 
 

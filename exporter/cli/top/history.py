@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from math import ceil, isnan, nan
 
 from exporter.cli.top.columns import Glyphs, Line, TextSpan, cut, pad
-from exporter.cli.top.devices import DeviceName, ShownDevice
+from exporter.cli.top.devices import ShownDevice
 from exporter.cli.top.tables import gib, heat_style
+from exporter.model.device_row import RowDevice
 
 SECONDS = 300.0
 MOST_DEVICES = 4000  # five minutes of one, asked every two seconds, take 6 KB
@@ -21,7 +22,7 @@ class DeviceHistory:
     """Points of each device: seconds of any clock, percent, MiB, W, °C; NaN is unknown."""
 
     def __init__(self) -> None:
-        self._points: dict[DeviceName, array[float]] = {}
+        self._points: dict[RowDevice, array[float]] = {}
         self.at_seconds = 0.0
 
     def add(self, devices: Sequence[ShownDevice], at_seconds: float) -> None:
@@ -37,7 +38,7 @@ class DeviceHistory:
             if not points:
                 del self._points[name]
 
-    def columns(self, device: DeviceName, field: str, count: int, reach_seconds: float) -> Sequence[float | None]:
+    def columns(self, device: RowDevice, field: str, count: int, reach_seconds: float) -> Sequence[float | None]:
         """The means of SECONDS in so many columns, the latest at the end. A reading reaches so far if none follows."""
         points, at = self._points.get(device, array("d")), 1 + _FIELDS.index(field)
         read: list[list[float]] = [[] for _ in range(count)]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from exporter.cli.top.devices import DeviceName, ShownDevice, ShownProcess
+from exporter.cli.top.devices import ShownDevice, ShownProcess
+from exporter.model.device_row import RowDevice
 from exporter.model.names import as_people_count
 from exporter.model.states import IN_HAND, WORDS, DeviceState
 
@@ -37,7 +38,7 @@ class State:
     helps: bool = False
     quits: bool = False
     cursor: int = 0
-    subject: tuple[DeviceName, str] | None = None
+    subject: tuple[RowDevice, str] | None = None
 
 
 def press(state: State, key: str) -> State:

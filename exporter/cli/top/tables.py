@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from exporter.cli.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
-from exporter.cli.top.devices import DeviceName, Shown, ShownDevice, ShownHolder, ShownProcess
+from exporter.cli.top.devices import Shown, ShownDevice, ShownHolder, ShownProcess
+from exporter.model.device_row import RowDevice
 from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
 
 _KIB = 1024
@@ -26,7 +27,7 @@ class TableEntry:
     is_last: bool = False
 
     @property
-    def name(self) -> tuple[DeviceName, str]:
+    def name(self) -> tuple[RowDevice, str]:
         """What no other line shares: the device, and whose part of it this is."""
         return (self.device.name, self.holder.name if self.is_part and self.holder else "")
 

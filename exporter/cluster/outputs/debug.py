@@ -29,10 +29,10 @@ def _node(node: NodeView) -> dict[str, object]:
         "missing": node.is_missing,
         **in_parts(node.trouble),
         "answered_at": None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
-        "devices": len({held.device for held in node.devices}),
-        "containers": sum(bool(held.pod) for held in node.devices),
+        "devices": len({held.row.row_device for held in node.devices}),
+        "containers": sum(bool(held.row.pod) for held in node.devices),
         "without_workload": sorted(
-            {f"{held.namespace}/{held.pod}" for held in node.devices if held.pod and not held.workload}
+            {held.row.pod_name for held in node.devices if held.row.pod and not held.row.workload_name}
         ),
     }
 

@@ -9,7 +9,8 @@ from exporter.outputs.output import TEXT_FORMAT, Answer, Output, answer, line
 
 
 def _pods(node: NodeView) -> Samples:
-    return [((held.uuid, held.model, held.namespace, node.name, held.pod), 1.0) for held in node.devices if held.pod]
+    rows = [held.row for held in node.devices if held.row.pod]
+    return [((row.row_device[1], row.model_name, row.namespace, node.name, row.pod), 1.0) for row in rows]
 
 
 def _make(look: ClusterLook) -> Work[Answer]:

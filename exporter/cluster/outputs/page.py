@@ -4,43 +4,32 @@ import json
 from datetime import UTC, datetime
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing, why_nothing
-from exporter.dcgm.fields import METRICS
 from exporter.model.cluster import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
 from exporter.outputs.page.devices import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
 from exporter.outputs.page.events import MOST_SHOWN, events_section
-from exporter.outputs.page.lines import Object, figures_of
+from exporter.outputs.page.lines import figures_of
 from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.strip import strips
 from exporter.outputs.page.view import PageView
-
-# An exporter of another version may leave a field out: then it is not known.
-_UNKNOWN: Object = {
-    **dict.fromkeys(METRICS),
-    **dict.fromkeys(("model_name", "device", "device_id", "device_uuid", "namespace", "pod", "container"), ""),
-    "entity": "gpu",
-    "gpu_shared": False,
-}
 
 
 def render(look: ClusterLook) -> Work[Answer]:
     """The page of this moment."""
     view, asked = look.view, PageView.of(look.question.query)
     one = asked.node
-    objects: list[Object] = []
-    for node in answered(view):
-        objects += ({**_UNKNOWN, **json.loads(each.text), "node_name": node.name} for each in node.devices)
-        yield
-    mine = [row for row in objects if one in ("", row["node_name"])]
+    rows = [held.row for node in answered(view) for held in node.devices]
+    yield
+    mine = [row for row in rows if one in ("", row.node_name)]
     figures = yield from figures_of(mine)
     yield
     of_nodes = None if view.events is None else [each.text for each in view.events if one in ("", each.node)]
     events = None if of_nodes is None else [json.loads(each) for each in of_nodes[:MOST_SHOWN]]
     listed = of_pod(mine, asked.pod) if asked.pod else mine
     table, fold = yield from devices_table(listed, asked, with_node=True)
-    picture = yield from strips(objects, {node.name: _last_answer(node) for node in view.nodes.values()})
+    picture = yield from strips(rows, {node.name: _last_answer(node) for node in view.nodes.values()})
     sections = (
         alert(_trouble(look, one), look.health),
         *(() if asked.pod else (summary(figures, asked), *picture)),

@@ -9,17 +9,17 @@ from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
-from exporter.dividing.figures import is_older
 from exporter.errors import counted
+from exporter.model.device_row import DeviceRow
 from exporter.model.names import as_people_count
 from exporter.model.slices import Work
-from exporter.model.states import WORDS, DeviceState, counts_of, idle_seconds, is_before, last_xid, rounded, used_by
+from exporter.model.states import WORDS, DeviceState, counts_of, rounded
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import DeviceLine, Object, Rank, device_of, matching, shown
+from exporter.outputs.page.lines import DeviceLine, Rank, matching, shown
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 
 _MIB_PER_GIB = 1024
-_OBJECTS_A_SLICE = 100
+_ROWS_A_SLICE = 100
 SHARED = " The line of a shared GPU has what it does as a whole, and below it stands what is measured of each holder."
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # Of rows whose values were read before the device changed hands, or before its holder was seen to do something else.
@@ -44,8 +44,8 @@ class DeviceColumn(NamedTuple):
     rank: Rank
 
 
-def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
-    """The table in texts, and what of it is folded (of FOLDS). `rows` are all objects, in their order."""
+def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
+    """The table in texts, and what of it is folded (of FOLDS). `rows` are all, in their order."""
     devices = yield from matching(rows, view)
     yield
     rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
@@ -54,13 +54,13 @@ def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) ->
     columns = COLUMNS if with_node else COLUMNS[1:]
     head = "".join(_head(column, view) for column in columns)
     texts = []
-    objects = 0
+    rows_of_slice = 0
     for line in lines[: view.lines]:
         texts.append(_line(line, columns, view))
-        # a node's line is made of all its objects
-        objects += len(line.rows)
-        if objects >= _OBJECTS_A_SLICE:
-            objects = 0
+        # a node's line is made of all its rows
+        rows_of_slice += len(line.rows)
+        if rows_of_slice >= _ROWS_A_SLICE:
+            rows_of_slice = 0
             yield
     return (
         (
@@ -73,15 +73,15 @@ def devices_table(rows: Sequence[Object], view: PageView, *, with_node: bool) ->
     )
 
 
-def _caption(rows: Sequence[Object], devices: Sequence[Sequence[Object]]) -> str:
-    count = sum(of[0]["entity"] != "mig-parent" for of in devices)
-    of_all = len({device_of(row) for row in rows if row["entity"] != "mig-parent"})
-    note = SHARED if any(row["gpu_shared"] for row in rows) else ""
+def _caption(rows: Sequence[DeviceRow], devices: Sequence[Sequence[DeviceRow]]) -> str:
+    count = sum(device_rows[0].entity != "mig-parent" for device_rows in devices)
+    of_all = len({row.row_device for row in rows if row.entity != "mig-parent"})
+    note = SHARED if any(row.gpu_shared for row in rows) else ""
     matches = f"{count} of {of_all} GPUs and instances match"
     return f'GPUs and MIG instances, and who holds them: <span id="matches">{matches}</span>.{escape(note)}'
 
 
-def _nothing(rows: Sequence[Object], view: PageView) -> str:
+def _nothing(rows: Sequence[DeviceRow], view: PageView) -> str:
     """Why the table is empty, and the way back."""
     if not rows:
         return "" if view.pod else '<p id="nothing">No GPU is known.</p>'
@@ -103,12 +103,17 @@ def _head(column: DeviceColumn, view: PageView) -> str:
 
 
 def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
-    row, (node, uuid, instance) = line.row, device_of(line.row)
-    owner = f"{_pod(row)}/{row['container']}" if line.kind == "owner" or not line.below else ""
+    row = line.row
+    node, uuid, instance = row.row_device
+    owner = f"{row.pod_name}/{row.container}" if line.kind == "owner" or not line.below else ""
     key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
-    depth = f" d{line.depth}" if line.depth else ""
-    age = " before" if _is_before(line) else " older" if _is_older(line) else ""
-    classes = f"{line.kind} {line.state}{depth}{age}"
+    classes = f"{line.kind} {line.state}"
+    if line.depth:
+        classes += f" d{line.depth}"
+    if _is_before(line):
+        classes += " before"
+    elif _is_older(line):
+        classes += " older"
     marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
     cells = "".join(
         f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
@@ -132,7 +137,7 @@ def _fold(line: DeviceLine, view: PageView, name: str) -> str:
 
 
 def _node(line: DeviceLine, view: PageView) -> str:
-    name = line.row["node_name"]
+    name = line.row.node_name
     link = f'<a href="{escape(PageView(node=name).address())}">{text(name)}</a>'
     return f"{_fold(line, view, name)}{link}" if line.kind == "node" else link
 
@@ -142,24 +147,24 @@ def _name(line: DeviceLine, view: PageView) -> str:
     if line.kind == "node":
         return counted(len(line.below), "GPU")
     if line.kind == "owner":
-        return f'<span class="branch">└ {text(row["container"])}</span>'
-    number, instance = row["device_id"] or row["device"], row.get("mig_instance_id")
+        return f'<span class="branch">└ {text(row.container)}</span>'
+    number = row.device_id or row.device
     what = f"GPU {number}" if number else "GPU"
-    if row["entity"] == "mig":
+    if row.entity == "mig":
         whose = "" if line.kind == "instance" else f"{what} / "
-        what = f"{whose}MIG {instance}" if instance else "MIG"
+        what = f"{whose}MIG {row.mig_instance_id}" if row.mig_instance_id else "MIG"
     facts = {
-        "Model": row["model_name"],
-        "UUID": row["device_uuid"],
-        "Profile": row.get("mig_profile"),
-        "Container": row["container"],
-        "Workload": f"{row.get('workload_kind') or ''} {row.get('workload_name') or ''}".strip(),
-        "State": row.get("state_reason"),
-        "Health": row.get("health_message"),
-        "Others": used_by(line.rows[0]) or used_by(row),
+        "Model": row.model_name,
+        "UUID": row.device_uuid,
+        "Profile": row.mig_profile,
+        "Container": row.container,
+        "Workload": f"{row.workload_kind} {row.workload_name}".strip(),
+        "State": row.state_reason,
+        "Health": row.health_message,
+        "Others": line.rows[0].users_in_words or row.users_in_words,
     }
     items = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in facts.items() if value)
-    profile = f' <span class="badge">{text(row["mig_profile"])}</span>' if row.get("mig_profile") else ""
+    profile = f' <span class="badge">{text(row.mig_profile)}</span>' if row.mig_profile else ""
     return (
         f'{_fold(line, view, what)}<details class="facts"><summary><span class="name">{text(what)}</span></summary>'
         f"<dl>{items}</dl></details>{profile}"
@@ -177,41 +182,42 @@ def _state(line: DeviceLine, _: PageView) -> str:
     cell = _CELL.format(state)
     age = BEFORE if _is_before(line) or _is_older(line) else ""
     if state is DeviceState.IDLE:
-        words = ", ".join(filter(None, (WORDS[state], rounded(idle_seconds(line.row)))))
+        words = ", ".join(filter(None, (WORDS[state], rounded(line.row.idle_seconds))))
         return f'{cell} <span class="idle">{words}</span>{age}'
     return f"{cell} {WORDS[state]}{age}"
 
 
 def _is_before(line: DeviceLine) -> bool:
-    return line.kind != "node" and is_before(line.row)
+    return line.kind != "node" and line.row.is_before
 
 
 def _is_older(line: DeviceLine) -> bool:
-    return len(line.rows) == 1 and is_older(line.row)
+    return len(line.rows) == 1 and line.row.is_older
 
 
 def _holder(line: DeviceLine, view: PageView) -> str:
     """The pod, or how many hold the device; and whether somebody else uses it."""
     row, words = line.row, ""
     if line.kind == "node":
-        pods = {(each["namespace"], each["pod"]) for each in line.rows if each["pod"]}
+        pods = {held.pod_name for held in line.rows if held.pod}
         return counted(len(pods), "pod")
     if line.below:
         is_shared, count = line.below[0].kind == "owner", len(line.below)
         of_all = f"{count} of " if count < line.parts else ""
         words = f"shared by {count}" if is_shared else f"{of_all}{counted(line.parts or count, 'MIG instance')}"
-    elif row["pod"]:
-        href = escape(view.address(pod=_pod(row), lines=MOST_LINES))
-        words = f'<a class="pod" href="{href}">{text(row["namespace"])}/<strong>{text(row["pod"])}</strong></a>'
-    elif row["gpu_shared"]:
+    elif row.pod:
+        href = escape(view.address(pod=row.pod_name, lines=MOST_LINES))
+        words = f'<a class="pod" href="{href}">{text(row.namespace)}/<strong>{text(row.pod)}</strong></a>'
+    elif row.gpu_shared:
         words = "several owners, which --sharing device does not name"
-    others = ' <span class="badge others">used by others, too</span>' if line.kind != "owner" and used_by(row) else ""
-    return words + others
+    if line.kind != "owner" and row.users_in_words:
+        words += ' <span class="badge others">used by others, too</span>'
+    return words
 
 
 def _workload(line: DeviceLine, _: PageView) -> str:
-    name, kind = line.row.get("workload_name"), line.row.get("workload_kind")
-    return f"{text(name)} <small>{text(kind)}</small>" if name else ""
+    row = line.row
+    return f"{text(row.workload_name)} <small>{text(row.workload_kind)}</small>" if row.workload_name else ""
 
 
 def _memory(line: DeviceLine, _: PageView) -> str:
@@ -224,15 +230,17 @@ def _health(line: DeviceLine, _: PageView) -> str:
     if line.kind == "owner":
         return ""
     if line.kind == "node":
-        counts = Counter(str(below.worst.get("health")) for below in line.below if below.is_ill)
+        counts = Counter(below.worst.health for below in line.below if below.is_ill)
         return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
     row = line.worst
-    health, reasons, (xid, is_why) = row.get("health", "ok"), row.get("health_reasons"), last_xid(row)
-    why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
-    summary = text(f"{health}: XID {xid}" if is_why else health)
-    ill = f'<details class="health"><summary>{summary}</summary><p>{text(why)}</p></details>'
-    words = ill if why or line.is_ill else summary if "health" in row else ""
-    return words if is_why or not xid else f'{words} <small class="xid">last XID {xid}</small>'
+    summary = text(f"{row.health}: XID {row.last_xid}" if row.is_xid_why else row.health)
+    words = summary
+    if row.health_reasons or line.is_ill:
+        why = text("; ".join(row.health_reasons))
+        words = f'<details class="health"><summary>{summary}</summary><p>{why}</p></details>'
+    if row.last_xid and not row.is_xid_why:
+        words += f' <small class="xid">last XID {row.last_xid}</small>'
+    return words
 
 
 def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: float = 0) -> DeviceColumn:
@@ -247,11 +255,11 @@ _MEASURED: Final = (
     _measured("temperature", "Temp.", _TEMPERATURE, lambda line: line.figures.temperature_celsius, " °C"),
 )
 COLUMNS: Final = (
-    DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row["node_name"])),
-    DeviceColumn("gpu", "GPU", _name, lambda line: line.row["model_name"]),
+    DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row.node_name)),
+    DeviceColumn("gpu", "GPU", _name, lambda line: line.row.model_name),
     DeviceColumn("state", "State", _state, lambda line: [*DeviceState].index(line.state)),
-    DeviceColumn("pod", "Held by", _holder, lambda line: _pod(line.row) if line.row["pod"] else None),
-    DeviceColumn("workload", "Workload", _workload, lambda line: line.row.get("workload_name") or None),
+    DeviceColumn("pod", "Held by", _holder, lambda line: line.row.pod_name if line.row.pod else None),
+    DeviceColumn("workload", "Workload", _workload, lambda line: line.row.workload_name or None),
     *_MEASURED,
     DeviceColumn("health", "Health", _health, lambda line: line.illness),
 )
@@ -288,16 +296,12 @@ def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> s
     return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{some}</select></label>'
 
 
-def _pod(row: Object) -> str:
-    return f"{row['namespace']}/{row['pod']}"
-
-
 def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
     """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
     if value is None:
         # of a GPU that is cut its instances tell; of an instance's power, and a holder's, the GPU's line
-        is_elsewhere = line.below or line.row["entity"] == "mig-parent"
-        is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row["entity"] == "mig")
+        is_elsewhere = line.below or line.row.entity == "mig-parent"
+        is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row.entity == "mig")
         return "" if is_elsewhere or is_of_gpu else UNKNOWN
     bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
     return f'<span class="value">{_amount(value, unit)}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'

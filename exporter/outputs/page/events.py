@@ -5,6 +5,7 @@ from typing import Any
 
 from exporter.errors import listed
 from exporter.lenient import each_mapping
+from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN
 from exporter.outputs.page.document import table, text
 
@@ -18,19 +19,17 @@ _KEYS = (
 _KINDS = {"xid": "XID", "sxid": "SXid", "lost": "lost", "pcie": "PCI Express"}
 
 
-def events_section(
-    rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[Mapping[str, Any]], *, with_node: bool
-) -> str:
+def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[DeviceRow], *, with_node: bool) -> str:
     """The newest of these, which come first; nothing where there are none, or nobody reads them (None).
 
-    It is unfolded while one of the `devices` (objects of /container/metrics) is failing or gone.
+    It is unfolded while one of the `devices` is failing or gone.
     """
     if rows is None:
         return ""
     titles = ("Time", *(("Node",) if with_node else ()), "GPU", "Error", "Held by", "What to do")
     cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
-    is_failing = any(device.get("health") in BROKEN for device in devices)
+    is_failing = any(device.health in BROKEN for device in devices)
     # Another key is another element to morph.js, which leaves it to the reader whether the same one is open.
     marks = ' data-key="events of failing GPUs" open' if is_failing else ""
     hidden = "" if rows else " hidden"

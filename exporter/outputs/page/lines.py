@@ -1,26 +1,23 @@
 """The lines of the page's table: nodes, their GPUs, and the MIG instances or owners of these, as a tree. Pure.
 
-They are made of the objects of /container/metrics. A line that has others below it says what they do together.
+They are made of the rows of /container/metrics. A line that has others below it says what they do together.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
-from exporter.dcgm.fields import METRICS
 from exporter.dividing.figures import Figures, of_cut_gpu, of_device, of_holder, total_of
+from exporter.model.device_row import DeviceRow, RowDevice
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.states import IN_HAND, DeviceState, counts_of, last_xid, state_of_device, stated
+from exporter.model.states import IN_HAND, DeviceState, counts_of, state_of_device
 from exporter.outputs.page.view import PageView
-
-Object = Mapping[str, Any]
-DeviceId = tuple[str, str, str]
 
 _MOST_UNFOLDED = 48  # lines, of an address that does not say what is folded
 _DEVICES_A_SLICE = 100
-_NOBODY = dict.fromkeys(("namespace", "pod", "container", "workload_name"), "")
+_ROW_DEVICE = attrgetter("row_device")
 _OF_GPU = ("node_name", "model_name", "device", "device_id", "device_uuid", "gpu_shared")
 # From bad to worse, as /container/metrics has them.
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
@@ -34,7 +31,7 @@ _SEARCHED = (
 class DeviceLine:
     """A line: `row` says what it is, and `figures` what it does.
 
-    `rows` are the objects that it stands for, and `below` the lines under it.
+    `rows` are those that it stands for, and `below` the lines under it.
 
     `kind`: node, gpu (or an instance whose GPU is not known), instance, owner. `key` names it in addresses. `depth` is
     that in the tree as it is shown; `is_open` is None where nothing is below it. `parts` counts the instances of a
@@ -43,9 +40,9 @@ class DeviceLine:
 
     kind: str
     key: str
-    row: Object
+    row: DeviceRow
     figures: Figures
-    rows: Sequence[Object]
+    rows: Sequence[DeviceRow]
     below: Sequence["DeviceLine"] = ()
     depth: int = 0
     is_open: bool | None = None
@@ -54,17 +51,17 @@ class DeviceLine:
     @property
     def state(self) -> DeviceState:
         """That of the device; of a GPU that is cut the one that comes first among its instances'."""
-        states = [*map(stated, self.rows)]
-        return state_of_device([each for each in states if each is not DeviceState.CUT] or states)
+        states = [row.state for row in self.rows]
+        return state_of_device([state for state in states if state is not DeviceState.CUT] or states)
 
     @property
     def is_cut(self) -> bool:
         """Whether it is a GPU that is cut into MIG instances."""
-        return any(stated(row) is DeviceState.CUT for row in self.rows)
+        return any(row.state is DeviceState.CUT for row in self.rows)
 
     @property
-    def worst(self) -> Object:
-        """The object of the device that is in the worst health."""
+    def worst(self) -> DeviceRow:
+        """The row of the device that is in the worst health."""
         return max(self.rows, key=health_rank)
 
     @property
@@ -75,41 +72,36 @@ class DeviceLine:
     @property
     def illness(self) -> float:
         """How ill; a device with an XID more than one without."""
-        return health_rank(self.worst) + ((last_xid(self.worst)[0] or 0) > 0) / 2
+        return health_rank(self.worst) + bool(self.worst.last_xid) / 2
 
 
 # What lines are sorted by; None, which is not known, comes last.
 Rank = Callable[[DeviceLine], Any]
 Lines = Sequence[DeviceLine]
-Devices = Sequence[Sequence[Object]]
+Devices = Sequence[Sequence[DeviceRow]]
 
 
-def device_of(row: Object) -> DeviceId:
-    """Which device an object is of."""
-    return row["node_name"], row["device_uuid"] or row["device"], row.get("mig_instance_id", "")
-
-
-def health_rank(row: Object) -> int:
+def health_rank(row: DeviceRow) -> int:
     """0 for a sound device; one that is not known to be ill comes after it."""
-    health = row.get("health", "ok")
-    return _HEALTHS.index(health) if health in _HEALTHS else 1
+    health = row.health or "ok"
+    return _HEALTHS.index(health) if health in _HEALTHS else _HEALTHS.index("unknown")
 
 
-def figures_of(rows: Sequence[Object]) -> Work[Mapping[str, int]]:
+def figures_of(rows: Sequence[DeviceRow]) -> Work[Mapping[str, int]]:
     """How many GPUs and MIG instances there are, and how many devices are in each state.
 
     Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
     the other states add up to all devices.
     """
     gpus: set[tuple[str, str]] = set()
-    instances: set[DeviceId] = set()
-    states: dict[DeviceId, list[DeviceState]] = {}
+    instances: set[RowDevice] = set()
+    states: dict[RowDevice, list[DeviceState]] = {}
     for count, row in enumerate(rows, start=1):
         if not count % ITEMS_A_SLICE:
             yield
-        device = device_of(row)
-        states.setdefault(device, []).append(stated(row))
-        if row["entity"] == "mig":
+        device = row.row_device
+        states.setdefault(device, []).append(row.state)
+        if row.entity == "mig":
             instances.add(device)
         # an instance whose GPU is unknown adds no GPU
         if not device[1].startswith("MIG-"):
@@ -117,36 +109,36 @@ def figures_of(rows: Sequence[Object]) -> Work[Mapping[str, int]]:
     return {"gpus": len(gpus), "instances": len(instances), **counts_of(map(state_of_device, states.values()))}
 
 
-def matching(rows: Sequence[Object], view: PageView) -> Work[list[list[Object]]]:
-    """The devices, each with its objects, that the view filters out."""
+def matching(rows: Sequence[DeviceRow], view: PageView) -> Work[list[list[DeviceRow]]]:
+    """The devices, each with its rows, that the view filters out."""
     words = view.filter.lower().split()
     devices = []
-    for count, (_, of) in enumerate(groupby(rows, device_of), start=1):
-        device = [*of]
-        if _is_shown(device, view.show) and (not words or _has_words(device, words)):
-            devices.append(device)
+    for count, (_, rows_of_one) in enumerate(groupby(rows, _ROW_DEVICE), start=1):
+        device_rows = [*rows_of_one]
+        if _is_shown(device_rows, view.show) and (not words or _has_words(device_rows, words)):
+            devices.append(device_rows)
         if not count % _DEVICES_A_SLICE:
             yield
     return devices
 
 
-def _is_shown(rows: Sequence[Object], show: str) -> bool:
+def _is_shown(rows: Sequence[DeviceRow], show: str) -> bool:
     if show not in {"held", *DeviceState}:
         return True
-    states = [*map(stated, rows)]
+    states = [row.state for row in rows]
     if show == DeviceState.IDLE:
         return DeviceState.IDLE in states
     state = state_of_device(states)
     return state in IN_HAND if show == "held" else state == show
 
 
-def _has_words(rows: Sequence[Object], words: Sequence[str]) -> bool:
-    texts = [f"gpu {row['device_id']}\n" + "\n".join(str(row.get(name, "")) for name in _SEARCHED) for row in rows]
+def _has_words(rows: Sequence[DeviceRow], words: Sequence[str]) -> bool:
+    texts = ["\n".join((f"gpu {row.device_id}", *(getattr(row, name) for name in _SEARCHED))) for row in rows]
     text = "\n".join(texts).lower()
     return all(word in text for word in words)
 
 
-def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
+def tree(devices: Devices, rows: Sequence[DeviceRow]) -> Work[Lines]:
     """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances.
 
     Of a GPU that is cut, the instances among the `devices` are below it, and its values are those of all of its
@@ -154,10 +146,10 @@ def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
     """
     cut = yield from _cut_gpus(rows)
     lines: list[DeviceLine] = []
-    by_gpu = groupby(devices, lambda of: device_of(of[0])[:2])
+    by_gpu = groupby(devices, lambda device_rows: device_rows[0].row_device[:2])
     for count, (gpu, of_gpu) in enumerate(by_gpu, start=1):
         if gpu in cut:
-            shown_ones = {device_of(of[0]) for of in of_gpu}
+            shown_ones = {device_rows[0].row_device for device_rows in of_gpu}
             lines.append(_cut_gpu(cut[gpu], shown_ones))
         else:
             lines += map(_device, of_gpu)
@@ -166,30 +158,36 @@ def tree(devices: Devices, rows: Sequence[Object]) -> Work[Lines]:
     return lines
 
 
-def _cut_gpus(rows: Sequence[Object]) -> Work[Mapping[tuple[str, str], Sequence[Sequence[Object]]]]:
-    """The GPUs that are cut: the objects of each, made up where there is none, and those of each of its instances."""
-    parents = {device_of(row)[:2]: [row] for row in rows if row["entity"] == "mig-parent"}
+def _cut_gpus(rows: Sequence[DeviceRow]) -> Work[Mapping[tuple[str, str], Sequence[Sequence[DeviceRow]]]]:
+    """The GPUs that are cut: the row of each, made up where there is none, and those of each of its instances."""
+    parents = {row.row_device[:2]: [row] for row in rows if row.entity == "mig-parent"}
     yield
-    cut: dict[tuple[str, str], list[Sequence[Object]]] = {gpu: [parent] for gpu, parent in parents.items()}
-    for count, (device, of) in enumerate(groupby(rows, device_of), start=1):
-        of_device = [*of]
-        if of_device[0]["entity"] == "mig" and not device[1].startswith("MIG-"):
-            cut.setdefault(device[:2], [[_parent_of(of_device[0])]]).append(of_device)
+    cut: dict[tuple[str, str], list[Sequence[DeviceRow]]] = {gpu: [parent] for gpu, parent in parents.items()}
+    for count, (device, rows_of_one) in enumerate(groupby(rows, _ROW_DEVICE), start=1):
+        device_rows = [*rows_of_one]
+        if device_rows[0].entity == "mig" and not device[1].startswith("MIG-"):
+            cut.setdefault(device[:2], [[_parent_of(device_rows[0])]]).append(device_rows)
         if not count % _DEVICES_A_SLICE:
             yield
     return cut
 
 
-def _parent_of(instance: Object) -> Object:
-    """The object of a GPU of which only its instances are known."""
-    return {**dict.fromkeys(METRICS), **_NOBODY, **{name: instance[name] for name in _OF_GPU}, "entity": "mig-parent"}
+def _parent_of(instance: DeviceRow) -> DeviceRow:
+    """The row of a GPU of which only its instances are known."""
+    names = {name: getattr(instance, name) for name in _OF_GPU}
+    return DeviceRow(**names, entity="mig-parent", state=DeviceState.CUT)
 
 
-def _cut_gpu(objects: Sequence[Sequence[Object]], shown_ones: Container[DeviceId]) -> DeviceLine:
+def _of_nobody(row: DeviceRow) -> DeviceRow:
+    """The row of a device or a node as such, which none of its holders is named on."""
+    return row._replace(namespace="", pod="", container="", workload_name="")
+
+
+def _cut_gpu(devices: Devices, shown_ones: Container[RowDevice]) -> DeviceLine:
     """The line of a GPU that is cut, above those of its instances that are shown."""
-    (parent,), *of_instances = objects
+    (parent,), *of_instances = devices
     instances = [replace(_device(rows), kind="instance") for rows in of_instances]
-    below = tuple(line for line in instances if device_of(line.row) in shown_ones)
+    below = tuple(line for line in instances if line.row.row_device in shown_ones)
     return DeviceLine(
         kind="gpu",
         key=_key(parent),
@@ -201,46 +199,55 @@ def _cut_gpu(objects: Sequence[Sequence[Object]], shown_ones: Container[DeviceId
     )
 
 
-def _device(rows: Sequence[Object]) -> DeviceLine:
+def _device(rows: Sequence[DeviceRow]) -> DeviceLine:
     first, figures = rows[0], of_device(rows)
     if len(rows) == 1:
         return DeviceLine(kind="gpu", key=_key(first), row=first, figures=figures, rows=rows)
     below = tuple(
         DeviceLine(kind="owner", key="", row=row, figures=of_holder(row, is_alone=False), rows=(row,)) for row in rows
     )
-    return DeviceLine(kind="gpu", key=_key(first), row={**first, **_NOBODY}, figures=figures, rows=rows, below=below)
+    return DeviceLine(kind="gpu", key=_key(first), row=_of_nobody(first), figures=figures, rows=rows, below=below)
 
 
-def _key(row: Object) -> str:
-    instance = row.get("mig_instance_id", "")
-    name = f"{row['node_name']}/{row['device_id'] or row['device_uuid'] or row['device']}"
-    return f"{name}/{instance}" if instance else name
+def _key(row: DeviceRow) -> str:
+    name = f"{row.node_name}/{row.device_id or row.device_uuid or row.device}"
+    return f"{name}/{row.mig_instance_id}" if row.mig_instance_id else name
 
 
 def by_node(gpus: Lines) -> Work[Lines]:
     """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
     nodes = []
-    for name, of in groupby(gpus, lambda line: line.row["node_name"]):
-        lines = [*of]
-        figures = [line.figures for line in lines]
-        busy = [each.activity for each in figures if each.activity is not None]
-        temperatures = [each.temperature_celsius for each in figures if each.temperature_celsius is not None]
-        together = Figures(
-            activity=sum(busy) / len(busy) if busy else None,
-            memory_used_mib=total_of(each.memory_used_mib for each in figures),
-            memory_total_mib=total_of(each.memory_total_mib for each in figures),
-            power_watts=total_of(each.power_watts for each in figures),
-            temperature_celsius=max(temperatures, default=None),
+    for name, lines_of_node in groupby(gpus, lambda line: line.row.node_name):
+        lines = [*lines_of_node]
+        nodes.append(
+            DeviceLine(
+                kind="node",
+                key=name,
+                row=_of_nobody(lines[0].row),
+                figures=_together([line.figures for line in lines]),
+                rows=[row for line in lines for row in line.rows],
+                below=lines,
+            )
         )
-        objects = [each for line in lines for each in line.rows]
-        row = {**lines[0].row, **_NOBODY}
-        nodes.append(DeviceLine(kind="node", key=name, row=row, figures=together, rows=objects, below=lines))
         yield
     return nodes
 
 
+def _together(gpus: Sequence[Figures]) -> Figures:
+    """Of a node: mean activity, the sums of memory and power, and how hot the hottest GPU is."""
+    busy = [figures.activity for figures in gpus if figures.activity is not None]
+    temperatures = [figures.temperature_celsius for figures in gpus if figures.temperature_celsius is not None]
+    return Figures(
+        activity=sum(busy) / len(busy) if busy else None,
+        memory_used_mib=total_of(figures.memory_used_mib for figures in gpus),
+        memory_total_mib=total_of(figures.memory_total_mib for figures in gpus),
+        power_watts=total_of(figures.power_watts for figures in gpus),
+        temperature_celsius=max(temperatures, default=None),
+    )
+
+
 def shown(
-    devices: Devices, rows: Sequence[Object], view: PageView, rank: Rank | None, *, with_node: bool
+    devices: Devices, rows: Sequence[DeviceRow], view: PageView, rank: Rank | None, *, with_node: bool
 ) -> Work[tuple[Lines, str]]:
     """The lines of the view from the first to the last, and what is folded: a key of FOLDS. `rank` is of its column."""
     gpus = yield from tree(devices, rows)

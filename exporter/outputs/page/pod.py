@@ -4,28 +4,26 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from exporter.accounts.amounts import AMOUNTS
-from exporter.lenient import mapping
-from exporter.lenient import text as text_of
 from exporter.model.accounts import Accounts
+from exporter.model.device_row import DeviceRow
 from exporter.outputs.page.document import table, text
-from exporter.outputs.page.lines import Object
 from exporter.outputs.page.view import PageView
 
 
-def of_pod(rows: Sequence[Object], pod: str) -> Sequence[Object]:
-    """The objects of a pod (namespace/name)."""
-    return [row for row in rows if f"{row['namespace']}/{row['pod']}" == pod]
+def of_pod(rows: Sequence[DeviceRow], pod: str) -> Sequence[DeviceRow]:
+    """The rows of a pod (namespace/name)."""
+    return [row for row in rows if row.pod_name == pod]
 
 
-def pod_section(rows: Sequence[Object], view: PageView) -> str:
+def pod_section(rows: Sequence[DeviceRow], view: PageView) -> str:
     """What is known of the pod beside its devices, and what says more."""
-    first: Object = rows[0] if rows else {}
+    first = rows[0] if rows else DeviceRow()
     facts: Mapping[str, object] = {
-        "Node": ", ".join(dict.fromkeys(row["node_name"] for row in rows)),
-        "Workload": " ".join(filter(None, (text_of(first, "workload_kind"), text_of(first, "workload_name")))),
-        "Containers": ", ".join(dict.fromkeys(row["container"] for row in rows)),
-        "UID": text_of(first, "pod_uid"),
-        **{f"Label {name}": value for name, value in mapping(first, "pod_labels").items()},
+        "Node": ", ".join(dict.fromkeys(row.node_name for row in rows)),
+        "Workload": f"{first.workload_kind} {first.workload_name}".strip(),
+        "Containers": ", ".join(dict.fromkeys(row.container for row in rows)),
+        "UID": first.pod_uid,
+        **{f"Label {name}": value for name, value in first.pod_labels.items()},
     }
     items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts.items() if value)
     namespace, _, name = view.pod.partition("/")

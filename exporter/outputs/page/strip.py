@@ -5,21 +5,22 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
+from exporter.model.device_row import DeviceRow
 from exporter.model.slices import Work
 from exporter.model.states import IN_BAD_HEALTH, WORDS, DeviceState
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import DeviceLine, Object, matching, tree
+from exporter.outputs.page.lines import DeviceLine, matching, tree
 from exporter.outputs.page.view import PageView
 
 _ILL = f'<span><span class="cell used ill"></span> {IN_BAD_HEALTH}</span>'
 _LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
 
 
-def strips(rows: Sequence[Object], nodes: Mapping[str, str]) -> Work[Sequence[str]]:
-    """The strips in texts, by the objects of all nodes. `nodes` are all names, with what is to be said of the node."""
+def strips(rows: Sequence[DeviceRow], nodes: Mapping[str, str]) -> Work[Sequence[str]]:
+    """The strips in texts, by the rows of all nodes. `nodes` are all names, with what is to be said of the node."""
     devices = yield from matching(rows, PageView())
     gpus = yield from tree(devices, rows)
-    by_name = {name: [*of] for name, of in groupby(gpus, lambda line: str(line.row["node_name"]))}
+    by_name = {name: [*of] for name, of in groupby(gpus, lambda line: line.row.node_name)}
     items = []
     for name, words in nodes.items():
         items.append(_strip(name, by_name.get(name, ()), words))
@@ -50,8 +51,8 @@ def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
 
 def _cell(line: DeviceLine, address: str) -> str:
     state, ill = line.state, " ill" if line.is_ill else ""
-    pods = [f"{row['namespace']}/{row['pod']}" for row in line.rows if row["pod"]]
+    pods = [row.pod_name for row in line.rows if row.pod]
     holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
-    title = escape(visible(f"GPU {line.row['device_id']}: {WORDS[state]}{holder}"))
+    title = escape(visible(f"GPU {line.row.device_id}: {WORDS[state]}{holder}"))
     href = escape(f"{address}#{visible(f'device-{line.key}')}")
     return f'<a tabindex="-1" class="cell {state}{ill}" href="{href}" title="{title}"></a>'

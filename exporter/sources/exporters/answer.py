@@ -3,8 +3,7 @@
 Exporters may be older or newer: unknown fields are kept, missing ones are unknown values; the owner is required.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
 from exporter.model.cluster import HeldDevice
+from exporter.model.device_row import FIELD_NAMES, DeviceRow, from_object
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.slices import Work
-from exporter.model.states import stated
 from exporter.reading import shown
 from exporter.sources.json_text import JsonText, garbage
 
@@ -35,9 +34,6 @@ _TEXTS = (
 )  # fmt: skip
 _SHARED = "gpu_shared"
 _NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
-# Families that stand in an object beside the fields, those of a newer exporter among them.
-_FAMILY = re.compile(r"pod_gpu_[a-z0-9_]{1,60}")
-MOST_FAMILIES = 16
 # What an object takes in memory beside its text, the names and the numbers that are read from it (measured: 2 KB).
 _OBJECT_BYTES = 2048
 _LOOK_THERE = (
@@ -73,18 +69,18 @@ def read_answer(body: bytes, node: str | None) -> Work[NodeAnswer]:
         if len(devices) == MOST_ROWS:
             message = f"the answer has more than {MOST_ROWS} objects"
             raise Malformed("oversize", message, remedy=f"no node has that many containers with GPUs; {_LOOK_THERE}")
-        device = _device(row, text.raw, where)
-        of_node = _same_node(row["node_name"], of_node, is_asked=node is not None)
-        key = (device.uuid, device.instance, device.namespace, device.pod, device.container)
+        held = HeldDevice(_device_row(row, where), text.raw.encode())
+        of_node = _same_node(held.row.node_name, of_node, is_asked=node is not None)
+        key = (*held.row.row_device, held.row.namespace, held.row.pod, held.row.container)
         if key in devices:
             raise _garbage(f"{where} is of the same device and container as one before it")
-        devices[key] = device
+        devices[key] = held
         yield
     text.end()
     return NodeAnswer(node=of_node or "", devices=tuple(devices.values()), size=len(body))
 
 
-def _device(row: Object, text: str, where: str) -> HeldDevice:
+def _device_row(row: Object, where: str) -> DeviceRow:
     for name in _OWNER:
         if name not in row:
             raise _garbage(f"{where} has no field {name}")
@@ -96,58 +92,33 @@ def _device(row: Object, text: str, where: str) -> HeldDevice:
             raise _garbage(f"{where}: {name} has more than {MOST_TEXT_CHARS} characters")
     if type(row.get(_SHARED)) is not bool:
         raise _garbage(f"{where}: {_SHARED} is neither true nor false")
-    own = _own_use(row, where)
-    return HeldDevice(
-        # a device that samples name by its index alone has no UUID
-        uuid=row["device_uuid"] or row.get("device") or row.get("device_id", ""),
-        instance=row.get("mig_instance_id", ""),
-        namespace=row["namespace"],
-        pod=row["pod"],
-        container=row["container"],
-        workload=row.get("workload_name", ""),
-        kind=row.get("workload_kind", ""),
-        is_shared=row[_SHARED],
-        values={**_values(row, where), **own},
-        measured=frozenset(own),
-        text=text.encode(),
-        entity=row.get("entity", "gpu"),
-        state=stated(row),
-        model=row.get("model_name", ""),
-        index=row.get("device_id", ""),
-    )
+    _check_numbers(row, where)
+    _check_own_use(row, where)
+    # what a newer exporter has beside these stays in the object's text alone
+    return from_object({name: value for name, value in row.items() if name in FIELD_NAMES})
 
 
-def _values(row: Object, where: str) -> dict[str, float]:
-    values = {}
-    families = 0
+def _check_numbers(row: Object, where: str) -> None:
     for name, value in row.items():
         kind = type(value)
         if kind is int or kind is float:
             if not -_LARGEST < value < _LARGEST:
                 raise _garbage(f"{where}: {name[:99]!r} is no number that can be")
-            if name in METRICS or (_FAMILY.fullmatch(name) and (families := families + 1) <= MOST_FAMILIES):
-                values[name] = value
         elif value is not None and name in METRICS:
             raise _garbage(f"{where}: {name} is neither a number nor null")
-    return values
 
 
-def _own_use(row: Object, where: str) -> Mapping[str, float]:
-    """What is measured of the container itself, by the families that say the same on /metrics."""
+def _check_own_use(row: Object, where: str) -> None:
+    """What is measured of the container itself."""
     measured = row.get("measured")
     if measured is None:
-        return {}
+        return
     if type(measured) is not dict:
         raise _garbage(f"{where}: measured is not a JSON object")
-    own = {}
-    for name, family in OWN_FAMILIES.items():
+    for name in OWN_FAMILIES:
         value = measured.get(name)
-        if value is None:
-            continue
-        if type(value) not in (int, float) or not 0 <= value < _LARGEST:
+        if value is not None and (type(value) not in (int, float) or not 0 <= value < _LARGEST):
             raise _garbage(f"{where}: {name} is no number that can be measured")
-        own[family] = value
-    return own
 
 
 def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:

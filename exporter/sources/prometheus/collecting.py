@@ -1,23 +1,23 @@
 """The series of all nodes, answer by answer → the view of each node, as its /container/metrics has it. Pure."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from exporter.dcgm.fields import METRICS
 from exporter.dcgm.xids import error_on_page
 from exporter.dividing.decimals import number
 from exporter.errors import Trouble
 from exporter.model.cluster import OWNERS_UNKNOWN, HeldDevice, NodeView
+from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, in_its_state
+from exporter.model.device_row_json import as_json
 from exporter.model.devices import DeviceKey
 from exporter.model.health import VERDICTS
 from exporter.model.names import as_people_count
 from exporter.model.pages import Subject, cut_gpus, in_order, merged, object_of
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
-from exporter.model.states import DeviceState, rfc3339, state_of
+from exporter.model.states import rfc3339
 from exporter.ownership.explain import what_hides_owners
 from exporter.ownership.labels import SHARED_LABEL, STANDARD_NAMES, UID_LABEL, WITHOUT_OWNERS, LabelPolicy
 from exporter.sources.prometheus import queries
@@ -28,8 +28,6 @@ from exporter.sources.prometheus.targets import Target, Targets
 MOST_ROWS = 1_000
 NOBODY = Owner(namespace="", pod="", container="")
 _RANK = {name: rank for rank, name in enumerate(KNOWN)}
-
-_UNKNOWN: Mapping[str, None] = dict.fromkeys(METRICS)
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class Held:
     shared: bool = False
     uid: str = ""
     is_sampled: bool = False
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
 
 
@@ -110,9 +108,7 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
     A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
     """
     cut = cut_gpus(rows.devices.values())
-    moments = {"node_name": node, "timestamp": rfc3339(read_at_seconds), "read_at": None, "holder_since": None}
     for device in sorted(rows.devices.values(), key=in_order):
-        of_device = object_of(device, cut)
         holders = dict(rows.held.get(device.key, {}))
         is_sampled = any(entry.is_sampled for entry in holders.values())
         nobodys = holders.get(NOBODY)
@@ -130,72 +126,39 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
             # a device that has a holder is not idle any more
             del holders[NOBODY]
         several = rows.owners.get(device.key, 0) > 1
+        verdict, reason = rows.verdicts.get(device.key, ("", ""))
+        strangers = sorted(rows.strangers.get(device.key, {}).items())
+        of_device: dict[str, Any] = {
+            "node_name": node,
+            **object_of(device, cut),
+            "timestamp": rfc3339(read_at_seconds),
+            "health": verdict if verdict in VERDICTS else "",
+            "health_reasons": (reason,) if reason else (),
+            "used_by": tuple(DeviceUser(**asdict(stranger), **_measured(use)) for stranger, use in strangers),
+        }
         for owner, entry in sorted(holders.items()) or [(NOBODY, Held())]:
-            yield _held(
-                device,
-                entry,
-                owner=owner,
-                workload=rows.workloads.get((owner.namespace, owner.pod), ("", "")),
-                is_shared=entry.shared or several,
-                measured=rows.measured.get((device.key, owner), {}),
-                verdict=rows.verdicts.get(device.key, ("", "")),
-                used_by=[
-                    {**asdict(stranger), **_measured(use)}
-                    for stranger, use in sorted(rows.strangers.get(device.key, {}).items())
-                ],
-                why_unknown=what_hides_owners(rows.unmatched, device),
-                # when the node read the values, and who held the device then, no series says
-                names={**moments, "idle_since": rows.idle_since.get((device.key, owner)), **of_device},
+            name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
+            measured = rows.measured.get((device.key, owner))
+            # when the node read the values, and who held the device then, no series says
+            row = DeviceRow(
+                **of_device,
+                **asdict(owner),
+                workload_name=name,
+                workload_kind=kind if name else "",
+                pod_uid=entry.uid,
+                gpu_shared=entry.shared or several,
+                **entry.metrics,
+                measured=OwnUse(**_measured(measured)) if measured else None,
+                last_xid=error_on_page(entry.metrics.get("xid_errors")),
+                idle_since=rows.idle_since.get((device.key, owner)),
             )
+            row = in_its_state(row, why_unknown=what_hides_owners(rows.unmatched, device))
+            yield HeldDevice(row, as_json([row])[1:-1])
 
 
-def _measured(by_family: Mapping[str, float]) -> Mapping[str, float]:
+def _measured(by_family: Mapping[str, float]) -> dict[str, Any]:
+    """The families of what is measured of a container, by the names that an object has for them."""
     return {MEASURED[family]: value for family, value in by_family.items()}
-
-
-def _held(
-    device: Subject,
-    entry: Held,
-    *,
-    owner: Owner,
-    workload: tuple[str, str],
-    is_shared: bool,
-    measured: Mapping[str, float],
-    verdict: tuple[str, str],
-    used_by: Sequence[Mapping[str, Any]],
-    why_unknown: str,
-    names: Mapping[str, str | None],
-) -> HeldDevice:
-    entity = names["entity"] or ""
-    text: dict[str, Any] = {**names, "pod": owner.pod, "container": owner.container, "namespace": owner.namespace}
-    text |= {"workload_name": workload[0], "workload_kind": workload[1]} if workload[0] else {}
-    text |= {"pod_uid": entry.uid} if entry.uid else {}
-    text |= {"gpu_shared": is_shared, **_UNKNOWN, **entry.metrics}
-    text |= {"measured": _measured(measured)} if measured else {}
-    text |= {"used_by": used_by} if used_by else {}
-    health, reason = verdict
-    text |= {"health": health} if health in VERDICTS else {}
-    text |= {"health_reasons": [reason]} if reason else {}
-    text["last_xid"] = error_on_page(entry.metrics.get("xid_errors"))
-    text["state"] = state = state_of(text, why_unknown=why_unknown)
-    text |= {"state_reason": why_unknown} if state is DeviceState.UNKNOWN else {}
-    return HeldDevice(
-        uuid=device.gpu,
-        instance=device.instance if entity == "mig" else "",
-        namespace=owner.namespace,
-        pod=owner.pod,
-        container=owner.container,
-        workload=workload[0],
-        kind=workload[1],
-        is_shared=is_shared,
-        values={**entry.metrics, **measured},
-        measured=frozenset(measured),
-        text=json.dumps(text, separators=(",", ":")).encode(),
-        entity=entity,
-        state=state,
-        model=device.model,
-        index=device.index,
-    )
 
 
 _NAME, _INSTANCE = "__name__", "instance"
@@ -320,7 +283,7 @@ class Collected:
             for device in held_devices(rows, name, of_samples, samples_are_newer=of_samples > of_own):
                 devices.append(device)
                 yield
-            if rows.is_without_kubelet and not any(device.pod for device in devices):
+            if rows.is_without_kubelet and not any(held.row.pod for held in devices):
                 views[name] = NodeView(name=name, trouble=OWNERS_UNKNOWN)
             else:
                 at_seconds = targets.scraped_at_seconds

@@ -7,15 +7,17 @@ import pytest
 from exporter.cli.kubectl import holders, why
 from exporter.cli.kubectl.binary import Kubectl, KubectlRefusal
 from exporter.errors import ExporterError
+from exporter.model.device_row import DeviceRow, from_object
 from exporter.outputs.diagnosis import Diagnosis, Level, fine, problem, warning
 
 MAY_NOT = 'User "j" cannot list resource "services" in API group ""'
 UUID = "GPU-1e2feb89-414c-443c-9027-c4d1c386bbc4"
 
 
-def row(**fields: Any) -> dict[str, Any]:
+def row(**fields: Any) -> DeviceRow:
     usual = {"node_name": "n1", "device_id": "0", "device_uuid": UUID, "mig_instance_id": "", "state": "used"}
-    return {**usual, "namespace": "ml", "pod": "a", "container": "main", "gpu_shared": False, "health": "ok", **fields}
+    held = {"namespace": "ml", "pod": "a", "container": "main", "gpu_shared": False, "health": "ok"}
+    return from_object({**usual, **held, **fields})
 
 
 ROWS = [
@@ -46,11 +48,11 @@ ROWS = [
     ],
 )
 def test_a_name_is_a_pods_then_a_nodes_then_a_gpus(name: str, namespace: str, expected: list[int]) -> None:
-    assert [ROWS.index(each) for each in map(dict, holders.who(ROWS, name, namespace))] == expected
+    assert [ROWS.index(each) for each in holders.who(ROWS, name, namespace)] == expected
 
 
 def test_the_longest_idle_comes_first_and_the_unknown_last() -> None:
-    assert [ROWS.index(each) for each in map(dict, holders.idle(ROWS, ""))] == [4, 1, 3]
+    assert [ROWS.index(each) for each in holders.idle(ROWS, "")] == [4, 1, 3]
     assert holders.idle(ROWS, "dev") == [ROWS[1]]
 
 
@@ -65,7 +67,7 @@ def test_a_table_says_below_it_what_is_wrong() -> None:
         row(device_id="2", device_uuid="2", pod="", used_by=[user], gpu_utilization=41.0, framebuffer_used=2048),
         share,
     ]
-    lines = holders.table(rows, [*rows, {**share, "pod": "b"}]).splitlines()
+    lines = holders.table(rows, [*rows, share._replace(pod="b")]).splitlines()
     assert lines[2].endswith("2026-11-26 10:00 UTC")
     assert lines[3].split()[2:] == ["-", "main", "used", "41%", "2.0G", "ok", "-"]
     # of a share that nobody measures no part is known; control characters are written as escapes

@@ -13,11 +13,12 @@ from rich.cells import cell_len
 
 from exporter.cli.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmless, width_of
 from exporter.cli.top.command import document
-from exporter.cli.top.devices import Shown, ShownDevice, processes_of, shown_of
+from exporter.cli.top.devices import MOST_DEVICES, Role, Shown, ShownDevice, processes_of, shown_of
 from exporter.cli.top.history import SECONDS, DeviceHistory, charts
 from exporter.cli.top.layout import draw, frame, strip
 from exporter.cli.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
 from exporter.cli.top.terminal import Keys
+from exporter.model.device_row import from_objects
 from exporter.model.states import DeviceState
 from tests.support.fixed_exporter import fixed
 
@@ -29,6 +30,11 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NASTY, inner, max_size=4),
     max_leaves=20,
 )
+
+
+def shown_by(role: Role, url: str, about: Any, answer: Any, trouble: str) -> Shown:
+    """What is shown where /container/metrics answers so."""
+    return shown_of(role, url, about, from_objects(answer, MOST_DEVICES), trouble)
 
 
 def text_of(line: Line) -> str:
@@ -85,7 +91,7 @@ def test_keys(pieces: list[bytes], keys: list[str]) -> None:
 def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
     state = State()
     lines: Sequence[Line] = ()
-    shown = shown_of("node", "http://x", MAPPING, ROWS, "")
+    shown = shown_by("node", "http://x", MAPPING, ROWS, "")
     for key in ["?", *typed]:
         state = press(state, key)
         lines, state = frame(shown, "", state, (80, 10), 2.0, UNICODE, DeviceHistory())
@@ -128,7 +134,7 @@ def test_no_row_of_keys_breaks_the_picture(typed: list[str]) -> None:
 def test_whatever_an_exporter_says_the_picture_fits(
     about: Any, rows: Any, width: int, height: int, glyphs: Glyphs
 ) -> None:
-    for made in (shown_of("node", "u", about, rows, ""), shown_of("cluster", "u", about, rows, "no\nGPU")):
+    for made in (shown_by("node", "u", about, rows, ""), shown_by("cluster", "u", about, rows, "no\nGPU")):
         history = DeviceHistory()
         history.add(made.devices, 7.0)
         for state in (
@@ -209,7 +215,7 @@ HALF = {"memory_used_bytes": 20_000 * MIB, "utilization_ratio": 0.5}
 def test_a_shared_gpu_is_whole_in_each_mode(
     sharing: str, rows: list[dict[str, Any]], device: tuple[float, ...], holders: list[tuple[float | None, ...]]
 ) -> None:
-    (shown,) = shown_of("node", "u", mapping(sharing), rows, "").devices
+    (shown,) = shown_by("node", "u", mapping(sharing), rows, "").devices
     whole = (shown.utilization_percent, shown.memory_used_mib, shown.memory_total_mib, shown.power_watts)
     assert whole == device
     assert [(each.utilization_percent, each.memory_used_mib) for each in shown.holders] == holders
@@ -231,7 +237,7 @@ def test_who_has_a_device_is_not_guessed(
 ) -> None:
     about = {**mapping("device"), "seen": [{"uuid": "GPU-1", "gpu_i_id": "", "owners": owners}]}
     rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **said}]
-    (device,) = shown_of("node", "u", about, rows, "").devices
+    (device,) = shown_by("node", "u", about, rows, "").devices
     assert (device.held, device.why) == (held, why)
 
 
@@ -240,7 +246,7 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     of = {"entity": "mig", "mig_instance_id": "7", "state": "unknown", "state_reason": "odd ids"}
     rows = [{**row("", used=1, free=1, util=1, gpu_shared=False), **of}]
     nodes = {"nodes": [{"name": "n", "missing": False}]}
-    shown = shown_of("cluster", "u", nodes, rows, "")
+    shown = shown_by("cluster", "u", nodes, rows, "")
     assert [(each.state, each.why) for each in shown.devices] == [("cut", ""), ("unknown", "odd ids")]
     assert shown.counts == {
         "gpus": 1,
@@ -262,7 +268,7 @@ def cluster(gpus: dict[str, list[dict[str, Any]]], *, missing: str = "") -> Show
     ]
     names = [*gpus, *filter(None, [missing])]
     nodes = {"nodes": [{"name": name, "missing": name == missing, "message": "m"} for name in names]}
-    return shown_of("cluster", "u", nodes, rows, "")
+    return shown_by("cluster", "u", nodes, rows, "")
 
 
 # issue 32, "top"
@@ -320,7 +326,7 @@ def test_of_too_many_nodes_those_with_most_to_look_at_stay() -> None:
 def test_what_was_read_before_the_hands_changed_is_marked() -> None:
     moment = "2026-11-22T20:00:00.000Z"
     rows = [{**row("", used=1, free=1, util=92, gpu_shared=False), "holder_since": moment, "read_at": moment}]
-    shown = shown_of("node", "u", mapping("copy"), rows, "")
+    shown = shown_by("node", "u", mapping("copy"), rows, "")
     lines = draw(shown, State(), 120, UNICODE).lines
     words = "".join(span.text for span in lines[-1]).split()
     assert "before" in words
@@ -366,7 +372,7 @@ def test_the_idle_are_sorted_by_how_long_they_are() -> None:
         idle("5", "2026-11-01T10:30:00.000Z"),
         row("busy", used=99, free=1, util=99, device_uuid="6", gpu_shared=False),
     ]
-    shown = shown_of("node", "u", mapping("copy"), rows, "")
+    shown = shown_by("node", "u", mapping("copy"), rows, "")
     state = State(sort="idle")
     assert [device.uuid for device in chosen_devices(shown.devices, state)] == ["3", "5", "1", "2", "4", "6"]
     lines = ["".join(span.text for span in line) for line in draw(shown, state, 120, UNICODE).lines]
@@ -411,7 +417,7 @@ def test_what_is_not_known_counts_for_nothing() -> None:
 def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     def screen(health: str, **more: Any) -> str:
         rows = [{**row, "health": health, **more} for row in ROWS]
-        shown = shown_of("node", "http://x", MAPPING, rows, "")
+        shown = shown_by("node", "http://x", MAPPING, rows, "")
         return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
 
     assert "HEALTH" not in screen("ok")
@@ -433,7 +439,7 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
 )
 def test_the_last_xid_is_the_exporter_s(says: dict[str, int | None], xid: int | None) -> None:
     rows = [{**{name: value for name, value in ROWS[0].items() if name != "last_xid"}, **says}]
-    assert [device.xid for device in shown_of("node", "http://x", MAPPING, rows, "").devices] == [xid]
+    assert [device.xid for device in shown_by("node", "http://x", MAPPING, rows, "").devices] == [xid]
 
 
 def charted(device: ShownDevice, history: DeviceHistory, rows: int, glyphs: Glyphs = UNICODE) -> dict[str, list[str]]:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from exporter.dcgm.fields import METRICS as METRICS_OF_FIELDS
 from exporter.errors import Malformed
+from exporter.model.device_row import as_object
 from exporter.model.slices import at_once
 from exporter.sources.exporters.answer import (
     METRICS,
-    MOST_FAMILIES,
     MOST_FIELDS,
     MOST_ROW_CHARS,
     MOST_ROWS,
@@ -80,10 +80,7 @@ async def test_what_a_real_exporter_says_of_whole_shared_and_cut_gpus(sharing: s
     assert found.size == len(body)
     assert [json.loads(device.text) for device in found.devices] == told
     for device, of in zip(found.devices, told, strict=True):
-        assert device.device == (of["device_uuid"], of.get("mig_instance_id", ""))
-        assert (device.namespace, device.pod, device.container) == (of["namespace"], of["pod"], of["container"])
-        assert device.is_shared is of["gpu_shared"]
-        assert device.values == {name: of[name] for name in METRICS if of[name] is not None}
+        assert as_object(device.row) == of
     assert any(of["entity"] == "mig" and "mig_instance_id" in of for of in told)
     assert sharing == "device" or any(of["gpu_shared"] for of in told)
 
@@ -104,11 +101,12 @@ def test_the_name_of_a_node_that_is_not_known_comes_from_its_answer() -> None:
 def test_an_older_exporter_says_less_and_a_newer_one_more() -> None:
     of = {"model_name", "device", "device_id", "entity", "timestamp", *METRICS_OF_FIELDS}
     (older,) = read([{name: value for name, value in row().items() if name not in of}]).devices
-    assert (older.uuid, dict(older.values)) == ("GPU-0", {})
+    assert (older.row.device_uuid, older.row.model_name, older.row.entity) == ("GPU-0", "", "gpu")
+    assert (older.row.gpu_utilization, older.row.timestamp, older.row.state) == (None, None, "held")
     (newer,) = read([row(pod_gpu_allocated_ratio=0.5, nested={"a": [1]}, flag=True, workload_name="t")]).devices
-    assert newer.values["pod_gpu_allocated_ratio"] == 0.5
-    assert "flag" not in newer.values
-    assert newer.workload == "t"
+    assert newer.row.workload_name == "t"
+    assert json.loads(newer.text)["nested"] == {"a": [1]}
+    assert not newer.row.unknown_fields, "the text has them"
 
 
 # issue 11, "Must show" 5
@@ -122,12 +120,11 @@ def test_an_answer_takes_no_more_memory_than_is_counted_for_it() -> None:
         kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert kept < 1.5 * found.kept_bytes
-    assert len(found.devices[0].values) == len(METRICS) + MOST_FAMILIES
 
 
 def test_a_device_without_a_uuid_is_known_by_its_index() -> None:
     two = read([row(0, device_uuid=""), row(1, device_uuid="")]).devices
-    assert [device.uuid for device in two] == ["nvidia0", "nvidia1"]
+    assert [device.row.row_device[1] for device in two] == ["nvidia0", "nvidia1"]
 
 
 # issue 11, "Must show" 5
@@ -227,12 +224,13 @@ def check(body: bytes) -> None:
         return
     told = json.loads(body)
     assert [json.loads(device.text) for device in found.devices] == told
-    assert len({(device.device, device.namespace, device.pod, device.container) for device in found.devices}) == len(
-        told
-    )
-    for device in found.devices:
-        assert device.text.decode()
-        assert all(abs(value) < 1e301 for value in device.values.values())
+    rows = [device.row for device in found.devices]
+    assert len({(row.row_device, row.namespace, row.pod, row.container) for row in rows}) == len(told)
+    for row, said in zip(rows, told, strict=True):
+        numbers = {name: said.get(name) for name in METRICS}
+        assert {name: getattr(row, name) for name in METRICS} == {
+            name: number if number is not None and abs(number) < 10**18 else None for name, number in numbers.items()
+        }
 
 
 @given(rows=ROWS, escaped=st.booleans())

@@ -129,7 +129,7 @@ async def test_a_hostile_exporter_costs_only_itself(kind: str, serve: Serve, mak
         assert (trouble.reason, message in trouble.message) == (reason, True), trouble
         assert "\n" not in str(trouble)
         assert trouble.remedy
-        assert [device.values["gpu_utilization"] for device in view.nodes["good"].devices] == [asked, asked]
+        assert [device.row.gpu_utilization for device in view.nodes["good"].devices] == [asked, asked]
     assert source._client.in_flight.used == 0
 
 
@@ -159,7 +159,7 @@ async def test_a_name_that_is_given_wins_over_one_that_is_claimed(serve: Serve, 
     source = make(("", liar), ("a", honest))
     await round_of(source)
     assert source.view.missing == (liar.removeprefix("http://"),)
-    assert {device.pod for device in source.view.nodes["a"].devices} == {"honest"}
+    assert {device.row.pod for device in source.view.nodes["a"].devices} == {"honest"}
 
 
 # issue 11, "Must show" 4

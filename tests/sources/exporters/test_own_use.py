@@ -7,6 +7,7 @@ import pytest
 
 from exporter.errors import Malformed
 from exporter.model.cluster import HeldDevice
+from exporter.model.device_row import OwnUse
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.outputs.objects import METRICS_TO_ASK
 from exporter.sources.exporters.answer import read_answer
@@ -37,21 +38,17 @@ def device(**more: Any) -> HeldDevice:
 
 def test_it_is_the_containers_own_by_the_families_names() -> None:
     found = device(measured={"memory_used_bytes": 2**30, "utilization_ratio": 0.25, "processes": 2, "later": "x"})
-    own = {
-        "pod_gpu_memory_used_bytes": 2**30,
-        "pod_gpu_utilization_ratio": 0.25,
-        "pod_gpu_processes": 2,
-    }
-    assert found.values == {"gpu_utilization": 90, **own}
-    assert found.measured == {*own}
+    assert found.row.measured == OwnUse(memory_used_bytes=2**30, utilization_ratio=0.25, processes=2)
+    assert found.row.gpu_utilization == 90
     assert {*OWN_FAMILIES.values()} < {*METRICS_TO_ASK}
-    assert (found.model, found.index) == ("NVIDIA H100", "3")
+    assert (found.row.model_name, found.row.device_id) == ("NVIDIA H100", "3")
 
 
 @pytest.mark.parametrize("more", [{}, {"measured": None}, {"measured": {}}, {"measured": {"processes": None}}])
 def test_what_is_not_measured_is_not_known(more: dict[str, Any]) -> None:
     found = device(**more)
-    assert (found.values, found.measured) == ({"gpu_utilization": 90}, frozenset())
+    assert found.row.gpu_utilization == 90
+    assert found.row.measured in (None, OwnUse())
 
 
 @pytest.mark.parametrize(

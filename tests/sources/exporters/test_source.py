@@ -212,7 +212,9 @@ async def test_many_nodes_of_which_some_stall(make: Make) -> None:
             reasons = [node.trouble.reason for node in view.nodes.values() if node.trouble]
             assert {reason: reasons.count(reason) for reason in reasons} == {"deadline": 6, "refused": 3}
             assert all(
-                len({device.uuid for device in node.devices}) == 8 for node in view.nodes.values() if not node.trouble
+                len({device.row.device_uuid for device in node.devices}) == 8
+                for node in view.nodes.values()
+                if not node.trouble
             )
             source.begin()
         assert many.connections <= count

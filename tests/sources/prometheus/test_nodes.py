@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from exporter.dcgm.fields import FIELDS
 from exporter.errors import Malformed
 from exporter.model.cluster import NodeView
+from exporter.model.device_row import OwnUse, as_object
 from exporter.model.slices import at_once
 from exporter.sources.prometheus.answer import VectorSeries
 from exporter.sources.prometheus.collecting import MOST_ROWS, Collected
@@ -70,11 +70,22 @@ def test_a_device_and_its_container() -> None:
         ],
     )["n1"]
     (held,) = found.devices
-    assert (held.uuid, held.namespace, held.pod, held.container) == ("GPU-1", "ml", "a", "main")
-    assert (held.workload, held.kind, held.model, held.index, held.is_shared) == ("trainer", "Job", "H100", "0", False)
-    own_use = {"pod_gpu_memory_used_bytes": 2097152, "pod_gpu_utilization_ratio": 0.25}
-    assert held.values == {"gpu_utilization": 57, "power_usage": 300.5, **own_use}
-    assert held.measured == set(own_use)
+    expected = {
+        "node_name": "n1",
+        "device_uuid": "GPU-1",
+        "device_id": "0",
+        "model_name": "H100",
+        "namespace": "ml",
+        "pod": "a",
+        "container": "main",
+        "workload_name": "trainer",
+        "workload_kind": "Job",
+        "gpu_shared": False,
+        "gpu_utilization": 57,
+        "power_usage": 300.5,
+    }
+    assert {name: getattr(held.row, name) for name in expected} == expected
+    assert held.row.measured == OwnUse(memory_used_bytes=2097152, utilization_ratio=0.25)
     assert found.answered_at_seconds == NOW - 5
     (row,) = rows_of(found)
     assert row["measured"] == {"memory_used_bytes": 2097152, "utilization_ratio": 0.25}
@@ -124,7 +135,7 @@ def test_samples_that_name_no_owner_are_the_holders_where_the_info_says_so(mark:
         [("GPU-1", "a", 57), ("GPU-1", "b", 57), ("GPU-2", "", 3)] if mark else [("GPU-1", "", 57), ("GPU-2", "", 3)]
     )
     assert [row.get("pod_uid", "") for row in rows_of(found)][:-1] == (["u-a", "u-b"] if mark else [""])
-    assert found.devices[0].is_shared is bool(mark)
+    assert found.devices[0].row.gpu_shared is bool(mark)
 
 
 @pytest.mark.parametrize(("up", "pod", "is_missing"), [("0", "", True), ("0", "a", False), ("1", "", False)])
@@ -154,7 +165,7 @@ def test_what_the_node_calls_unknown_is_not_called_free(reason: str, whole: str,
     rows = {row["entity"]: row for row in rows_of(found)}
     assert {entity: row["state"] for entity, row in rows.items()} == {"gpu": whole, "mig": instance}
     assert bool(rows["mig"].get("state_reason")) is (instance == "unknown")
-    assert [held.state for held in found.devices] == [row["state"] for row in rows.values()]
+    assert [held.row.state for held in found.devices] == [row["state"] for row in rows.values()]
 
 
 def test_the_names_of_dcgm_4_9_are_converted() -> None:
@@ -223,10 +234,10 @@ def test_two_pages_of_two_moments() -> None:
 
 def test_a_shared_device() -> None:
     by_label = [(of_device(UTIL, pod=pod, gpu_shared="true"), "9") for pod in "ab"]
-    assert [held.is_shared for held in nodes_of(target(), (), by_label)["n1"].devices] == [True, True]
+    assert [held.row.gpu_shared for held in nodes_of(target(), (), by_label)["n1"].devices] == [True, True]
     by_count = [(of_device("pod_gpu_info", pod=pod), "1") for pod in "ab"]
     by_count.append((of_device("pod_gpu_device_owners"), "2"))
-    assert [held.is_shared for held in nodes_of(target(), by_count)["n1"].devices] == [True, True]
+    assert [held.row.gpu_shared for held in nodes_of(target(), by_count)["n1"].devices] == [True, True]
 
 
 # issue 15, line 27
@@ -253,7 +264,7 @@ def test_a_gpu_in_instances() -> None:
     )["n1"]
     rows = [(row["entity"], row.get("mig_instance_id"), row.get("mig_profile"), row["pod"]) for row in rows_of(found)]
     assert rows == [("mig-parent", None, None, ""), ("mig", "3", "1g.10gb", "a")]
-    assert [held.device for held in found.devices] == [("GPU-1", ""), ("GPU-1", "3")]
+    assert [held.row.row_device[1:] for held in found.devices] == [("GPU-1", ""), ("GPU-1", "3")]
 
 
 def test_what_is_no_device_is_left_out() -> None:
@@ -271,7 +282,7 @@ def test_a_device_without_a_uuid_goes_by_its_name() -> None:
     found = nodes_of(target(), own_rows, [({**of_device(UTIL, pod="a"), **nameless}, "5")])["n1"]
     rows = [(row["device_uuid"], row["device"], row["device_id"], row["pod"]) for row in rows_of(found)]
     assert rows == [("", "nvidia3", "3", "a"), ("", "nvidia4", "4", "")]
-    assert [held.uuid for held in found.devices] == ["nvidia3", "nvidia4"]
+    assert [held.row.row_device[1] for held in found.devices] == ["nvidia3", "nvidia4"]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +402,6 @@ def test_any_labels_and_values_become_rows(
     found = nodes_of(target(), rows(of_own), rows(of_samples))["n1"]
     said = rows_of(found)
     for held, row in zip(found.devices, said, strict=True):
-        assert all(map(isfinite, held.values.values()))
-        assert bool(row["pod"]) is bool(held.pod)
-    keys = [(held.device, held.namespace, held.pod, held.container) for held in found.devices]
+        assert as_object(held.row) == row
+    keys = [(held.row.row_device, held.row.pod_name, held.row.container) for held in found.devices]
     assert len(set(keys)) == len(keys)

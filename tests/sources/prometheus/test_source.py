@@ -115,7 +115,7 @@ async def test_all_queries_are_of_the_moment_of_the_first() -> None:
         await ask(source)
         (node,) = source.view.nodes.values()
         assert (node.name, node.trouble, node.answered_at_seconds) == ("n1", None, NOW - 5)
-        assert node.devices[0].values == {"gpu_utilization": 57}
+        assert node.devices[0].row.gpu_utilization == 57
         assert len(server.asked) == 2 + PARTS
         first, *rest = server.asked
         assert ("time" in first, first["lookback_delta"]) == (False, "900s")

@@ -1,0 +1,395 @@
+"""A device in one container's hands: one object of /container/metrics, whoever makes it and whoever reads it. Pure.
+
+/container/metrics, the page, `top`, `kubectl gpu`, the cluster role, KEDA's scaler and the autoscalers all speak of
+these rows. A device (a GPU or a MIG instance) has a row for each container that holds it, and one without a container
+where none does. docs/openapi.yaml describes the fields; their names are a contract.
+
+To add a field of a device: its row in dcgm/table.json (a measurement of DCGM), its line in `DeviceRow`, and whoever
+shows it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_type_hints
+
+from exporter.lenient import AnyObject, each_mapping, mapping, whole
+from exporter.model.states import AT_WORK_BYTES, BROKEN, IDLE_BELOW, DeviceState
+
+_LARGEST = 10**18  # nanoseconds of 31 years, the largest that a counter shows
+_PERCENT = 100
+_MOST_NAMED_USERS = 3
+_MOST_COMMAND_CHARS = 60
+_ID_CHARS = 12  # of a container's id, as engines shorten it
+
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: AnyObject = MappingProxyType({})
+
+# A finite number, as JSON has it: whole or not. None: not known, which is never 0.
+Number = int | float | None
+# The node, the GPU's UUID (or its name where it has none), and the MIG instance ("" for a GPU).
+RowDevice = tuple[str, str, str]
+
+
+class OwnUse(NamedTuple):
+    """What processes of the container itself use of the device, by NVML: bytes, 0 to 1 of its time, a count."""
+
+    memory_used_bytes: Number = None
+    utilization_ratio: Number = None
+    processes: Number = None
+
+
+class WholeDevice(NamedTuple):
+    """What the page says of a device of which the row may have a part alone: units as in `DeviceRow`."""
+
+    gpu_utilization: Number = None
+    graphics_engine_active: Number = None
+    power_usage: Number = None
+    framebuffer_total: Number = None
+    framebuffer_used: Number = None
+    framebuffer_free: Number = None
+
+
+class DeviceUser(NamedTuple):
+    """Somebody who uses the device and does not hold it: a pod, a container outside pods, or a process in neither."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    engine: str = ""
+    id: str = ""
+    command: str = ""
+    pid: Number = None
+    memory_used_bytes: Number = None
+    utilization_ratio: Number = None
+    processes: Number = None
+
+    @property
+    def name(self) -> str:
+        """The pod as kubectl writes it, else the container's engine and the first part of its id, else the command."""
+        if self.pod:
+            return f"{self.namespace}/{self.pod}"
+        if self.id:
+            return f"{self.engine or 'container'} {self.id[:_ID_CHARS]}"
+        return self.command[:_MOST_COMMAND_CHARS]
+
+    def is_at_work(self, idle_below: float = IDLE_BELOW) -> bool:
+        """Whether it does more on the device than keep a CUDA context open."""
+        return (self.memory_used_bytes or 0) >= AT_WORK_BYTES or (self.utilization_ratio or 0) >= idle_below
+
+
+class DeviceRow(NamedTuple):
+    """A device and one container that holds it, or nobody.
+
+    The measurements have the units that dcgm/table.json gives them (percent, MiB, W, °C, MHz, bytes, ratios of 0 to 1);
+    None is a value that nobody knows. Moments are RFC 3339 in UTC with milliseconds, which sort as texts do. Fields
+    from `mig_profile` on are left out of JSON where they are empty. It is a tuple, for a frozen dataclass of so many
+    fields takes five times as long to make.
+    """
+
+    node_name: str = ""
+    model_name: str = ""
+    device: str = ""
+    device_id: str = ""  # the GPU's index
+    device_uuid: str = ""
+    entity: str = "gpu"  # gpu, mig, or mig-parent for a GPU that is cut into instances
+    pod: str = ""
+    container: str = ""
+    namespace: str = ""
+    gpu_shared: bool = False  # several containers hold the device
+    sm_active: Number = None
+    sm_occupancy: Number = None
+    tensor_active: Number = None
+    dram_active: Number = None
+    pcie_tx_bytes: Number = None
+    pcie_rx_bytes: Number = None
+    nvlink_tx_bytes: Number = None
+    nvlink_rx_bytes: Number = None
+    graphics_engine_active: Number = None
+    framebuffer_total: Number = None
+    framebuffer_used: Number = None
+    framebuffer_free: Number = None
+    pcie_link_gen: Number = None
+    pcie_link_width: Number = None
+    temperature: Number = None
+    memory_temperature: Number = None
+    power_usage: Number = None
+    gpu_utilization: Number = None
+    int_pipe_active: Number = None
+    fp16_pipe_active: Number = None
+    fp32_pipe_active: Number = None
+    fp64_pipe_active: Number = None
+    clocks_event_reasons: Number = None
+    xid_errors: Number = None
+    power_violation: Number = None
+    thermal_violation: Number = None
+    sm_clock: Number = None
+    mem_clock: Number = None
+    last_xid: int | None = None
+    timestamp: str | None = None
+    read_at: str | None = None
+    holder_since: str | None = None
+    idle_since: str | None = None
+    state: DeviceState = DeviceState.FREE
+    mig_profile: str = ""
+    mig_instance_id: str = ""
+    workload_name: str = ""
+    workload_kind: str = ""
+    pod_uid: str = ""
+    pod_labels: Mapping[str, str] = _NO_LABELS
+    whole_device: WholeDevice | None = None
+    measured: OwnUse | None = None
+    cuda: AnyObject | None = None  # what its programs asked of CUDA, by the probe's names
+    health: str = ""  # the verdict: ok, unknown, degraded, failing or gone
+    health_reasons: tuple[str, ...] = ()
+    health_message: str = ""
+    used_by: tuple[DeviceUser, ...] = ()
+    state_reason: str = ""
+    unknown_fields: AnyObject = _NO_FIELDS  # of a newer exporter; `as_object` gives them back
+
+    @property
+    def row_device(self) -> RowDevice:
+        """Which device the row is of: rows of one device have it in common."""
+        return self.node_name, self.device_uuid or self.device or self.device_id, self.mig_instance_id
+
+    @property
+    def pod_name(self) -> str:
+        """Namespace and pod, as kubectl writes them."""
+        return f"{self.namespace}/{self.pod}"
+
+    @property
+    def label(self) -> str:
+        """What people call the device: 2, or 2/7 for MIG instance 7 of GPU 2."""
+        gpu = self.device_id or self.device_uuid
+        return f"{gpu}/{self.mig_instance_id}" if self.mig_instance_id else gpu
+
+    @property
+    def own_activity(self) -> float | None:
+        """How busy the container itself is measured to keep the device, 0 to 1."""
+        return self.measured.utilization_ratio if self.measured else None
+
+    @property
+    def own_memory_bytes(self) -> float | None:
+        """The memory that processes of the container itself are measured to take."""
+        return self.measured.memory_used_bytes if self.measured else None
+
+    @property
+    def page_activity(self) -> float | None:
+        """How busy the page says that the device is, 0 to 1: GR_ENGINE_ACTIVE, else GPU_UTIL, which MIG has not."""
+        if self.graphics_engine_active is not None:
+            return self.graphics_engine_active
+        return None if self.gpu_utilization is None else self.gpu_utilization / _PERCENT
+
+    @property
+    def activity(self) -> float | None:
+        """How busy the holder keeps the device, 0 to 1: as measured of the container, else as the page says."""
+        own = self.own_activity
+        return self.page_activity if own is None else own
+
+    @property
+    def is_before(self) -> bool:
+        """Whether the values were read before the present holder got the device, or the last one gave it back."""
+        if self.holder_since is None or self.read_at is None:
+            return False
+        return self.holder_since >= self.read_at
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the page's values contradict the state, which is made of what NVML measured of the holder later."""
+        if self.own_activity is None or self.gpu_shared or self.page_activity is None:
+            return False
+        if self.state not in (DeviceState.IDLE, DeviceState.USED):
+            return False
+        return (self.page_activity < IDLE_BELOW) != (self.state is DeviceState.IDLE)
+
+    @property
+    def idle_seconds(self) -> int | None:
+        """For how long the holder had not used the device when the row was made; None while it does, or not known."""
+        if self.idle_since is None or self.timestamp is None:
+            return None
+        try:
+            idle_for = datetime.fromisoformat(self.timestamp) - datetime.fromisoformat(self.idle_since)
+        except (TypeError, ValueError):  # another program's, or one with a zone and one without
+            return None
+        return max(0, int(idle_for.total_seconds()))
+
+    @property
+    def is_xid_why(self) -> bool:
+        """Whether the last XID is a reason of `health`."""
+        return any(reason.startswith(f"Xid {self.last_xid} ") for reason in self.health_reasons)
+
+    @property
+    def users_in_words(self) -> str:
+        """Who uses the device and does not hold it; "" for nobody."""
+        return users_in_words(self.used_by)
+
+
+def users_in_words(users: Iterable[DeviceUser]) -> str:
+    """A sentence's end that names who uses a device and does not hold it; "" for nobody."""
+    names = [*dict.fromkeys(user.name for user in users if user.name)]
+    if not names:
+        return ""
+    if len(names) > _MOST_NAMED_USERS:
+        rest = len(names) - _MOST_NAMED_USERS + 1
+        names = [*names[: _MOST_NAMED_USERS - 1], f"{rest} others"]
+    return f"used by {' and '.join(names)}, which {'does' if len(names) == 1 else 'do'} not hold it"
+
+
+def state_of(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceState:
+    """The state of the device for this holder, by everything but the row's own `state`.
+
+    Args:
+        row: what is known of the device and its holder.
+        idle_below: the activity (0 to 1) from which on a holder uses the device (--accounting.idle-below).
+        why_unknown: why it is not known who holds the device; "" where it is known.
+    """
+    if row.entity == "mig-parent":
+        return DeviceState.CUT
+    busy = None if row.is_before else row.activity
+    # with --sharing device the one row of several holders names none of them
+    if row.pod or row.gpu_shared:
+        if busy is None:
+            return DeviceState.HELD
+        return DeviceState.IDLE if busy < idle_below else DeviceState.USED
+    if why_unknown:
+        return DeviceState.UNKNOWN
+    if (busy or 0) >= idle_below or any(user.is_at_work(idle_below) for user in row.used_by):
+        return DeviceState.OUTSIDE
+    return DeviceState.FAILING if row.health in BROKEN else DeviceState.FREE
+
+
+def in_its_state(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceRow:
+    """The row with the state that follows from it, and with the reason where that is `unknown`. See `state_of`."""
+    state = state_of(row, idle_below=idle_below, why_unknown=why_unknown)
+    if state is DeviceState.UNKNOWN:
+        return row._replace(state=state, state_reason=why_unknown)
+    return row if state is row.state else row._replace(state=state)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+_NAMES = DeviceRow._fields
+# In each object; the others are left out where they are empty.
+ALWAYS = _NAMES[: _NAMES.index("mig_profile")]
+_SOMETIMES = _NAMES[len(ALWAYS) :]
+
+
+def as_object(row: DeviceRow) -> dict[str, Any]:
+    """The object of JSON, with the fields of a newer exporter that the row came with."""
+    made: dict[str, Any] = dict(zip(ALWAYS, row, strict=False))
+    rest = zip(_SOMETIMES, row[len(ALWAYS) :], strict=True)
+    made.update((name, value) for name, value in rest if value)
+    for name in ("measured", "whole_device"):
+        if name in made:
+            made[name] = _part_object(made[name])
+    if "health_reasons" in made:
+        made["health_reasons"] = [*row.health_reasons]
+    if "used_by" in made:
+        made["used_by"] = [_part_object(user) for user in row.used_by]
+    made.update(made.pop("unknown_fields", ()))
+    return made
+
+
+def _part_object(part: OwnUse | WholeDevice | DeviceUser) -> dict[str, Any]:
+    """The fields of a part of an object that are known."""
+    return {name: value for name, value in part._asdict().items() if value not in (None, "")}
+
+
+def from_object(item: AnyObject) -> DeviceRow:
+    """The row that an exporter of any version wrote.
+
+    A field that is missing, or has another type than ours, counts as not known. The state follows from the rest where
+    it is missing, or none that this version knows. Fields that this version does not know are kept.
+    """
+    fields, others = _read(DeviceRow, item)
+    if "last_xid" not in item:
+        # an older exporter's object: it has the page's alone
+        fields["last_xid"] = whole(int(fields.get("xid_errors") or 0)) or None
+    row = DeviceRow(**fields, unknown_fields=others) if others else DeviceRow(**fields)
+    return row if row.state == item.get("state") else row._replace(state=state_of(row))
+
+
+def from_objects(items: object, most: int) -> Sequence[DeviceRow]:
+    """The rows of an answer that may be anything; of its entries at most so many are looked at."""
+    return [from_object(item) for item in each_mapping(items, most)]
+
+
+def _read(kind: type[tuple[Any, ...]], item: AnyObject) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of a mapping that this type has and that have its types, and those that it does not have."""
+    fields: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    readers = _READERS[kind]
+    for name, value in item.items():
+        reader = readers.get(name)
+        if reader is None:
+            others[name] = value
+        elif value is not None:
+            value_read = reader(value)
+            if value_read is not None:
+                fields[name] = value_read
+    return fields, others
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: object) -> Number:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # first the size: an int may be too large for a float
+    return value if -_LARGEST < value < _LARGEST and isfinite(value) else None
+
+
+def _state(value: object) -> DeviceState | None:
+    return DeviceState(value) if isinstance(value, str) and value in _STATES else None
+
+
+def _labels(value: object) -> Mapping[str, str] | None:
+    return {name: text for name, text in mapping(value).items() if isinstance(text, str)} or None
+
+
+def _reasons(value: object) -> tuple[str, ...] | None:
+    return tuple(f"{reason}" for reason in value) if isinstance(value, list) else None
+
+
+def _users(value: object) -> tuple[DeviceUser, ...]:
+    return tuple(DeviceUser(**_read(DeviceUser, user)[0]) for user in each_mapping(value))
+
+
+def _own_use(value: object) -> OwnUse | None:
+    fields, _ = _read(OwnUse, mapping(value))
+    return OwnUse(**fields) if fields else None
+
+
+def _whole_device(value: object) -> WholeDevice | None:
+    fields, _ = _read(WholeDevice, mapping(value))
+    return WholeDevice(**fields) if fields else None
+
+
+_STATES = frozenset(map(str, DeviceState))
+_BY_TYPE: Mapping[Any, Callable[[object], Any]] = {
+    str: _text,
+    str | None: _text,
+    bool: _truth,
+    Number: _number,
+    int | None: whole,
+    DeviceState: _state,
+    Mapping[str, str]: _labels,
+    WholeDevice | None: _whole_device,
+    OwnUse | None: _own_use,
+    AnyObject | None: lambda value: mapping(value) or None,
+    tuple[str, ...]: _reasons,
+    tuple[DeviceUser, ...]: _users,
+}
+# What reads each field of the mapping that becomes a tuple of this type, by the field's type.
+_READERS: Mapping[Any, Mapping[str, Callable[[object], Any]]] = {
+    kind: {name: _BY_TYPE[of_type] for name, of_type in get_type_hints(kind).items() if name != "unknown_fields"}
+    for kind in (OwnUse, WholeDevice, DeviceUser, DeviceRow)
+}
+FIELD_NAMES = _READERS[DeviceRow].keys()
