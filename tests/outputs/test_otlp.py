@@ -27,6 +27,7 @@ from tests.support.places import DATA
 
 FACTS = json.loads((DATA / "opentelemetry" / "conventions.json").read_text())
 BUSY, USED, TOTAL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_TOTAL"
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 WHOLE: Held = {"train": [("nvidia.com/gpu", GPU(0))]}
 NOW_NS = 1_800_000_000_000_000_000
 
@@ -127,7 +128,60 @@ def test_a_sample_is_a_point_in_the_conventions_unit(family: str, text: str, nam
     (point,) = (point for point in pushed(seen(row(family, text))) if point.name == name)
     facts = FACTS["metrics"][name]
     assert (point.value, point.unit, point.kind) == (value, facts["unit"], facts["instrument"])
-    assert (point.at_ns, point.began_ns) == (NOW_NS, 0)
+    # a sum that is seen for the first time counts from now on
+    assert (point.at_ns, point.began_ns) == (NOW_NS, 0 if point.kind == "gauge" else NOW_NS)
+
+
+def begins(points: Sequence[Point], name: str) -> set[tuple[float, int]]:
+    """Value and start of a metric's points, the start in seconds since NOW_NS."""
+    return {(point.value, (point.began_ns - NOW_NS) // SECOND) for point in points if point.name == name}
+
+
+# issue 22, line 31
+def test_a_sum_begins_when_it_was_seen_first() -> None:
+    pushes = Pushes()
+    sums = ("hw.energy", "hw.gpu.memory.usage", "hw.gpu.memory.limit", "hw.errors")
+    for seconds, value in enumerate(("5", "7", "7", "9")):
+        page = "".join(row(family, value) for family in (ENERGY, USED, TOTAL, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"))
+        points = pushed(seen(page, WHOLE), pushes, NOW_NS + seconds * SECOND)
+        for name in sums:
+            assert {start for _, start in begins(points, name)} == {0}, name
+    assert not any(point.began_ns for point in points if point.kind == "gauge")
+
+
+# issue 22, line 31
+def test_a_counter_that_begins_anew_has_begun_after_it_was_seen_last() -> None:
+    pushes = Pushes()
+    found: list[tuple[float, int]] = []
+    for seconds, value in enumerate(("5000", "9000", "1000", "2000")):
+        points = pushed(seen(row(ENERGY, value) + row(USED, value), WHOLE), pushes, NOW_NS + 10 * seconds * SECOND)
+        assert {start for _, start in begins(points, "hw.gpu.memory.usage")} == {0}, "it may fall"
+        found += begins(points, "hw.energy")
+    assert found == [(5, 0), (9, 0), (1, 10), (2, 10)]
+
+
+# issue 22, line 31
+def test_another_container_s_sum_is_another_one() -> None:
+    pushes = Pushes()
+    for seconds, pod in enumerate(("train", "next", "next", "train")):
+        points = pushed(seen(row(ENERGY, "5000"), {pod: WHOLE["train"]}), pushes, NOW_NS + seconds * SECOND)
+        assert begins(points, "hw.energy") == {(5, {0: 0, 1: 1, 2: 1, 3: 3}[seconds])}
+
+
+# issue 22, line 31
+def test_a_sum_does_not_begin_after_its_moment_where_the_clock_goes_back() -> None:
+    pushes = Pushes()
+    pushed(seen(row(ENERGY, "5000")), pushes)
+    assert begins(pushed(seen(row(ENERGY, "6000")), pushes, NOW_NS - SECOND), "hw.energy") == {(6, -1)}
+
+
+# issue 22, line 39
+def test_a_message_says_which_conventions_it_keeps_to() -> None:
+    page = "".join(row(family, "5", gpu) for family in (BUSY, USED, TOTAL) for gpu in range(1000))
+    request = ExportMetricsServiceRequest.FromString(b"".join(Pushes().pieces(seen(page))))
+    urls = [(of.schema_url, {scope.schema_url for scope in of.scope_metrics}) for of in request.resource_metrics]
+    assert len(urls) > 1
+    assert all(of == (FACTS["schema_url"], {FACTS["schema_url"]}) for of in urls)
 
 
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "9223372036854775794", "140737488355328"])
@@ -232,7 +286,7 @@ def test_an_account_whose_begin_changes_is_laid_out_once() -> None:
         for point in pushed(accounted(account("train", None, allocated_ns=2)), pushes)
         if point.name == "pod_gpu.allocated"
     )
-    assert (point.value, point.began_ns) == (2e-9, 0)
+    assert (point.value, point.began_ns) == (2e-9, NOW_NS)
 
 
 def test_a_rate_of_bytes_adds_up_to_a_counter() -> None:

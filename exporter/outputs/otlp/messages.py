@@ -18,7 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint
 
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.outputs.otlp.metrics import Attributes, Instrument, MetricPoints, PointSubject
+from exporter.outputs.otlp.points import SCHEMA_URL, Attributes, Instrument, MetricPoints, PointSubject
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _POINTS_A_PIECE = 2 * ITEMS_A_SLICE  # these take some 2 ms to be written
@@ -93,7 +93,7 @@ class Messages:
         for each in metrics:
             is_whole, tag = each.instrument.is_whole, _INT if each.instrument.is_whole else _DOUBLE
             values = map(round, each.values.values()) if is_whole else each.values.values()
-            if each.instrument.kind == "counter":
+            if each.instrument.kind != "gauge":
                 write, began_ns = (_COUNTED_WHOLE if is_whole else _COUNTED).pack_into, each.began_ns
                 for of, place, value in zip(each.values, places, values, strict=False):
                     write(kept.message, place, _START, began_ns.get(of, 0), _TIME, now_ns, tag, value)
@@ -110,6 +110,7 @@ class Messages:
         of_resource = message.resource_metrics.add()
         of_resource.resource.attributes.extend(self._resource)
         of_scope = of_resource.scope_metrics.add()
+        of_resource.schema_url = of_scope.schema_url = SCHEMA_URL
         of_scope.scope.name, of_scope.scope.version = "pod-gpu-metrics-exporter", self._version
         starts: list[bytes] = []
         packed: dict[PointSubject, bytes] = {}
@@ -144,7 +145,7 @@ def _points_of(metric: Any, instrument: Instrument) -> Any:  # noqa: ANN401 - se
 def _start_of(instrument: Instrument) -> bytes:
     """How a point of an instrument begins: its moments and its value, each a place that waits to be filled."""
     value = (_INT, -1) if instrument.is_whole else (_DOUBLE, nan)
-    if instrument.kind == "counter":
+    if instrument.kind != "gauge":
         form = _COUNTED_WHOLE if instrument.is_whole else _COUNTED
         return form.pack(_START, _PLACEHOLDER, _TIME, _PLACEHOLDER, *value)
     return (_MEASURED_WHOLE if instrument.is_whole else _MEASURED).pack(_TIME, _PLACEHOLDER, *value)

@@ -5,59 +5,19 @@ k8s.*. What the accounts count has no name there: it is called pod_gpu.* here. P
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, NamedTuple
 
 from exporter.accounts.amounts import AMOUNTS
 from exporter.accounts.entries import AmountFamily
 from exporter.dcgm.fields import OTEL
 from exporter.dividing.decimals import number
 from exporter.model.accounts import Account
-from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
-from exporter.model.pages import Row, Subject
-from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
+from exporter.outputs.otlp.points import Attributes, Instrument, MetricPoints, PointSubject, Values
+from exporter.outputs.otlp.starts import Starts
+from exporter.outputs.otlp.subjects import Subjects
 from exporter.ownership.current import same
-
-Attributes = tuple[tuple[str, str], ...]
-Number = int | float
-# a gauge, a sum that goes up and down, and one that only grows
-Kind = Literal["gauge", "updowncounter", "counter"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PointSubject:
-    """What points are of: a device, and the container that holds it. Equal ones are one object, from look to look."""
-
-    attributes: Attributes
-
-
-Values = dict[PointSubject, Number]
-
-
-class Instrument(NamedTuple):
-    """A metric's name, kind and unit (UCUM), and whether its values are whole numbers."""
-
-    name: str
-    kind: Kind
-    unit: str
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MetricPoints:
-    """The points of one metric that share the attributes `also`, by what they are of.
-
-    `began_ns` says since when a counter counts, in nanoseconds since 1970, where that is known.
-    """
-
-    instrument: Instrument
-    also: Attributes
-    values: Values = field(default_factory=dict)
-    began_ns: dict[PointSubject, int] = field(default_factory=dict)
-
 
 # dcgm-exporter shows a rate, and the conventions have a counter alone
 _IO = "hw.gpu.io"
@@ -86,9 +46,6 @@ _METRIC_OF = {field.name: field.otel for field in OTEL.values() if field.otel}
 _UNITS = {"seconds": "s", "joules": "J"}
 _ACCOUNTS_A_SLICE = ITEMS_A_SLICE // len(AMOUNTS)
 _LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason"}
-_NAMES = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name")
-_WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob")
-_WORKLOAD_AS = {kind: f"k8s.{kind.lower()}.name" for kind in _WORKLOADS}
 
 
 def _instrument_of(family: AmountFamily) -> Instrument:
@@ -109,10 +66,11 @@ class Metrics:
     """Makes metrics of looks, one after the other."""
 
     def __init__(self) -> None:
-        self._subjects = _Subjects()
+        self._subjects = Subjects()
         self._made_from: tuple[object, ...] = ()
         self._totals: dict[Attributes, dict[PointSubject, tuple[float, int]]] = {}
         self._moment = 0.0
+        self._starts = Starts()
 
     def work_for(self, snapshot: Snapshot, *, moment: float, now_ns: int) -> Work[list[MetricPoints]]:
         """The metrics of the joined page and of the accounts, in stable order.
@@ -126,9 +84,11 @@ class Metrics:
         rates = [each for each in of_page if each.instrument.name == _IO]
         self._totals = {each.also: self._add_up(each, moment - self._moment, now_ns) for each in rates}
         self._moment = moment
-        return [*of_page, *of_accounts]
+        metrics = [*of_page, *of_accounts]
+        yield from self._starts.work_for(metrics, now_ns)
+        return metrics
 
-    def _subjects_of(self, snapshot: Snapshot) -> "_Subjects":
+    def _subjects_of(self, snapshot: Snapshot) -> Subjects:
         """Those of the last look, unless devices, holders or workloads are others."""
         subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
         made_from = (subjects, snapshot.owners, snapshot.inventory, snapshot.attribute, context.names_owners)
@@ -136,7 +96,7 @@ class Metrics:
             self._made_from = made_from
             devices = {device.key: device for device in known_devices(snapshot)}
             before = self._subjects.used
-            self._subjects = _Subjects(devices, snapshot.workloads, context.names_owners, before)
+            self._subjects = Subjects(devices, snapshot.workloads, context.names_owners, before)
         return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
@@ -149,7 +109,7 @@ class Metrics:
         return totals
 
 
-def _of_page(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoints]]:
+def _of_page(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
     by_field: dict[str, Values] = {name: {} for name in _IN_ORDER}
     for count, (family, subject, row, text) in enumerate(snapshot.joined.cells(_ASKED) if snapshot.joined else (), 1):
         if not count % ITEMS_A_SLICE:
@@ -186,7 +146,7 @@ def _status(signs: Mapping[str, Values]) -> dict[tuple[str, str, str], Values]:
     return {(_STATUS, "hw.state", state): values for state, values in by_state.items()}
 
 
-def _of_accounts(snapshot: Snapshot, subjects: "_Subjects") -> Work[list[MetricPoints]]:
+def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
     allocated = MetricPoints(_ALLOCATED, ())
     counters: dict[tuple[str, str], MetricPoints] = {}
     for count, account in enumerate(snapshot.accounts.rows if snapshot.accounts else (), 1):
@@ -216,86 +176,3 @@ def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
         if (family := _ACCOUNTED_AS.get(name)) is not None:
             for text, units in by_label.items():
                 yield family, text, units
-
-
-@dataclass(slots=True, eq=False)
-class _Subjects:
-    """What points are of, for one state of devices, holders and workloads.
-
-    Those that were `before` are the same objects; `used` are those of this state.
-    """
-
-    devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
-    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    names_owners: bool = True
-    before: Mapping[Attributes, PointSubject] = field(default_factory=dict)
-    used: dict[Attributes, PointSubject] = field(default_factory=dict)
-    _of_device: dict[DeviceKey, Attributes] = field(default_factory=dict)
-    # by the subject's and the row's own ids; both are held, so that these stay theirs
-    _of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = field(default_factory=dict)
-    _of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = field(default_factory=dict)
-
-    def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
-        """Of a row of the page; None where it is of no GPU."""
-        by = (id(subject), id(row))
-        of = self._of_rows.get(by)
-        if of is None:
-            of = self._of_rows[by] = (self._of_row(subject, row), subject, row)
-        return of[0]
-
-    def of_account(self, owner: Owner | None, device: DeviceKey, labels: AddedLabels) -> PointSubject:
-        """Of an account, whose device may be gone."""
-        by = (owner, device, labels)
-        of = self._of_accounts.get(by)
-        if of is None:
-            of = self._of_accounts[by] = self._one(self._device(device) + self._container(owner, labels))
-        return of
-
-    def _of_row(self, subject: Subject, row: Row) -> PointSubject | None:
-        if subject.key not in self.devices:
-            return None
-        if not self.names_owners:
-            return self._one(self._device(subject.key))
-        owner = row.owner or subject.exported
-        labels = (*((("pod_uid", row.uid),) if row.uid else ()), *row.pod_labels)
-        return self._one(self._device(subject.key) + self._container(owner, labels))
-
-    def _one(self, attributes: Attributes) -> PointSubject:
-        of = self.used.get(attributes)
-        if of is None:
-            of = self.used[attributes] = self.before.get(attributes) or PointSubject(attributes)
-        return of
-
-    def _device(self, key: DeviceKey) -> Attributes:
-        of = self._of_device.get(key)
-        if of is None:
-            of = self._of_device[key] = tuple(_device_attributes(key, self.devices.get(key)))
-        return of
-
-    def _container(self, owner: Owner | None, labels: AddedLabels) -> Attributes:
-        if owner is None or not owner.pod:
-            return ()
-        names = zip(_NAMES, (owner.namespace, owner.pod, owner.container), strict=True)
-        name, kind = self.workloads.get((owner.namespace, owner.pod), ("", ""))
-        workload = ((_WORKLOAD_AS[kind], name),) if kind in _WORKLOAD_AS else ()
-        return (*names, *workload, *_pod_attributes(labels))
-
-
-def _device_attributes(key: DeviceKey, device: Subject | None) -> Attributes:
-    device = device or Subject()
-    name = device.device or device.index
-    named = {
-        "hw.id": f"{key.uuid}/{key.instance}" if key.instance else key.uuid,
-        "hw.name": f"{name} {device.profile or key.instance}".rstrip() if key.instance and name else name,
-        "hw.model": device.model,
-        "hw.vendor": "NVIDIA" if key.uuid.startswith(NVIDIA_UUIDS) else "",
-        "hw.type": "gpu",
-        "hw.parent": key.uuid if key.instance else "",
-    }
-    return tuple((name, text) for name, text in named.items() if text)
-
-
-def _pod_attributes(labels: AddedLabels) -> Attributes:
-    uid = [("k8s.pod.uid", text) for name, text in labels if name == "pod_uid"]
-    of_pod = ((name.removeprefix("label_"), text) for name, text in labels if name.startswith("label_"))
-    return (*uid, *((f"k8s.pod.label.{name}", text) for name, text in of_pod))

@@ -1,0 +1,50 @@
+"""Since when the sums of pushes count: start_time_unix_nano of each of their points. Pure, but for what it remembers.
+
+A page does not say it. So a sum counts from when it was seen first, and its first point begins and ends at one moment:
+OpenTelemetry's data model has it so for a start that is not known. A counter that has fallen began anew at some time
+since the push before.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from exporter.model.slices import Work
+from exporter.outputs.otlp.points import Attributes, MetricPoints, Number, PointSubject
+
+
+class _Seen(NamedTuple):
+    """A sum at the last push: since when it counts, and how far it was."""
+
+    began_ns: int
+    value: Number
+
+
+class Starts:
+    """Remembers the sums of the last push. One that a push lacks begins anew when it comes back."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, Attributes], dict[PointSubject, _Seen]] = {}
+        self._at_ns = 0
+
+    def work_for(self, metrics: Iterable[MetricPoints], now_ns: int) -> Work[None]:
+        """Note since when each sum counts, in ns since 1970, where `began_ns` does not say it yet."""
+        before, self._seen = self._seen, {}
+        for points in metrics:
+            if points.instrument.kind == "gauge":
+                continue
+            series = points.instrument.name, points.also
+            at_last_push = before.get(series, {})
+            now = self._seen[series] = {}
+            for of, value in points.values.items():
+                if of not in points.began_ns:
+                    now[of] = seen = self._note(at_last_push.get(of), points, value, now_ns)
+                    points.began_ns[of] = seen.began_ns
+            yield
+        self._at_ns = now_ns
+
+    def _note(self, last: _Seen | None, points: MetricPoints, value: Number, now_ns: int) -> _Seen:
+        if last is None:
+            return _Seen(now_ns, value)
+        has_begun_anew = points.instrument.kind == "counter" and value < last.value
+        began_ns = self._at_ns if has_begun_anew else last.began_ns
+        return _Seen(min(began_ns, now_ns), value)  # the machine's clock may have been set back
