@@ -24,7 +24,7 @@ from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.telemetry import PushResult, Telemetry
 
 NAME = "otlp"
-NEEDS = LOOK_AT_NODE | {Need.ACCOUNTS, Need.WORKLOADS}
+NEEDS = LOOK_AT_NODE | {Need.ACCOUNTS, Need.WORKLOADS, Need.VERDICTS}
 TIMEOUT_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _MOST_RETRY_AFTER_SECONDS = 3600.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from exporter.node import pushing
 from tests.node.test_vendors import CASES, HOLDER, Case, VendorNode
@@ -114,6 +115,31 @@ async def test_every_account_is_that_of_metrics(push: Callable[..., Awaitable[Ex
     accounts = {key: value for key, value in values_in(receiver.requests[-1]).items() if key[0].startswith("pod_gpu.")}
     assert accounts == pytest.approx(expected_of_accounts(text))
     assert accounts
+
+
+# issue 22, line 39
+async def test_a_gpu_that_fails_is_pushed_as_failed(
+    push: Callable[..., Awaitable[Exporter]], receiver: Receiver, simulated: SimulatedNode
+) -> None:
+    last_xid = 0
+    simulated.dcgm.failure = lambda _: web.Response(text=xid_page(last_xid))
+    await push()
+    await until(lambda: states(receiver) == {"GPU-0": "ok", "GPU-1": "ok"})
+    last_xid = 48
+    await until(lambda: states(receiver) == {"GPU-0": "failed", "GPU-1": "ok"})
+
+
+def xid_page(last_xid: int) -> str:
+    return "".join(
+        f'DCGM_FI_DEV_XID_ERRORS{{gpu="{gpu}",UUID="GPU-{gpu}"}} {xid}\n' for gpu, xid in enumerate((last_xid, 0))
+    )
+
+
+def states(receiver: Receiver) -> dict[str, str]:
+    """The state of each GPU of the page by the last push."""
+    stated = [point for request in receiver.requests[-1:] for point in points_in(request) if point.value]
+    names = [point.attributes for point in stated if point.name == "hw.status"]
+    return {of["hw.id"]: of["hw.state"] for of in names if len(of["hw.id"]) == len("GPU-0")}
 
 
 # issue 17, Must show 3

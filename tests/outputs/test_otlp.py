@@ -16,11 +16,13 @@ from exporter.dcgm.fields import OTEL
 from exporter.dcgm.table import TABLE
 from exporter.model.accounts import Account, Accounts
 from exporter.model.devices import DeviceKey
+from exporter.model.health import DeviceVerdict, HealthReason, Verdict
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.otlp.messages import MOST_POINTS_KEPT, Messages, PartialSuccess, partial_success, refusal
 from exporter.outputs.otlp.metrics import ACCOUNTED, INSTRUMENTS, Metrics
 from exporter.ownership.rows import Attribution
+from exporter.ownership.verdicts import verdict_by
 from tests.support.looks import GPU, SECOND, Held, Looks, owner, row
 from tests.support.otlp import Point, points_in
 from tests.support.places import DATA
@@ -36,9 +38,9 @@ def seen(page: str | None, held: Held | None = None, **more: object) -> Snapshot
     """A look at a page whose samples have their owners."""
     looks = Looks()
     snapshot = looks.snapshot(page, held, **more)  # type: ignore[arg-type]
-    if page is None:
-        return snapshot
-    return replace(snapshot, joined=looks.joiner.join([page.encode()], Attribution(snapshot.owners, looks.policy)))
+    attribute = Attribution(snapshot.owners, looks.policy)
+    joined = None if page is None else looks.joiner.join([page.encode()], attribute)
+    return replace(snapshot, joined=joined, attribute=attribute)
 
 
 class Pushes:
@@ -205,25 +207,73 @@ def test_two_generations_of_one_gpu_are_one_point() -> None:
     assert len({point.key for point in points}) == len(points)
 
 
+def reason(code: str, verdict: Verdict) -> HealthReason:
+    return HealthReason(code, verdict, "text", "remedy")
+
+
+def with_verdicts(snapshot: Snapshot, *of_gpus: DeviceVerdict) -> Snapshot:
+    """The look with a verdict of each GPU, by number."""
+    return replace(snapshot, verdicts={DeviceKey(uuid=GPU(gpu)): each for gpu, each in enumerate(of_gpus)})
+
+
+RESET, REMAPPED = reason("xid", "failing"), reason("row-remap-failed", "failing")
+
+
+# issue 22, line 39
 @pytest.mark.parametrize(
-    ("page", "state"),
+    ("verdict", "state"),
     [
-        (row("DCGM_FI_DEV_ROW_REMAP_PENDING", "0") + row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"), "ok"),
-        (row("DCGM_FI_DEV_ROW_REMAP_PENDING", "1") + row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"), "degraded"),
-        (row("DCGM_FI_DEV_ROW_REMAP_PENDING", "1") + row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1"), "predicted_failure"),
-        (row("DCGM_FI_DEV_RETIRED_PENDING", "1"), "degraded"),
-        (row("DCGM_FI_DEV_ROW_REMAP_FAILED", "0"), "ok"),
+        (verdict_by(()), "ok"),
+        (verdict_by([reason("row-remap-pending", "degraded")]), "degraded"),
+        (verdict_by([RESET]), "failed"),
+        (verdict_by([reason("fell-off-bus", "gone"), REMAPPED]), "failed"),
+        # it works, and is to be replaced
+        (verdict_by([REMAPPED, reason("hot", "degraded")]), "predicted_failure"),
+        (verdict_by([REMAPPED, RESET]), "failed"),
     ],
 )
-def test_a_gpu_is_in_one_state(page: str, state: str) -> None:
-    states = values(pushed(seen(page)), "hw.status", "hw.state")
+def test_a_gpu_is_in_one_state(verdict: DeviceVerdict, state: str) -> None:
+    points = pushed(with_verdicts(seen(row(BUSY, "1"), WHOLE), verdict))
+    states = values(points, "hw.status", "hw.state")
     assert states.keys() <= set(FACTS["values"]["hw.state"])
     assert {name for name, value in states.items() if value} == {state}
     assert len(states) == 4
+    assert {point.attributes["k8s.pod.name"] for point in points if point.name == "hw.status"} == {"train"}
 
 
-def test_a_gpu_without_a_sign_of_its_state_has_none() -> None:
+def test_a_gpu_of_which_nobody_can_say_how_it_is_has_no_state() -> None:
+    unread = verdict_by([reason("unread", "unknown")])
+    assert values(pushed(with_verdicts(seen(row(BUSY, "1")), unread)), "hw.status") == {}
     assert values(pushed(seen(row(BUSY, "1"))), "hw.status") == {}
+
+
+# issue 22, line 39
+def test_a_gpu_that_is_lost_has_failed_and_is_the_same_as_before() -> None:
+    pushes, both, lost = Pushes(), row(BUSY, "1", 0) + row(BUSY, "1", 1), verdict_by([reason("nvml-lost", "gone")])
+    held = {"train": [("nvidia.com/gpu", GPU(1))]}
+    well = pushed(with_verdicts(seen(both, held), verdict_by(()), verdict_by(())), pushes)
+    ill = pushed(with_verdicts(seen(row(BUSY, "1", 0), held), verdict_by(()), lost), pushes, NOW_NS + SECOND)
+
+    def states(points: Sequence[Point]) -> set[tuple[str, str]]:
+        stated = [point for point in points if point.name == "hw.status" and point.value]
+        return {(point.attributes["hw.id"], point.attributes["hw.state"]) for point in stated}
+
+    assert states(well) == {(GPU(0), "ok"), (GPU(1), "ok")}
+    assert states(ill) == {(GPU(0), "ok"), (GPU(1), "failed")}
+    series = [{point.key: point for point in points if point.name == "hw.status"} for points in (well, ill)]
+    assert series[0].keys() == series[1].keys()
+    for key, point in series[1].items():
+        assert point.attributes == series[0][key].attributes
+        assert point.began_ns == NOW_NS
+
+
+def test_a_gpu_that_only_the_log_knows_has_failed() -> None:
+    (point,) = (
+        point
+        for point in pushed(with_verdicts(seen(None), verdict_by([reason("fell-off-bus", "gone")])))
+        if point.value
+    )
+    assert point.attributes == {"hw.id": GPU(0), "hw.vendor": "NVIDIA", "hw.type": "gpu", "hw.state": "failed"}
 
 
 def test_a_point_says_its_device_and_its_container() -> None:

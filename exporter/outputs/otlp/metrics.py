@@ -4,7 +4,7 @@ https://opentelemetry.io/docs/specs/semconv/hardware/ has hw.*, https://opentele
 k8s.*. What the accounts count has no name there: it is called pod_gpu.* here. Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 
 from exporter.accounts.amounts import AMOUNTS
@@ -16,6 +16,7 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.outputs.otlp.points import Attributes, Instrument, MetricPoints, PointSubject, Values
 from exporter.outputs.otlp.starts import Starts
+from exporter.outputs.otlp.status import STATUS, status_of
 from exporter.outputs.otlp.subjects import Subjects
 from exporter.ownership.current import same
 
@@ -33,12 +34,10 @@ INSTRUMENTS = {
         Instrument("hw.power", "gauge", "W"),
         Instrument("hw.energy", "counter", "J"),
         Instrument("hw.errors", "counter", "{error}", is_whole=True),
-        Instrument("hw.status", "updowncounter", "1", is_whole=True),
+        STATUS,
     )
 }
-_USAGE, _LIMIT, _STATUS = ("hw.gpu.memory.usage", "", ""), ("hw.gpu.memory.limit", "", ""), "hw.status"
-# A GPU that has failed has no samples.
-_STATES = ("ok", "degraded", "failed", "predicted_failure")
+_USAGE, _LIMIT = ("hw.gpu.memory.usage", "", ""), ("hw.gpu.memory.limit", "", "")
 _FAMILIES = {name.encode(): field for name, field in OTEL.items()}
 _ASKED = frozenset(_FAMILIES)
 _IN_ORDER = tuple(dict.fromkeys(field.name for field in OTEL.values()))
@@ -73,18 +72,19 @@ class Metrics:
         self._starts = Starts()
 
     def work_for(self, snapshot: Snapshot, *, moment: float, now_ns: int) -> Work[list[MetricPoints]]:
-        """The metrics of the joined page and of the accounts, in stable order.
+        """The metrics of the joined page, of the verdicts and of the accounts, in stable order.
 
         `moment` is in seconds of a clock that never steps back, `now_ns` in nanoseconds since 1970.
         """
         subjects = self._subjects_of(snapshot)
         yield
         of_page = yield from _of_page(snapshot, subjects)
+        status = yield from status_of(snapshot, subjects)
         of_accounts = yield from _of_accounts(snapshot, subjects)
         rates = [each for each in of_page if each.instrument.name == _IO]
         self._totals = {each.also: self._add_up(each, moment - self._moment, now_ns) for each in rates}
         self._moment = moment
-        metrics = [*of_page, *of_accounts]
+        metrics = [*of_page, *status, *of_accounts]
         yield from self._starts.work_for(metrics, now_ns)
         return metrics
 
@@ -95,8 +95,7 @@ class Metrics:
         if not same(made_from, self._made_from) or snapshot.workloads != self._subjects.workloads:
             self._made_from = made_from
             devices = {device.key: device for device in known_devices(snapshot)}
-            before = self._subjects.used
-            self._subjects = Subjects(devices, snapshot.workloads, context.names_owners, before)
+            self._subjects = self._subjects.after(devices, snapshot.verdicts, snapshot.workloads, context.names_owners)
         return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
@@ -127,23 +126,11 @@ def _of_page(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]
     yield
     usages, limits = points[_USAGE].items(), points[_LIMIT]
     points["hw.gpu.memory.utilization", "", ""] = {of: usage / limits[of] for of, usage in usages if limits.get(of)}
-    points |= _status({metric[2]: points.pop(metric) for metric in tuple(points) if metric[0] == _STATUS})
     return [
         MetricPoints(INSTRUMENTS[name], ((key, text),) if key else (), values)
         for (name, key, text), values in points.items()
         if values
     ]
-
-
-def _status(signs: Mapping[str, Values]) -> dict[tuple[str, str, str], Values]:
-    """1 for the state of each GPU that any of these signs speaks of, and 0 for all others."""
-    seen = dict.fromkeys(chain.from_iterable(signs.values()), "ok")
-    by_state: dict[str, Values] = {state: dict.fromkeys(seen, 0) for state in _STATES}
-    # the worst state that a sign says counts
-    worst = seen | {of: state for state in _STATES for of, value in signs.get(state, {}).items() if value}
-    for of, state in worst.items():
-        by_state[state][of] = 1
-    return {(_STATUS, "hw.state", state): values for state, values in by_state.items()}
 
 
 def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:

@@ -1,15 +1,19 @@
 """What points are of: devices and the containers that hold them, by OpenTelemetry's names. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
-from exporter.model.pages import Row, Subject
+from exporter.model.health import DeviceVerdicts
+from exporter.model.pages import Row, Subject, merged
 from exporter.model.pods import Owner
+from exporter.model.slices import ITEMS_A_SLICE, Work
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.otlp.points import Attributes, PointSubject
 
 _NAMES = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name")
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob")
+_DEVICES_A_SLICE = ITEMS_A_SLICE // 4
 _WORKLOAD_AS = {kind: f"k8s.{kind.lower()}.name" for kind in _WORKLOADS}
 
 
@@ -17,7 +21,8 @@ _WORKLOAD_AS = {kind: f"k8s.{kind.lower()}.name" for kind in _WORKLOADS}
 class Subjects:
     """What points are of, for one state of devices, holders and workloads.
 
-    Those that were `before` are the same objects; `used` are those of this state.
+    Those that were `before` are the same objects; `used` are those of this state. `devices` are also those that nobody
+    knows any more and that have a verdict, as they were last known.
     """
 
     devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
@@ -29,6 +34,21 @@ class Subjects:
     # by the subject's and the row's own ids; both are held, so that these stay theirs
     _of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = field(default_factory=dict)
     _of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = field(default_factory=dict)
+    _verdicts: DeviceVerdicts | None = None
+    _of_verdicts: Mapping[DeviceKey, Iterable[PointSubject]] = field(default_factory=dict)
+
+    def after(
+        self,
+        devices: Mapping[DeviceKey, Subject],
+        verdicts: DeviceVerdicts,
+        workloads: Mapping[tuple[str, str], tuple[str, str]],
+        names_owners: bool,
+    ) -> "Subjects":
+        """Those of the next state. Of a device that no page describes any more, what one has said is remembered."""
+        lost = {key: device for key, device in self.devices.items() if key in verdicts and key not in devices}
+        unread = (key for key, device in devices.items() if not device.model and key in self.devices)
+        remembered = {key: merged(devices[key], self.devices[key]) for key in unread}
+        return Subjects({**lost, **devices, **remembered}, workloads, names_owners, self.used)
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         """Of a row of the page; None where it is of no GPU."""
@@ -46,9 +66,38 @@ class Subjects:
             of = self._of_accounts[by] = self._one(self._device(device) + self._container(owner, labels))
         return of
 
+    def of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
+        """Each device that has a verdict: in whose hands it is, or itself where it is in nobody's."""
+        if self._verdicts is not snapshot.verdicts:
+            self._of_verdicts = yield from self._of_devices(snapshot)
+            self._verdicts = snapshot.verdicts
+        return self._of_verdicts
+
+    def _of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
+        on_page: dict[DeviceKey, list[Subject]] = {}
+        for subject in snapshot.joined.subjects if snapshot.joined else ():
+            on_page.setdefault(subject.key, []).append(subject)
+        subjects: list[Subject] = []
+        for key in snapshot.verdicts:
+            rows = on_page.get(key) or [self.devices.get(key, Subject(uuid=key.uuid, instance=key.instance))]
+            # a row without an owner beside those of owners is of the same device again
+            subjects += [row for row in rows if row.came_with] or rows
+        yield
+        of_devices: dict[DeviceKey, dict[PointSubject, None]] = {key: {} for key in snapshot.verdicts}
+        # where rows came with owners all are needed at once, to see who is named several times
+        size = len(subjects) if any(subject.came_with for subject in subjects) else _DEVICES_A_SLICE
+        for start in range(0, len(subjects), size or 1):
+            some = subjects[start : start + size]
+            attributed = snapshot.attribute([(b"", subject) for subject in some])
+            for subject, of_subject in zip(some, attributed, strict=True):
+                of_devices[subject.key].update(dict.fromkeys(self._of(subject, row) for row in of_subject.each))
+            yield
+        return of_devices
+
     def _of_row(self, subject: Subject, row: Row) -> PointSubject | None:
-        if subject.key not in self.devices:
-            return None
+        return self._of(subject, row) if subject.key in self.devices else None
+
+    def _of(self, subject: Subject, row: Row) -> PointSubject:
         if not self.names_owners:
             return self._one(self._device(subject.key))
         owner = row.owner or subject.exported
