@@ -148,7 +148,8 @@ class InventoryGpu:
 
     `uuid` is "" where a source has only its `device`; the node's inventory, put together from all sources, has no such
     GPU. `sources` are as in MigInstance. `slices` are the compute slices that it can be cut into, if NVML says it.
-    `address` is its address on PCI (0000:65:00.0), if the driver says it.
+    `address` is its address on PCI (0000:65:00.0), if the driver says it, `serial` its board's serial number, if NVML
+    does.
     """
 
     uuid: str
@@ -158,6 +159,7 @@ class InventoryGpu:
     slices: int | None = None
     sources: tuple[str, ...] = ()
     address: str = ""
+    serial: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,12 +14,13 @@ class Subject:
     """What a sample is about, read from its labels; a text field is "" where no label says it.
 
     `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE, `host` from Hostname or hostname, `address` from pci_bus_id, as it is written there. `came_with`
-    is the owner that the page already names (dcgm-exporter with -k, virtual GPUs), `came_extra` are the page's
-    other labels of that owner (of the pod, of a claim), and `exported` is the owner that a Prometheus on the way
-    moved to exported_pod, exported_namespace and exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's
-    form, but another label is one that only GPUs have; without a `uuid`, the one with the number or the name.
-    `is_unread`: it stands for all devices of a page beyond the most that are told apart.
+    GPU_I_PROFILE, `host` from Hostname or hostname, `address` from pci_bus_id, as it is written there, `driver` (its
+    version) and `serial` from the labels that dcgm-exporter makes of these fields. `came_with` is the owner that the
+    page already names (dcgm-exporter with -k, virtual GPUs), `came_extra` are the page's other labels of that owner (of
+    the pod, of a claim), and `exported` is the owner that a Prometheus on the way moved to exported_pod,
+    exported_namespace and exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is
+    one that only GPUs have; without a `uuid`, the one with the number or the name. `is_unread`: it stands for all
+    devices of a page beyond the most that are told apart.
     """
 
     uuid: str = ""
@@ -35,6 +36,8 @@ class Subject:
     came_shared: bool = False
     host: str = ""
     address: str = ""
+    driver: str = ""
+    serial: str = ""
     exported: Owner | None = None
     has_gpu_label: bool = False
     is_unread: bool = False
@@ -71,6 +74,8 @@ def merged(device: Subject | None, other: Subject) -> Subject:
         profile=device.profile or other.profile,
         host=device.host or other.host,
         address=device.address or other.address,
+        driver=device.driver or other.driver,
+        serial=device.serial or other.serial,
     )
 
 

@@ -1,7 +1,7 @@
 """One look at a node: all that outputs are made from; and its devices, each once and in stable order."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -191,10 +191,9 @@ def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> N
         index = gpu.index or number_of.get(uuid, "")
         # an instance whose samples carry its own UUID goes by that
         instances = (mig for mig in gpu.mig if mig.uuid not in uuids)
-        for subject in (
-            Subject(uuid=uuid, index=index),
-            *(Subject(uuid=uuid, index=index, instance=mig.instance_id, profile=mig.profile) for mig in instances),
-        ):
+        whole = Subject(uuid=uuid, index=index, serial=gpu.serial)
+        parts = (replace(whole, instance=mig.instance_id, profile=mig.profile) for mig in instances)
+        for subject in (whole, *parts):
             devices[subject.key] = merged(devices.get(subject.key), subject)
 
 

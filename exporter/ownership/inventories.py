@@ -283,6 +283,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
     indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the best part's
     slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
     addresses = {gpu.uuid: gpu.address for gpu in gpus if gpu.address}
+    serials = {gpu.uuid: gpu.serial for gpu in gpus if gpu.serial}
     return Inventory(
         gpus=tuple(
             InventoryGpu(
@@ -293,6 +294,7 @@ def put_together(parts: Sequence[Part]) -> Inventory:
                 slices=slices.get(uuid),
                 sources=tuple(by),
                 address=addresses.get(uuid, ""),
+                serial=serials.get(uuid, ""),
             )
             for uuid, by in answers.gpus.items()
         ),

@@ -11,7 +11,7 @@ prefix keeps a tenant's label `job` or `instance` from taking the place of Prome
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from types import MappingProxyType
 
@@ -48,12 +48,13 @@ class SampleLabels:
     profile: tuple[str, ...] = ("GPU_I_PROFILE",)
     model: tuple[str, ...] = ("modelName", "model_name")
     address: tuple[str, ...] = ("pci_bus_id",)
+    driver: tuple[str, ...] = ("DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION")
+    serial: tuple[str, ...] = ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL")
 
     @property
     def all(self) -> frozenset[str]:
         """Every label that may say something of a device."""
-        naming = (self.uuid, self.index, self.device, self.instance, self.profile, self.model, self.address)
-        return frozenset(chain.from_iterable(naming))
+        return frozenset(chain.from_iterable(getattr(self, part.name) for part in fields(self)))
 
     @property
     def naming(self) -> Naming:
@@ -131,6 +132,8 @@ class LabelPolicy:
             came_shared=bool(labels.get(SHARED_LABEL)),
             host=first(HOST_LABELS),
             address=first(labels_of.address),
+            driver=first(labels_of.driver),
+            serial=first(labels_of.serial),
             exported=Owner(**exported) if exported["pod"] else None,
             has_gpu_label=not uuid.startswith(NVIDIA_UUIDS)
             and bool(first(labels_of.of_gpus if uuid else labels_of.names_of_gpus)),

@@ -658,6 +658,12 @@ result_t nvmlDeviceGetPciInfo_v3(device_t device, pci_t *told)
     return told_text((int)gpu_of(device), __func__, told->id, sizeof told->id);
 }
 
+result_t nvmlDeviceGetSerial(device_t device, char *serial, unsigned length)
+{
+    ENTER(device);
+    return told_text((int)gpu_of(device), __func__, serial, length);
+}
+
 result_t nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
     ENTER(NULL);

@@ -103,6 +103,7 @@ _KIB = 2**10
 _MILLI = 1000
 _WHOLE = -1
 _MOST_XIDS = 200  # that nvml.c takes
+_FIRST_SERIAL = 1_652_923_045_678
 _GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _DEV = "DCGM_FI_DEV_"
 _SENT, _RECEIVED = ((FIELD_VALUES, field) for field in (138, 139))  # over all NVLinks, in KiB
@@ -155,6 +156,7 @@ class NvmlValues:
 
 def _values(gpu: SimulatedGpu, readings: Mapping[str, Reading], sent_kib: int) -> Iterator[str]:
     yield f"text {gpu.index} nvmlDeviceGetPciInfo_v3 {bus_id(gpu.index)}"
+    yield f"text {gpu.index} nvmlDeviceGetSerial {_FIRST_SERIAL + gpu.index}"
     for call, row in _CALLS:
         if row.family in readings:
             argument = call.arguments[0] if call.arguments else call.take or 0

@@ -25,7 +25,10 @@ FACTS = json.loads((DATA / "opentelemetry" / "conventions.json").read_text())
 # of a page's values: what is not one of them
 MADE = {"hw.status", "hw.gpu.io"}
 # what the program adds to what a metric of the conventions has
-COMMON = {"hw.id", "hw.name", "hw.model", "hw.vendor", "hw.type", "hw.parent"}
+COMMON = {
+    *("hw.id", "hw.name", "hw.model", "hw.vendor", "hw.type", "hw.parent"),
+    *("hw.driver_version", "hw.serial_number"),
+}
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from exporter.accounts.amounts import AMOUNTS
 from exporter.dcgm.fields import OTEL
 from exporter.dcgm.table import TABLE
 from exporter.model.accounts import Account, Accounts
-from exporter.model.devices import DeviceKey
+from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, MigInstance
+from exporter.model.driver import Host
 from exporter.model.health import DeviceVerdict, HealthReason, Verdict
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
@@ -291,6 +292,36 @@ def test_a_point_says_its_device_and_its_container() -> None:
         "k8s.container.name": "main",
         "k8s.deployment.name": "big",
     }
+
+
+# issue 22, line 39
+@pytest.mark.parametrize(
+    ("labels", "driver", "serial"),
+    [
+        ({"DCGM_FI_DRIVER_VERSION": "580.105.08", "DCGM_FI_DEV_SERIAL": "165"}, "580.105.08", "165"),
+        ({"DCGM_FI_SYSTEM_DRIVER_VERSION": "590.1", "DCGM_FI_DEV_BOARD_SERIAL": "165"}, "590.1", "165"),
+        ({}, "570.86", "77"),  # by the driver itself, and by NVML
+    ],
+)
+def test_a_point_says_the_driver_and_the_serial_number(labels: dict[str, str], driver: str, serial: str) -> None:
+    gpus = (InventoryGpu(uuid=GPU(0), serial="77", mig=(MigInstance(uuid="MIG-1", instance_id="7"),)),)
+    snapshot = replace(
+        seen(row(BUSY, "1", 0, **labels) + row(BUSY, "1", 0, "7", "1g.10gb", **labels)),
+        host=Host(driver_version="570.86", kernel="6.8.0", architecture="x86_64"),
+        inventory=Inventory(gpus=gpus),
+    )
+    points = pushed(snapshot)
+    assert len({point.attributes["hw.id"] for point in points}) == 2
+    named = {(point.attributes["hw.driver_version"], point.attributes["hw.serial_number"]) for point in points}
+    assert named == {(driver, serial)}
+
+
+# issue 22, line 39
+def test_nvidia_s_driver_is_not_that_of_others() -> None:
+    host = Host(driver_version="570.86", kernel="6.8.0", architecture="x86_64")
+    page = f'{BUSY}{{gpu="0",UUID="card0",modelName="Arc"}} 1\n'
+    (point,) = pushed(replace(seen(page), host=host))
+    assert "hw.driver_version" not in point.attributes
 
 
 def test_a_mig_instance_names_its_gpu_as_its_parent() -> None:

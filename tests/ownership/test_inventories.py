@@ -133,12 +133,16 @@ def test_numbers_and_profiles_come_from_the_best_part_that_has_them() -> None:
     second = part(
         "b",
         InventoryGpu(
-            uuid="GPU-a", index="4", mig=(MigInstance(uuid="x", instance_id="7", profile="1g.10gb"),), slices=4
+            uuid="GPU-a",
+            index="4",
+            mig=(MigInstance(uuid="x", instance_id="7", profile="1g.10gb"),),
+            slices=4,
+            serial="s",
         ),
     )
     (found,) = put_together([first, second]).gpus
     assert (found.index, found.mig[0].profile, found.mig[0].sources) == ("4", "1g.10gb", ("a", "b"))
-    assert found.slices == 4
+    assert (found.slices, found.serial) == (4, "s")
 
 
 def test_a_parts_own_doubts_are_among_those_of_all() -> None:

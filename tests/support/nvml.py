@@ -17,6 +17,7 @@ MIG = "MIG-{:08d}-1111-2222-3333-444455556666".format
 OPTIONAL = (
     "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetName",
+    "nvmlDeviceGetSerial",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetAttributes_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",

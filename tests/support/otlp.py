@@ -116,7 +116,7 @@ class Point:
     @property
     def key(self) -> Name:
         """As `key_of`: without what follows from the device and the container."""
-        follow = ("hw.name", "hw.model", "hw.vendor", "hw.type", "hw.parent")
+        follow = ("hw.name", "hw.model", "hw.vendor", "hw.type", "hw.parent", "hw.driver_version", "hw.serial_number")
         kept = ((name, text) for name, text in self.attributes.items() if name not in follow)
         return self.name, frozenset(kept)
 

@@ -91,11 +91,18 @@ class Metrics:
     def _subjects_of(self, snapshot: Snapshot) -> Subjects:
         """Those of the last look, unless devices, holders or workloads are others."""
         subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
-        made_from = (subjects, snapshot.owners, snapshot.inventory, snapshot.attribute, context.names_owners)
+        host, attribute = snapshot.host, snapshot.attribute
+        made_from = (subjects, snapshot.owners, snapshot.inventory, host, attribute, context.names_owners)
         if not same(made_from, self._made_from) or snapshot.workloads != self._subjects.workloads:
             self._made_from = made_from
             devices = {device.key: device for device in known_devices(snapshot)}
-            self._subjects = self._subjects.after(devices, snapshot.verdicts, snapshot.workloads, context.names_owners)
+            self._subjects = self._subjects.after(
+                devices,
+                host.driver_version if host else "",
+                snapshot.verdicts,
+                snapshot.workloads,
+                context.names_owners,
+            )
         return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:

@@ -22,10 +22,12 @@ class Subjects:
     """What points are of, for one state of devices, holders and workloads.
 
     Those that were `before` are the same objects; `used` are those of this state. `devices` are also those that nobody
-    knows any more and that have a verdict, as they were last known.
+    knows any more and that have a verdict, as they were last known. `driver` is the version of NVIDIA's driver, for
+    GPUs whose page does not say it.
     """
 
     devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
+    driver: str = ""
     workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     names_owners: bool = True
     before: Mapping[Attributes, PointSubject] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Subjects:
     def after(
         self,
         devices: Mapping[DeviceKey, Subject],
+        driver: str,
         verdicts: DeviceVerdicts,
         workloads: Mapping[tuple[str, str], tuple[str, str]],
         names_owners: bool,
@@ -48,7 +51,7 @@ class Subjects:
         lost = {key: device for key, device in self.devices.items() if key in verdicts and key not in devices}
         unread = (key for key, device in devices.items() if not device.model and key in self.devices)
         remembered = {key: merged(devices[key], self.devices[key]) for key in unread}
-        return Subjects({**lost, **devices, **remembered}, workloads, names_owners, self.used)
+        return Subjects({**lost, **devices, **remembered}, driver, workloads, names_owners, self.used)
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         """Of a row of the page; None where it is of no GPU."""
@@ -113,7 +116,7 @@ class Subjects:
     def _device(self, key: DeviceKey) -> Attributes:
         of = self._of_device.get(key)
         if of is None:
-            of = self._of_device[key] = tuple(_device_attributes(key, self.devices.get(key)))
+            of = self._of_device[key] = _device_attributes(key, self.devices.get(key, Subject()), self.driver)
         return of
 
     def _container(self, owner: Owner | None, labels: AddedLabels) -> Attributes:
@@ -125,16 +128,17 @@ class Subjects:
         return (*names, *workload, *_pod_attributes(labels))
 
 
-def _device_attributes(key: DeviceKey, device: Subject | None) -> Attributes:
-    device = device or Subject()
-    name = device.device or device.index
+def _device_attributes(key: DeviceKey, device: Subject, driver: str) -> Attributes:
+    name, is_nvidias = device.device or device.index, key.uuid.startswith(NVIDIA_UUIDS)
     named = {
         "hw.id": f"{key.uuid}/{key.instance}" if key.instance else key.uuid,
         "hw.name": f"{name} {device.profile or key.instance}".rstrip() if key.instance and name else name,
         "hw.model": device.model,
-        "hw.vendor": "NVIDIA" if key.uuid.startswith(NVIDIA_UUIDS) else "",
+        "hw.vendor": "NVIDIA" if is_nvidias else "",
         "hw.type": "gpu",
         "hw.parent": key.uuid if key.instance else "",
+        "hw.driver_version": device.driver or (driver if is_nvidias else ""),
+        "hw.serial_number": device.serial,
     }
     return tuple((name, text) for name, text in named.items() if text)
 

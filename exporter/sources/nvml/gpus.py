@@ -204,6 +204,7 @@ def read_gpu(library: Library, index: int) -> NvmlGpu:
             device="" if minor is None else f"nvidia{minor}",
             mig=tuple(mig for _, mig in instances),
             slices=_slices(library, handle) if is_cut else None,
+            serial=optional(library, "nvmlDeviceGetSerial", handle) or "",
         ),
         can_be_cut=bool(mode),
         is_cut=is_cut,

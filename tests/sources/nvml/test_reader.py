@@ -105,6 +105,12 @@ def test_each_reader_hears_of_the_time_since_its_own_last_read(
     assert of(second.read(3))[100, 0, ""][1] == pytest.approx(0.6)
 
 
+# issue 22, line 39
+def test_serial_numbers(nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]) -> None:
+    nvml.write(whole_and_cut(), ["text 1 nvmlDeviceGetSerial 1652923045678"])
+    assert [gpu.serial for gpu in new_reader().read(0).inventory.gpus] == ["", "1652923045678"]
+
+
 # issue 18, line 5
 def test_while_a_gpu_works_the_last_sample_stands_until_there_is_a_new_one(
     nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
