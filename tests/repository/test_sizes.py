@@ -19,7 +19,7 @@ FEW_LINES_OF_A_FUNCTION = 40
 FUNCTIONS_WITH_MORE_LINES = 19
 # Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
 # into each of them. A name for a step, or a blank line, costs nothing here; what is said once instead of twice pays.
-MOST_NODES_OF_THE_EXPORTER = 416_500
+MOST_NODES_OF_THE_EXPORTER = 417_800
 MOST_NODES_A_LINE = 7.36
 BRANCHES = (
     ast.If,
