@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from exporter.accounts.entries import Entries, Entry
-from exporter.accounts.holdings import Device, Gpus, gpus_of
+from exporter.accounts.holdings import Device, Gpu, Gpus, gpus_of
 from exporter.dividing.instances import apportion
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pages import Subject
@@ -40,8 +40,8 @@ class HeldGpu:
     _times: list[tuple[int, list[int]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        each = [part for device in self.devices for _, part in device.holders]
-        object.__setattr__(self, "_parts", (*each, self.whole - sum(each)))
+        parts = [part for device in self.devices for _, part in device.holders]
+        object.__setattr__(self, "_parts", (*parts, self.whole - sum(parts)))
         holders = tuple((device, entry) for device in self.devices for entry, _ in device.holders)
         object.__setattr__(self, "holders", holders)
 
@@ -61,17 +61,11 @@ class HeldGpu:
         """The same GPU without some holders, whose parts are then nobody's."""
         if not any(is_other(entry) for _, entry in self.holders):
             return self
-        return HeldGpu(
-            self.key,
-            self.whole,
-            tuple(
-                replace(
-                    device,
-                    holders=tuple((NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders),
-                )
-                for device in self.devices
-            ),
-        )
+        devices = []
+        for device in self.devices:
+            holders = [(NO_ENTRY if is_other(entry) else entry, part) for entry, part in device.holders]
+            devices.append(replace(device, holders=tuple(holders)))
+        return HeldGpu(self.key, self.whole, tuple(devices))
 
     def by_unknown(self) -> "HeldGpu":
         """The same GPU, held as a whole by an unknown container."""
@@ -100,8 +94,11 @@ class Holders:
     @property
     def owners(self) -> Mapping[DeviceKey, tuple[Owner, ...]]:
         """Who held each device at the last look."""
-        devices = (device for held in self.held.values() for device in held.devices)
-        return {device.key: tuple(entry.owner for entry, _ in device.holders if entry.owner) for device in devices}
+        owners: dict[DeviceKey, tuple[Owner, ...]] = {}
+        for held in self.held.values():
+            for device in held.devices:
+                owners[device.key] = tuple(entry.owner for entry, _ in device.holders if entry.owner)
+        return owners
 
     def knows_devices(self, snapshot: Snapshot) -> bool:
         """Whether a page, of this look or an earlier one, or the inventory has named the GPUs.
@@ -124,41 +121,50 @@ class Holders:
         if not is_same:
             self._gpus = yield from gpus_of(snapshot.owners, self.subjects, snapshot.inventory, self.models)
             self._sum_up()
-        self._made_from, self._named_by = made_from, named_by
+        self._made_from = made_from
+        self._named_by = named_by
         live: set[Entry] = set()
         held: dict[str, HeldGpu] = {}
         for number, (uuid, gpu) in enumerate(self._gpus.items(), start=1):
             if not number % _GPUS_A_SLICE:
                 yield
-            of_gpu, devices = DeviceKey(uuid=uuid), []
-            for device in gpu.devices:
-                holders = []
-                for owner, part in device.holders:
-                    entry = self._entry_of(owner, device.key, snapshot)
-                    entry.ratio = part / gpu.whole
-                    holders.append((entry, part))
-                    live.add(entry)
-                live.add(self._entries.of(None, device.key))
-                devices.append(
-                    Device(device.key, device.slices, device.is_sampled, tuple(holders), device.part, device.is_shared)
-                )
-            if self._entries.has_nobodys(of_gpu):
-                live.add(self._entries.of(None, of_gpu))
-            held_gpu = self.held.get(uuid)
-            if held_gpu is None or held_gpu.whole != gpu.whole or held_gpu.devices != tuple(devices):
-                held_gpu = HeldGpu(of_gpu, gpu.whole, tuple(devices))
-            held[uuid] = held_gpu
-        self.held, self._live = held, live
+            held[uuid] = self._held_gpu(gpu, snapshot, live)
+        self.held = held
+        self._live = live
         self._entries.note_held(live, at_ns)
 
+    def _held_gpu(self, gpu: Gpu, snapshot: Snapshot, live: set[Entry]) -> HeldGpu:
+        """A GPU with the entries of its holders, which are added to `live`; the object of before, if it is the same."""
+        key = DeviceKey(uuid=gpu.uuid)
+        devices = []
+        for device in gpu.devices:
+            holders = []
+            for owner, part in device.holders:
+                entry = self._entry_of(owner, device.key, snapshot)
+                entry.ratio = part / gpu.whole
+                holders.append((entry, part))
+                live.add(entry)
+            live.add(self._entries.of(None, device.key))
+            devices.append(
+                Device(device.key, device.slices, device.is_sampled, tuple(holders), device.part, device.is_shared)
+            )
+        if self._entries.has_nobodys(key):
+            live.add(self._entries.of(None, key))
+        before = self.held.get(gpu.uuid)
+        if before is not None and before.whole == gpu.whole and before.devices == tuple(devices):
+            return before
+        return HeldGpu(key, gpu.whole, tuple(devices))
+
     def _subjects_of(self, snapshot: Snapshot) -> Mapping[Subject, int]:
+        """What this look's page describes; of GPUs that it lacks while a source is away, what was described before."""
         if snapshot.joined is None:
             return self.subjects
         subjects = snapshot.joined.subjects
         if not self.subjects or not snapshot.is_page_away:
             return subjects
         gpus = {subject.gpu for subject in subjects}
-        return {**{subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}, **subjects}
+        kept = {subject: count for subject, count in self.subjects.items() if subject.gpu not in gpus}
+        return {**kept, **subjects}
 
     def _sum_up(self) -> None:
         gpus = [gpu for gpu in self._gpus.values() if gpu.is_physical]
@@ -189,14 +195,19 @@ class Holders:
 
     def _entry_of(self, owner: Owner, device: DeviceKey, snapshot: Snapshot) -> Entry:
         pod = (owner.namespace, owner.pod)
-        of_pod, workload = snapshot.pod_labels.get(pod), snapshot.workloads.get(pod)
-        entry = self._entries.of(owner, device, next((value for name, value in of_pod or () if name == _UID), ""))
+        of_pod = snapshot.pod_labels.get(pod)
+        workload = snapshot.workloads.get(pod)
+        entry = self._entries.of(owner, device, _uid_among(of_pod or ()))
         if of_pod is not None or workload is not None:
             labels = _labels(entry.labels, of_pod, workload)
             if labels != entry.labels and entry.began_at_ns != self._entries.at_ns:
                 entry.began_at_ns = None
             entry.labels = labels
         return entry
+
+
+def _uid_among(labels: AddedLabels) -> str:
+    return next((value for name, value in labels if name == _UID), "")
 
 
 def _labels(old: AddedLabels, of_pod: AddedLabels | None, workload: tuple[str, str] | None) -> AddedLabels:

@@ -3,7 +3,8 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from math import lcm
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -69,63 +70,86 @@ class Gpu:
 Gpus = Mapping[str, Gpu]
 
 
+@dataclass(slots=True)
+class _SampledDevices:
+    """What samples say of devices: their keys, the models of GPUs by UUID, and the profiles of instances.
+
+    `numbers` are of GPUs whose samples have no UUID.
+    """
+
+    keys: set[DeviceKey] = field(default_factory=set)
+    models: dict[str, str] = field(default_factory=dict)
+    profiles: dict[DeviceKey, str] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
+
+    def add(self, subject: Subject) -> None:
+        """Note a device, whose model or profile an earlier sample may have named."""
+        key = subject.key
+        self.keys.add(key)
+        if subject.index and not subject.uuid:
+            self.numbers.add(subject.index)
+        self.models[key.uuid] = self.models.get(key.uuid) or subject.model
+        self.profiles[key] = self.profiles.get(key) or subject.profile
+
+
 def gpus_of(
     owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]
 ) -> Work[Gpus]:
     """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
 
-    `known_models` are those of GPUs that the page lacks for the moment. A GPU that is cut is its instances: whoever
-    holds all of it holds each that has no holder of its own.
+    `known_models` are those of GPUs that the page lacks for the moment. A MIG GPU is counted by its instances. A
+    container that holds the whole GPU holds every instance without a holder of its own.
     """
     subjects = tuple(subjects)
-    models: dict[str, str] = {}
-    profiles: dict[DeviceKey, str] = {}
-    sampled: set[DeviceKey] = set()
-    numbers: set[str] = set()  # of GPUs whose samples have no UUID
+    sampled = _SampledDevices()
     for subject in gpus_among(subjects, owners, inventory):
-        key = subject.key
-        sampled.add(key)
-        if subject.index and not subject.uuid:
-            numbers.add(subject.index)
-        models[key.uuid] = models.get(key.uuid) or subject.model
-        profiles[key] = profiles.get(key) or subject.profile
-        if not len(sampled) % _SUBJECTS_A_SLICE:
+        sampled.add(subject)
+        if not len(sampled.keys) % _SUBJECTS_A_SLICE:
             yield
+    profiles = sampled.profiles
     for match in owners.matches:
         if match.key is not None and match.ref is not None:
             profiles[match.key] = profiles.get(match.key) or match.ref.profile
-    of_inventory = tuple(_of_inventory(inventory, numbers, models, profiles))
+    of_inventory = tuple(_of_inventory(inventory, sampled))
     yield
-    instances: defaultdict[str, list[DeviceKey]] = defaultdict(list)
-    for key in sorted({*sampled, *owners.holders}):
-        if key.instance:
-            instances[key.uuid].append(key)
+    keys = {*sampled.keys, *owners.holders}
+    instances = _instances_of(keys)
+    yield
+    models = {**known_models, **{uuid: model for uuid, model in sampled.models.items() if model}}
+    slices = _Slices(inventory, models, profiles)
+    maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners.matches, owners.offered))
     yield
     # GPUs that rules name otherwise than samples do; without samples it is unknown whose names they are
-    names = owners.named if subjects else ()
-    on_offer = {key.uuid for key in names if not key.instance and not key.uuid.startswith(NVIDIA_UUIDS)}
-    shares = _Shares(owners.matches, owners.offered)
-    models = {**known_models, **{uuid: model for uuid, model in models.items() if model}}
-    slices = _Slices(inventory, models, profiles)
-    yield
+    on_offer = _named_by_rules(owners) if subjects else ()
     gpus: dict[str, Gpu] = {}
-    for uuid in sorted({*(key.uuid for key in (*sampled, *owners.holders)), *of_inventory, *on_offer}):
-        keys = instances.get(uuid) or [DeviceKey(uuid=uuid)]
-        gpus[uuid] = _gpu(uuid, models.get(uuid, ""), keys, profiles, slices, sampled, owners, shares)
+    for uuid in sorted({*(key.uuid for key in keys), *of_inventory, *on_offer}):
+        gpus[uuid] = maker.make(uuid, models.get(uuid, ""), instances.get(uuid) or [DeviceKey(uuid=uuid)])
         if not len(gpus) % _GPUS_A_SLICE:
             yield
     return MappingProxyType(gpus)
 
 
-def _of_inventory(
-    inventory: Inventory, numbers: set[str], models: Mapping[str, str], profiles: dict[DeviceKey, str]
-) -> Iterable[str]:
-    """The UUIDs of an inventory's GPUs, as samples write them; `profiles` learns those that samples lack."""
+def _instances_of(keys: Iterable[DeviceKey]) -> Mapping[str, list[DeviceKey]]:
+    """The MIG instances among these devices, by their GPU's UUID and in order."""
+    instances: defaultdict[str, list[DeviceKey]] = defaultdict(list)
+    for key in sorted(keys):
+        if key.instance:
+            instances[key.uuid].append(key)
+    return instances
+
+
+def _named_by_rules(owners: Owners) -> set[str]:
+    return {key.uuid for key in owners.named if not key.instance and not key.uuid.startswith(NVIDIA_UUIDS)}
+
+
+def _of_inventory(inventory: Inventory, sampled: _SampledDevices) -> Iterable[str]:
+    """The UUIDs of an inventory's GPUs, as samples write them. Profiles that samples lack are noted."""
+    profiles = sampled.profiles
     for gpu in inventory.gpus:
-        if gpu.index in numbers:
+        if gpu.index in sampled.numbers:
             continue
         bare = gpu.uuid.removeprefix("GPU-")
-        uuid = bare if bare in models else gpu.uuid
+        uuid = bare if bare in sampled.models else gpu.uuid
         for instance in gpu.mig:
             key = DeviceKey(uuid=uuid, instance=instance.instance_id)
             profiles[key] = profiles.get(key) or instance.profile
@@ -160,10 +184,13 @@ class _Shares:
 
     def of(self, device: DeviceKey) -> tuple[Mapping[Owner, int], int]:
         """By owner how much of a device it holds, and the number that is all of the device (1 at least)."""
+        if device not in self._held:
+            return Counter(), 1
         shares: list[tuple[Owner, Share]] = []
-        for resource, held in self._held[device].items() if device in self._held else ():
-            each = _compute_instance(resource) or (1, max(self._offered.get((resource, device), 0), held.total()))
-            shares += [(owner, (count * each[0], each[1])) for owner, count in held.items()]
+        for resource, held in self._held[device].items():
+            on_offer = max(self._offered.get((resource, device), 0), held.total())
+            numerator, denominator = _compute_instance(resource) or (1, on_offer)
+            shares += [(owner, (count * numerator, denominator)) for owner, count in held.items()]
         whole = lcm(*(denominator for _, (_, denominator) in shares))
         parts: Counter[Owner] = Counter()
         for owner, (numerator, denominator) in shares:
@@ -175,46 +202,55 @@ class _Shares:
 def _compute_instance(resource: str) -> Share | None:
     """Which part of its MIG instance a compute instance is, by the resource's name: 1 of 3 for mig-1c.3g.20gb."""
     match = _COMPUTE_INSTANCE.search(resource)
-    return (min(int(match[1]), int(match[2])), int(match[2])) if match and int(match[2]) else None
+    if match is None:
+        return None
+    own, of_instance = int(match[1]), int(match[2])
+    return (min(own, of_instance), of_instance) if of_instance else None
 
 
-def _gpu(
-    uuid: str,
-    model: str,
-    keys: Sequence[DeviceKey],
-    profiles: Mapping[DeviceKey, str],
-    slices_of_gpus: _Slices,
-    sampled: set[DeviceKey],
-    owners: Owners,
-    shares: _Shares,
-) -> Gpu:
-    is_cut = bool(keys[0].instance) or uuid.startswith(_MIG)
-    slices = [compute_slices(profiles.get(key, "")) if is_cut else 1 for key in keys]
-    all_slices, knows_slices = slices_of_gpus.of(uuid, model) if is_cut else (1, True)
-    own_holders = [bool(owners.holders.get(key)) for key in keys]
-    parent = DeviceKey(uuid=uuid)
-    if owners.holders.get(parent) and keys[0].instance and not any(own_holders):
-        # held as a whole: the instances are all of it, also where they leave slices unused
-        all_slices = sum(slices)
-    held = []
-    for key, has_own in zip(keys, own_holders, strict=True):
-        holders = {holder.owner for holder in owners.of(key)}
-        parts, whole = shares.of(key if has_own else parent)
-        missing = [owner for owner in holders if owner not in parts]
-        if missing:  # the kubelet names no ids for them: equal parts
-            parts, whole = dict.fromkeys(holders, 1), len(holders)
-        held.append(({owner: parts[owner] for owner in holders}, whole))
-    unit = lcm(*(whole for _, whole in held))
-    devices = tuple(
-        Device(
-            key,
-            of_gpu,
-            key in sampled,
-            tuple((owner, part * of_gpu * (unit // whole)) for owner, part in sorted(parts.items())),
-            part=of_gpu * unit,
-            is_shared=any(holder.shared for holder in owners.of(key)),
+@dataclass(frozen=True, slots=True)
+class _GpuMaker:
+    """Makes the GPUs of one look. `sampled` are the devices of samples, `profiles` those of instances."""
+
+    owners: Owners
+    sampled: AbstractSet[DeviceKey]
+    profiles: Mapping[DeviceKey, str]
+    slices: _Slices
+    shares: _Shares
+
+    def make(self, uuid: str, model: str, keys: Sequence[DeviceKey]) -> Gpu:
+        """A GPU, whose devices have these keys: its own, or those of its instances."""
+        holders = self.owners.holders
+        parent = DeviceKey(uuid=uuid)
+        is_cut = bool(keys[0].instance) or uuid.startswith(_MIG)
+        slices = [compute_slices(self.profiles.get(key, "")) if is_cut else 1 for key in keys]
+        all_slices, knows_slices = self.slices.of(uuid, model) if is_cut else (1, True)
+        is_held_whole = holders.get(parent) and not any(holders.get(key) for key in keys)
+        if keys[0].instance and is_held_whole:
+            # the instances are all of it, also where they leave slices unused
+            all_slices = sum(slices)
+        held = [self._parts(key, key if holders.get(key) else parent) for key in keys]
+        unit = lcm(*(whole for _, whole in held))
+        devices = tuple(
+            self._device(key, of_gpu, unit, parts, whole)
+            for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
         )
-        for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
-    )
-    handed_out = sum(part for device in devices for _, part in device.holders)
-    return Gpu(uuid, model, max(unit * all_slices, handed_out), devices, knows_slices, parent in owners.unnamed)
+        handed_out = sum(part for device in devices for _, part in device.holders)
+        whole_gpu = max(unit * all_slices, handed_out)
+        return Gpu(uuid, model, whole_gpu, devices, knows_slices, parent in self.owners.unnamed)
+
+    def _device(self, key: DeviceKey, slices: int, unit: int, parts: Mapping[Owner, int], whole: int) -> Device[Owner]:
+        """A device of which each holder has a part of `whole`; in the GPU's numbers a slice is `unit`."""
+        each = slices * (unit // whole)
+        holders = tuple((owner, part * each) for owner, part in sorted(parts.items()))
+        is_shared = any(holder.shared for holder in self.owners.of(key))
+        return Device(key, slices, key in self.sampled, holders, part=slices * unit, is_shared=is_shared)
+
+    def _parts(self, key: DeviceKey, held: DeviceKey) -> tuple[Mapping[Owner, int], int]:
+        """By owner how much of a device it holds, and the number that is all of it; `held` is it or its GPU."""
+        holders = {holder.owner for holder in self.owners.of(key)}
+        parts, whole = self.shares.of(held)
+        if any(owner not in parts for owner in holders):
+            # the kubelet names no ids for them: equal parts
+            return dict.fromkeys(holders, 1), len(holders)
+        return {owner: parts[owner] for owner in holders}, whole

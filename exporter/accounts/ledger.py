@@ -72,7 +72,8 @@ class Gaps:
             reason = "page"  # of some devices; the others were seen
         if reason is not None and since > 0:
             self.ns[reason] += since
-        self.noted_at_ns, self.failing = at_ns, failing
+        self.noted_at_ns = at_ns
+        self.failing = failing
         return failing != "kubelet"
 
 
@@ -134,26 +135,21 @@ class Ledger:
         self.publish()
 
     def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
-        holders_before, interval = self.holders.held, None
-        if self.counted_at_ns is not None:
-            interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
-        self.gaps.is_gap, self.counted_at_ns, self.entries.at_ns = False, at_ns, at_ns
-        self.look += 1
+        held_before = self.holders.held
+        interval = self._begin_look(at_ns)
         yield from self.holders.update(snapshot, at_ns)
         samples = (yield from self._pages.read(snapshot.joined)) if snapshot.joined is not None else {}
         away = self.states.keys() - samples.keys() if snapshot.is_page_away else ()
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
         is_gap = interval is None or interval.is_gap
-        kernels = self._kernels.since_last(measured, {} if is_gap else holders_before, at_ns)
-        held.count(holders_before.values(), self.holders.held.values(), interval)
+        kernels = self._kernels.since_last(measured, {} if is_gap else held_before, at_ns)
+        held.count(held_before.values(), self.holders.held.values(), interval)
         for number, uuid in enumerate((*samples, *away)):
             if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
                 yield
             holders_now = self.holders.held.get(uuid)
             if holders_now is None:
                 continue  # no GPU's
-            if uuid not in self.states:
-                self.states[uuid] = GpuState(amounts=new_amounts())
             gpu = GpuAtLook(
                 look=self.look,
                 at_ns=at_ns,
@@ -162,7 +158,7 @@ class Ledger:
                 interval=interval,
                 holders_now=holders_now,
                 samples=samples.get(uuid) or GpuSamples(),
-                state=self.states[uuid],
+                state=self._state_of(uuid),
                 idle_power=self.idle_powers[self.holders.models.get(uuid, "")],
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
                 kernels=kernels.get(uuid, NO_KERNELS),
@@ -170,11 +166,33 @@ class Ledger:
                 counts_xids=self.kernel_sequence is None,
             )
             gpu.count()
-        too_many = len(self.states) - max(MOST_GPUS, len(samples))
-        if too_many > 0:
-            for uuid in sorted(self.states, key=lambda uuid: self.states[uuid].look)[:too_many]:
-                del self.states[uuid]
+        self._forget_states(max(MOST_GPUS, len(samples)))
         self.entries.forget(at_ns - rules.keep_ns)
+
+    def _begin_look(self, at_ns: int) -> Interval | None:
+        """Begin a look that counts; the time since the last one, if there was any."""
+        interval = None
+        if self.counted_at_ns is not None:
+            interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
+        self.gaps.is_gap = False
+        self.counted_at_ns = at_ns
+        self.entries.at_ns = at_ns
+        self.look += 1
+        return interval
+
+    def _state_of(self, uuid: str) -> GpuState:
+        state = self.states.get(uuid)
+        if state is None:
+            state = self.states[uuid] = GpuState(amounts=new_amounts())
+        return state
+
+    def _forget_states(self, most: int) -> None:
+        """Keep the states of at most so many GPUs: those that were seen last."""
+        too_many = len(self.states) - most
+        if too_many > 0:
+            oldest_first = sorted(self.states, key=lambda uuid: self.states[uuid].look)
+            for uuid in oldest_first[:too_many]:
+                del self.states[uuid]
 
     def publish(self) -> None:
         """Make the accounts of this moment."""

@@ -50,7 +50,8 @@ class RowWriter:
         """A record as a row."""
         kind: type = type(record)
         if kind not in self._writers:
-            self._writers[kind], self.columns[kind.__name__] = _row_writer(kind), [*columns_of(kind)]
+            self._writers[kind] = _row_writer(kind)
+            self.columns[kind.__name__] = [*columns_of(kind)]
         values_of, converters = self._writers[kind]
         values = values_of(record)
         if converters:
@@ -95,13 +96,16 @@ class RowReader:
     """Makes records of rows, whose `columns` are by kind of record; `entries`, `held` and `devices` by number."""
 
     def __init__(self, now_ns: int, columns: Mapping[str, Sequence[str]], devices: Sequence[DeviceKey]) -> None:
-        self.now_ns, self.columns, self.devices = now_ns, columns, devices
+        self.now_ns = now_ns
+        self.columns = columns
+        self.devices = devices
         self.entries: Sequence[Entry] = ()
         self.held: Sequence[HeldGpu] = ()
 
     def record(self, kind: type, row: _Row) -> _Record:
         """The record that is this row."""
-        hints, columns = columns_of(kind), zip(self.columns[kind.__name__], row, strict=True)
+        hints = columns_of(kind)
+        columns = zip(self.columns[kind.__name__], row, strict=True)
         return kind(**{name: _reader(hints[name], name)(self, value) for name, value in columns})
 
     def amounts(self, rows: Mapping[str, _Row]) -> dict[str, AmountOfGpu]:
@@ -124,11 +128,10 @@ _READERS: Mapping[_Hint, _Read] = {
 @cache
 def _reader(hint: _Hint, name: str = "") -> _Read:
     """What makes values of a type of JSON, in a column of this name."""
-    kind: _Hint = get_origin(hint)
-    kind = kind or hint
+    origin: _Hint = get_origin(hint)
+    kind = hint if origin is None else origin
     if kind is UnionType:
-        read = _reader(next(each for each in get_args(hint) if each is not NoneType), name)
-        return lambda rows, value: None if value is None else read(rows, value)
+        return _reader_of_optional(hint, name)
     if name.endswith(_MOMENT):
         return lambda rows, ago_ns: rows.now_ns - max(0, int(ago_ns))
     if hint in _READERS:
@@ -139,13 +142,23 @@ def _reader(hint: _Hint, name: str = "") -> _Read:
     inner = [_reader(Entry if isinstance(each, TypeVar) else each) for each in get_args(hint) if each is not ...]
     if not inner:
         return lambda _, value: kind(value)  # int, float, str or bool
-    one, *other = inner
     if issubclass(kind, Mapping):
-        return lambda rows, values: {
-            one(rows, key): other[0](rows, value)
-            for key, value in (values.items() if isinstance(values, Mapping) else values)
-        }
-    if other:
+        return _reader_of_mapping(inner[0], inner[1])
+    if len(inner) > 1:
         return lambda rows, row: tuple(read(rows, value) for read, value in zip(inner, row, strict=True))
     make = kind if kind in (list, frozenset) else tuple
-    return lambda rows, values: make(one(rows, value) for value in values)
+    read_one = inner[0]
+    return lambda rows, values: make(read_one(rows, value) for value in values)
+
+
+def _reader_of_optional(hint: _Hint, name: str) -> _Read:
+    read = _reader(next(each for each in get_args(hint) if each is not NoneType), name)
+    return lambda rows, value: None if value is None else read(rows, value)
+
+
+def _reader_of_mapping(read_key: _Read, read_value: _Read) -> _Read:
+    def read(rows: RowReader, values: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - an object of JSON, or pairs
+        pairs = values.items() if isinstance(values, Mapping) else values
+        return {read_key(rows, key): read_value(rows, value) for key, value in pairs}
+
+    return read

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import GpuState
-from exporter.accounts.holders import HeldGpu
+from exporter.accounts.holders import HeldGpu, Holders
 from exporter.accounts.idle_power import IdlePower
-from exporter.accounts.ledger import Ledger
+from exporter.accounts.ledger import Gaps, Ledger
 from exporter.accounts.old_state import as_version_4
 from exporter.accounts.records import RowReader, RowWriter
 from exporter.model.accounts import GAPS, Gap
@@ -53,16 +53,18 @@ UNKNOWN_BOOT = Boot()
 
 def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
     """The ledger at this moment of the wall clock (ns since 1970). Nothing may be counted until it is done."""
-    gaps, holders = ledger.gaps, ledger.holders
-    rows = RowWriter(gaps.noted_at_ns or 0, ledger.entries)
+    gaps = ledger.gaps
+    holders = ledger.holders
+    now_ns = gaps.noted_at_ns or 0
+    rows = RowWriter(now_ns, ledger.entries)
     rows.columns.update(Subject=_SUBJECT, DeviceKey=_DEVICE)
     content = {
         "saved_ns": wall_ns,
         "boot": boot._asdict(),
         "look": ledger.look,
         "noted": gaps.noted_at_ns is not None,
-        "counted": None if ledger.counted_at_ns is None else (gaps.noted_at_ns or 0) - ledger.counted_at_ns,
-        "began": None if ledger.began_at_ns is None else (gaps.noted_at_ns or 0) - ledger.began_at_ns,
+        "counted": None if ledger.counted_at_ns is None else now_ns - ledger.counted_at_ns,
+        "began": None if ledger.began_at_ns is None else now_ns - ledger.began_at_ns,
         "failing": gaps.failing,
         "gap_ns": gaps.ns,
         "shown": ledger.entries.shown,
@@ -140,34 +142,45 @@ def _read(content: _Json, now_ns: int) -> Ledger:
     rows = RowReader(now_ns, columns, devices)
     ledger = Ledger()
     ledger.look = int(content["look"])
-    ledger.counted_at_ns = None if content["counted"] is None else now_ns - max(0, content["counted"])
-    began = content.get("began")
-    ledger.began_at_ns = None if began is None else now_ns - max(0, began)
+    ledger.counted_at_ns = _moment(content["counted"], now_ns)
+    ledger.began_at_ns = _moment(content.get("began"), now_ns)
     kernel_sequence = content.get("kernel_sequence")
     ledger.kernel_sequence = None if kernel_sequence is None else int(kernel_sequence)
-    gaps = ledger.gaps
-    gaps.noted_at_ns = now_ns if content["noted"] else None
-    # then the time up to the next look is a gap
-    gaps.failing = None if content["failing"] is None else _GAPS[content["failing"]]
-    gaps.ns.update({reason: int(content["gap_ns"][reason]) for reason in gaps.ns})
+    _read_gaps(ledger.gaps, content, now_ns)
     ledger.entries.shown = int(content["shown"])
     rows.entries = [rows.record(Entry, row) for row in content["entries"]]
     for entry in rows.entries:
         ledger.entries.put(entry)
     rows.held = [rows.record(HeldGpu, row) for row in content["held"]]
-    holders = ledger.holders
-    holders.held = {(of_gpu := rows.held[number]).key.uuid: of_gpu for number in content["now"]}
-    holders.models = {str(uuid): str(model) for uuid, model in content["models"].items()}
-    holders.capacity = {str(model): int(count) for model, count in content["capacity"].items()}
-    holders.allocated = {str(model): float(part) for model, part in content["allocated"].items()}
-    holders.subjects = {Subject(**dict(zip(columns["Subject"], row, strict=True))): 1 for row in content["subjects"]}
+    _read_holders(ledger.holders, content, rows)
     for model, row in content.get("idle_powers", {}).items():
         ledger.idle_powers[str(model)] = rows.record(IdlePower, row)
     for model, (uj, ns) in content.get("least", {}).items():
-        ledger.idle_powers[str(model)].lowest = int(uj), max(1, int(ns))
+        ledger.idle_powers[str(model)].lowest = (int(uj), max(1, int(ns)))
     ledger.states = {uuid: rows.record(GpuState, row) for uuid, row in content["gpus"].items()}
     ledger.publish()
     return ledger
+
+
+def _moment(ago_ns: _Json, now_ns: int) -> int | None:
+    return None if ago_ns is None else now_ns - max(0, ago_ns)
+
+
+def _read_gaps(gaps: Gaps, content: _Json, now_ns: int) -> None:
+    gaps.noted_at_ns = now_ns if content["noted"] else None
+    # then the time up to the next look is a gap
+    gaps.failing = None if content["failing"] is None else _GAPS[content["failing"]]
+    gaps.ns.update({reason: int(content["gap_ns"][reason]) for reason in gaps.ns})
+
+
+def _read_holders(holders: Holders, content: _Json, rows: RowReader) -> None:
+    held_now = [rows.held[number] for number in content["now"]]
+    holders.held = {held.key.uuid: held for held in held_now}
+    holders.models = {str(uuid): str(model) for uuid, model in content["models"].items()}
+    holders.capacity = {str(model): int(count) for model, count in content["capacity"].items()}
+    holders.allocated = {str(model): float(part) for model, part in content["allocated"].items()}
+    columns = rows.columns["Subject"]
+    holders.subjects = {Subject(**dict(zip(columns, row, strict=True))): 1 for row in content["subjects"]}
 
 
 def _checksum(version: int, body: bytes) -> bytes:

@@ -149,20 +149,26 @@ class Activity:
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
         """Give active time in which no look saw a holder to those who left as it began, and who came as it ended."""
         is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
-        edges = gpu.edges(window, is_whole=is_whole)
-        left, came = (held if held is not None and _holders(held, instance) else None for held in edges)
-        part = ns // 2 if left is not None and came is not None else ns
+        before, after = gpu.edges(window, is_whole=is_whole)
+        left = before if before is not None and _holders(before, instance) else None
+        has_come = after is not None and _holders(after, instance) > 0
+        part = ns // 2 if left is not None and has_come else ns
         part = min(part, gpu.interval.ns if gpu.interval else 0)
-        if came is not None:
-            self.carried[instance] = part
-        elif left is None and gpu.holders_now is window[-1].held and _holders(gpu.holders_now, instance):
+        if left is None and not has_come and gpu.holders_now is window[-1].held:
             # they came a little before a look saw them, and go on
+            has_come = _holders(gpu.holders_now, instance) > 0
+        if has_come:
             self.carried[instance] = part
         if left is not None:
-            for (device, entry), part_ns in zip(left.holders, left.times(part), strict=False):
-                if device.key.instance == instance and not entry.is_dropped:
-                    entry.add(ACTIVE, part_ns)
-                    entry.add(OBSERVED, 0)
+            _give_active(left, instance, part)
+
+
+def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
+    """Give active time of a device to those who held it."""
+    for (device, entry), part_ns in zip(held.holders, held.times(ns), strict=False):
+        if device.key.instance == instance and not entry.is_dropped:
+            entry.add(ACTIVE, part_ns)
+            entry.add(OBSERVED, 0)
 
 
 def _rows(samples: GpuSamples) -> Mapping[str, int]:

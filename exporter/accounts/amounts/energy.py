@@ -37,18 +37,22 @@ class Energy:
 
     def count(self, gpu: GpuAtLook) -> None:
         """Count a GPU's energy since its last look: by its counter, even if the page lacks it now, else by power."""
-        counters, rows = self.counters, gpu.samples.of("energy")
-        if gpu.is_other and (counters is not None or rows or gpu.samples.of("power")):
+        rows = gpu.samples.of("energy")
+        if gpu.is_other and (self.counters is not None or rows or gpu.samples.of("power")):
             gpu.start((ENERGY, ""))
             gpu.start_nobodys(ENERGY)
-        if counters is not None and not rows and gpu.at_ns - counters.at_ns >= gpu.keep_ns:
-            counters = self.counters = None
-        if counters is None:
+        if self.counters is not None and not rows and gpu.at_ns - self.counters.at_ns >= gpu.keep_ns:
+            self.counters = None
+        if self.counters is None:
             _count_power(gpu)
-        if not rows:
-            return
+        if rows:
+            self._count_counters(gpu, rows)
+
+    def _count_counters(self, gpu: GpuAtLook, rows: _Microjoules) -> None:
+        """Count what the counters of this page grew by; those that are read for the first time begin here."""
         self.rows_are_own = _are_own(rows, was=self.rows_are_own)
         values = {**rows, "": _of_gpu(rows)}
+        counters = self.counters
         if counters is None:
             self.counters = gpu.first_read(values)
             return
@@ -56,9 +60,11 @@ class Energy:
         names = [instance for instance in rows if instance] if self.rows_are_own else [""]
         is_whole = all(counters.values.get(name, 0) <= values[name] for name in names)
         grown = {name: counters.grow_to(name, values[name]) for name in names}
-        if total := sum(grown.values()):
+        total = sum(grown.values())
+        if total:
             _count_growth(gpu, counters.stretches, grown, total, is_whole=is_whole)
-        values.update((name, counters.values[name]) for name in names)
+        for name in names:
+            values[name] = counters.values[name]
         counters.values = values
         if counters.has_moved or counters.is_old:
             counters.renew()
@@ -116,11 +122,21 @@ def _parts(loads: Loads, total: int, all_ns: int, idle_power: IdlePower) -> Sequ
     if not any(takers):
         takers = [1 if piece.held.holders else 0 for piece in loads.pieces]
     least = idle_power.power if any(takers) else None
-    if least is None:
-        return by_time if any(by_time) else [*[0] * (len(by_time) - 1), 1]
-    at_rest = [min(ns * least[0] // least[1], ns * total // all_ns) if all_ns else 0 for ns in by_time]
-    rest = apportion(total - sum(at_rest), takers)
-    return [one + other for one, other in zip(at_rest, rest, strict=True)]
+    if least is not None:
+        at_rest = _at_rest(by_time, least, total, all_ns)
+        rest = apportion(total - sum(at_rest), takers)
+        return [one + other for one, other in zip(at_rest, rest, strict=True)]
+    if any(by_time):
+        return by_time
+    return [*[0] * (len(by_time) - 1), 1]
+
+
+def _at_rest(by_time: Sequence[int], least: tuple[int, int], total: int, all_ns: int) -> Sequence[int]:
+    """What a GPU draws at rest in each of these times, no more than its part of the total by time."""
+    if not all_ns:
+        return [0] * len(by_time)
+    uj, in_ns = least
+    return [min(ns * uj // in_ns, ns * total // all_ns) for ns in by_time]
 
 
 def _count_power(gpu: GpuAtLook) -> None:
@@ -129,8 +145,10 @@ def _count_power(gpu: GpuAtLook) -> None:
         rows = samples.of("power")
         if not rows or not stretch.ns:
             continue
-        own = _are_own(rows, was=False)
-        watts = {instance: value for instance, value in rows.items() if instance} if own else {"": _of_gpu(rows)}
+        if _are_own(rows, was=False):
+            watts = {instance: value for instance, value in rows.items() if instance}
+        else:
+            watts = {"": _of_gpu(rows)}
         amounts = {instance: value * stretch.ns // _PER_MICROJOULE for instance, value in watts.items()}
         of_page = window if samples is gpu.samples else [stretch]
         _give(gpu, stretch, amounts, Loads(of_page, samples, gpu.edges(of_page)))
@@ -139,7 +157,9 @@ def _count_power(gpu: GpuAtLook) -> None:
 def _are_own(rows: _Microjoules, *, was: bool) -> bool:
     """Whether the rows are the instances' own; `was` of the look before, where one row alone cannot tell."""
     own = [value for instance, value in rows.items() if instance]
-    return not is_repeated(own) if len(own) >= _SEVERAL else was and bool(own)
+    if len(own) >= _SEVERAL:
+        return not is_repeated(own)
+    return was and bool(own)
 
 
 def _of_gpu(rows: _Microjoules) -> int:
@@ -156,7 +176,8 @@ def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, loads: Loads)
         by = stretch.kernels.get(device.key.instance, ())
         parts = apportion(amount, by if any(by) else [1] * len(device.holders))
         for (entry, _), part in zip(device.holders, parts, strict=False):
-            (gpu.nobody(device.key) if entry.is_dropped else entry).add(ENERGY, part)
+            taker = gpu.nobody(device.key) if entry.is_dropped else entry
+            taker.add(ENERGY, part)
         if len(parts) > len(device.holders):
             gpu.nobody(device.key).add(ENERGY, parts[-1])
 
