@@ -22,13 +22,14 @@ from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Inventory, Owners
 from exporter.model.pages import JoinedPage, Page, Subject
+from exporter.model.pods import PodInfo
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.claims import ClaimLookUp
 from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, CurrentContext, JoinedPages
-from exporter.node.waiting import Streams, begin, health_of, hear, left, taken, workloads_of
+from exporter.node.waiting import Answers, Streams, begin, health_of, hear, left, pods_to_show, taken, workloads_of
 from exporter.outputs.node import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.ownership.current import CurrentOwners
@@ -47,7 +48,7 @@ from exporter.sources.pages.url import PageSource
 from exporter.sources.pods import Pods
 from exporter.sources.resource_slices import Slices
 from exporter.sources.slices import in_slices
-from exporter.sources.source import OptionalSource, Source, SourceCache, is_absent
+from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
     from exporter.node.probing import Probing
@@ -198,15 +199,21 @@ class Node:
         """Ask every source at once, wait `wait_seconds` at most (None: their own timeouts), join. `needs` adds more."""
         self._looking += 1
         try:
-            if _ADDED.isdisjoint(needs):
-                return await self._look(wait_seconds)
             began = time.monotonic()
             self.handover.wants_workloads |= Need.WORKLOADS in needs
-            snapshot = await self._look(wait_seconds)
+            answers = await self._ask(wait_seconds, began)
+            snapshot = await self._see(answers)
+            if _ADDED.isdisjoint(needs):
+                return snapshot
+            to_show: Sequence[PodInfo] = ()
             if Need.WORKLOADS in needs:
-                pods, of_owners = self.sources.pods.now.pods, self._owners.pods_of_owners.pods
-                workloads = workloads_of(snapshot, self.sources.workloads, pods, of_owners, wait_seconds, began)
-                snapshot = replace(snapshot, workloads=await workloads)
+                to_show = pods_to_show(snapshot, self.sources.pods.now.pods, self._owners.pods_of_owners.pods)
+            if late := self._ask_further(to_show, needs):
+                await hear(late, None, wait_seconds, began)
+                # what streams have brought meanwhile is in every other answer, too
+                snapshot = await self._see(answers)
+            if Need.WORKLOADS in needs:
+                snapshot = replace(snapshot, workloads=workloads_of(to_show, self.sources.workloads))
             if Need.VERDICTS in needs:
                 kernel_log = self.sources.kernel_log
                 errors = kernel_log.events.standing if kernel_log and kernel_log.health.up is not False else None
@@ -256,8 +263,22 @@ class Node:
             await self.look(READY_PROBE_PATIENCE_SECONDS)
         return self.handover.not_ready
 
-    async def _look(self, wait_seconds: float | None) -> Snapshot:
-        began = time.monotonic()
+    def _ask_further(self, pods: Sequence[PodInfo], needs: AbstractSet[Need]) -> Streams:
+        """Ask what only a look shows to be missing: workloads of `pods`, and what is offered now.
+
+        Returns the attempts to wait for: for what is offered as long as for the kubelet's other answer.
+        """
+        asked = self.sources
+        attempts: list[tuple[Source, Attempt | None]] = []
+        if pods:
+            attempts.append((asked.workloads, asked.workloads.begin(pods)))
+        doubted_at = self.handover.health_watch.doubted_at
+        if Need.VERDICTS in needs and doubted_at is not None:
+            attempts.append((asked.kubelet, asked.allocatable.ask_after(doubted_at)))
+        return [(source, attempt) for source, attempt in attempts if attempt]
+
+    async def _ask(self, wait_seconds: float | None, began: float) -> Answers:
+        """Ask every source at once, and wait for their answers."""
         kubelet, discovery, inventory = self.sources.kubelet, self.sources.discovery, self.sources.inventory
         call = kubelet.begin()
         streams = self._begin_streams()
@@ -283,20 +304,24 @@ class Node:
         in_force = inventory.inventory
         kubelet.follow(in_force.places)
         await self._claims.ask_of_access(wait_seconds, began)
-        # from here on in the order in which looks come to it: a later one must not show an older page
-        waited = time.monotonic() - began
-        health = {kubelet.name: health_of(call, kubelet, waited) if call else kubelet.health}
-        pages, names = taken(asked, reads, waited, health)
-        everyone_answered = all(read.done() for read in reads)
+        return Answers(call, asked, reads, in_force, time.monotonic() - began)
+
+    async def _see(self, answers: Answers) -> Snapshot:
+        """Join what is known now, in the order in which looks come to it: a later one must not show an older page."""
+        kubelet, discovery, call = self.sources.kubelet, self.sources.discovery, answers.call
+        health = {kubelet.name: health_of(call, kubelet, answers.waited) if call else kubelet.health}
+        pages, names = taken(answers.asked, answers.reads, answers.waited, health)
+        everyone_answered = all(read.done() for read in answers.reads)
         async with self._pages.turn:
             of = tuple([page.source for page in pages])
-            joined = await self._pages.join(pages, of, names, self._attribution(pages, of, in_force))
+            attribution = self._attribution(pages, of, answers.inventory)
+            joined = await self._pages.join(pages, of, names, attribution)
         self._add_others(health)
         if not names:
             discovery.note_nothing(self.sources.pods.now.pods, self.sources.pods.health)
             health[discovery.name] = discovery.health
             names = (discovery.name,)
-        snapshot = self._snapshot(pages, names, joined, health, in_force)
+        snapshot = self._snapshot(pages, names, joined, health, answers.inventory)
         self._note(snapshot, everyone_answered=everyone_answered)
         return snapshot
 

@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from exporter import log
 from exporter.errors import SourceError, Trouble
+from exporter.model.devices import Inventory
 from exporter.model.pages import Page
-from exporter.model.pods import PodName, PodsByName
+from exporter.model.pods import PodInfo, PodName, PodsByName
 from exporter.model.snapshot import Health, Snapshot
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.workloads import Workloads
@@ -17,6 +19,19 @@ from exporter.sources.source import Attempt, Source
 
 # open streams, each with the attempt that ends with its first word
 Streams = list[tuple[Source, Attempt]]
+
+
+class Answers(NamedTuple):
+    """What a look has asked: the kubelet, unless its last answer is fresh, and `asked`, each by its read.
+
+    `inventory` is in force then, and `waited` is how long the look waited for all of them, in seconds.
+    """
+
+    call: asyncio.Task[Health] | None
+    asked: tuple[PageSource, ...]
+    reads: Sequence[asyncio.Task[Page]]
+    inventory: Inventory
+    waited: float
 
 
 def begin(source: Source, streams: Streams) -> None:
@@ -81,22 +96,16 @@ def health_of(
     return last if last.up else replace(last, up=True, trouble=None)
 
 
-async def workloads_of(
-    snapshot: Snapshot,
-    workloads: Workloads,
-    pods: PodsByName,
-    of_owners: PodsByName,
-    wait_seconds: float | None,
-    began: float,
-) -> Mapping[PodName, tuple[str, str]]:
-    """Those of the pods that rows may name, by `of_owners` or by a page. Waits for `wait_seconds` from `began` on."""
+def pods_to_show(snapshot: Snapshot, pods: PodsByName, of_owners: PodsByName) -> Sequence[PodInfo]:
+    """The pods that rows may name, by `of_owners` or by a page."""
     holders = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
     named = set[PodName]()
     for subject in snapshot.joined.subjects if snapshot.joined else ():
         named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
-    listed = [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
-    asked = workloads.begin(listed)
-    if asked:
-        await asyncio.wait((asked,), timeout=left(workloads.patience_seconds, wait_seconds, began))
-    pairs = ((pod, workloads.of(pod)) for pod in listed)
+    return [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
+
+
+def workloads_of(pods: Sequence[PodInfo], workloads: Workloads) -> Mapping[PodName, tuple[str, str]]:
+    """The workloads of these pods that are known, each with its kind."""
+    pairs = ((pod, workloads.of(pod)) for pod in pods)
     return {(pod.namespace, pod.name): (what.name, what.kind) for pod, what in pairs if what}

@@ -36,7 +36,15 @@ class HealthWatch:
         self._healths: DeviceHealths = NO_HEALTHS
         self._made_from: tuple[object, ...] = ()
         self._missing_since: Mapping[Assignment, float] = {}
-        self._due_at = 0.0
+        self._changed_at = self._due_at = 0.0
+
+    @property
+    def doubted_at(self) -> float | None:
+        """An answer on what is offered has to be asked for after this moment, or it is older than the kubelet's words.
+
+        None while everything is offered that is not called unhealthy: then the words are enough.
+        """
+        return self._changed_at if self._missing_since else None
 
     def look(self, owners: Owners, pods: PodsByName, offered: Allocatable | None, at_seconds: float) -> DeviceHealths:
         """By device and holder; the same object as long as nothing changed. What nobody speaks of is left out.
@@ -47,6 +55,8 @@ class HealthWatch:
         made_from = (owners, pods, offered)
         if same(made_from, self._made_from) and at_seconds < self._due_at:
             return self._healths
+        if not same(made_from[:2], self._made_from[:2]):
+            self._changed_at = at_seconds
         self._made_from = made_from
         words: dict[Owner, Mapping[tuple[str, str], DeviceHealth]] = {}
         missing: dict[Assignment, float] = {}

@@ -176,7 +176,7 @@ class Verdicts:
         made_from = (*known_by, *said_by)
         if same(made_from, self._made_from) and at < self._due_at:
             return self._verdicts
-        self._made_from, self._at, self._due_at = made_from, at, float("inf")
+        self._at, self._due_at = at, float("inf")
         listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
         self._listed |= listed
         read = listed.union(subject.key for subject in subjects or ())
@@ -198,6 +198,8 @@ class Verdicts:
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
             verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
             verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
+        # Another look may have gone on in the pauses. It must not take the last verdicts for those of what it saw.
+        self._made_from = made_from
         if verdicts != self._verdicts:
             self._verdicts = MappingProxyType(verdicts)
         return self._verdicts

@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 
 from exporter.ownership import device_health
+from exporter.sources.kubernetes.workloads import Workloads
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 ROW = re.compile(r"^pod_gpu_device_health\{(.*)\} 1$", re.MULTILINE)
 LEFT_OUT = "its device plugin no longer offers it"
@@ -36,12 +38,13 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield found
 
 
-async def exporter_of(stack: AsyncExitStack, node: SimulatedNode, source: str) -> Exporter:
+async def exporter_of(stack: AsyncExitStack, node: SimulatedNode, source: str, **more: str) -> Exporter:
     settings = {
         "kubelet_socket": str(node.socket),
         "kubelet_max_age": "0s",
         "dcgm_url": node.url,
         "accounting_interval": "100ms",
+        **more,
     }
     if source != "nobody":
         settings |= {"labels_pod_uid": "on", "pods_source": source, "kubelet_pods_socket": str(node.pods_socket)}
@@ -162,3 +165,99 @@ async def test_a_kubelet_that_restarts_makes_no_row_flicker(
         while not restarting.done():
             assert await words(exporter) == expected
         await restarting
+
+
+# issue 22, line 5
+@pytest.mark.parametrize("source", ["kubelet", "api"])
+async def test_a_device_that_is_well_again_is_well_before_the_next_beat(
+    node: SimulatedNode, stack: AsyncExitStack, source: str
+) -> None:
+    """The kubelet offers no unhealthy device. What it offered at the last beat is older than what its stream says."""
+    first, second = (gpu.uuid for gpu in node.world.gpus)
+    both = {first: "Healthy", second: "Healthy"}
+    ail(node, (first, "Unhealthy", "Xid 79"))
+    exporter = await exporter_of(stack, node, source, accounting_interval="1h")
+
+    async def says(expected: dict[str, str]) -> bool:
+        return await words(exporter) == expected
+
+    await until(lambda: node.kubelet.calls_of_allocatable)
+    await until(lambda: says(both | {first: "Unhealthy"}))
+    ail(node)
+    await until(lambda: says(both))
+    assert await objects(exporter) == dict.fromkeys((first, second), ("ok", None))
+
+
+# issue 22, line 5
+async def test_a_device_that_is_offered_again_is_well_before_the_next_beat(
+    node: SimulatedNode, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet has said Healthy of it all the time: no stream tells that its plugin is back."""
+    monkeypatch.setattr(device_health, "GRACE_SECONDS", 0.5)
+    first, second = (gpu.uuid for gpu in node.world.gpus)
+    offer(node, second)
+    exporter = await exporter_of(stack, node, "kubelet", accounting_interval="1h")
+
+    async def says(word: str) -> bool:
+        return await words(exporter) == {first: word, second: "Healthy"}
+
+    await until(lambda: says("Unknown"))
+    offer(node, first, second)
+    await until(lambda: says("Healthy"))
+
+
+# issue 22, line 5
+async def test_scrapes_ask_what_is_offered_in_doubt_alone(node: SimulatedNode, stack: AsyncExitStack) -> None:
+    first, second = (gpu.uuid for gpu in node.world.gpus)
+    exporter = await exporter_of(stack, node, "kubelet", accounting_interval="1h", kubelet_max_age="1h")
+    kubelet = node.kubelet
+
+    async def says(word: str) -> bool:
+        return await words(exporter) == {first: word, second: "Healthy"}
+
+    await until(lambda: kubelet.calls_of_allocatable)
+    await until(lambda: says("Healthy"))
+    ail(node, (first, "Unhealthy", "Xid 79"))
+    await until(lambda: says("Unhealthy"))
+    ail(node)
+    await until(lambda: says("Healthy"))
+    assert kubelet.calls_of_allocatable == 1, "what was offered before is no reason to doubt it"
+    # its plugin calls it healthy and does not list it: the last answer does not say so
+    offer(node, second)
+    for _ in range(3):
+        assert await says("Healthy")
+    assert kubelet.calls_of_allocatable == 1
+
+
+# issue 22, line 5
+async def test_a_look_that_waits_for_workloads_shows_how_devices_are_when_it_answers(
+    node: SimulatedNode, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else JSON says for half a second what /metrics no longer says."""
+    first, second = (gpu.uuid for gpu in node.world.gpus)
+    (pod,) = node.world.pods
+    node.world.change(pod, replace(pod, owner=("ReplicaSet", "train-5d9f8")))
+    asked, may_answer, answer_one = asyncio.Event(), asyncio.Event(), node.api.answer_one
+
+    async def late(request: web.Request) -> web.Response:
+        asked.set()
+        await may_answer.wait()
+        return await answer_one(request)
+
+    monkeypatch.setattr(node.api, "answer_one", late)
+    monkeypatch.setattr(Workloads, "patience_seconds", PATIENCE_SECONDS)
+    await node.api.stop()
+    node.api_url = await node.api.start()
+    exporter = await exporter_of(stack, node, "kubelet")
+    await until(lambda: words(exporter))
+    waiting = asyncio.create_task(objects(exporter))
+    await asked.wait()
+    ail(node, (first, "Unhealthy", "Xid 79"))
+
+    async def says() -> bool:
+        return await words(exporter) == {first: "Unhealthy", second: "Healthy"}
+
+    await until(says)
+    assert not waiting.done()
+    may_answer.set()
+    assert await waiting == {first: ("failing", "Xid 79"), second: ("ok", None)}

@@ -194,6 +194,24 @@ def test_a_source_that_is_late_changes_nothing_for_a_while() -> None:
     assert look(verdicts, looked(), (), None, NOW + 2000) == first
 
 
+# issue 22, line 5
+def test_a_look_beside_another_has_the_verdicts_of_what_it_saw() -> None:
+    """On a node of many devices the work has pauses, in which the looks of other scrapes go on."""
+    well, ill = looked(word="Healthy"), looked(word="Unhealthy")
+    pauses = 1 + len(list(Verdicts().look(ill, (), None, NOW)))
+    for steps in range(pauses):
+        verdicts = Verdicts()
+        look(verdicts, well)
+        slow = verdicts.look(ill, (), None, NOW)
+        for _ in range(steps):
+            next(slow)
+        assert look(verdicts, ill)[KEY].verdict == "failing", steps
+        newer = look(verdicts, well)
+        assert newer[KEY].verdict == "ok"
+        assert at_once(slow)[KEY].verdict == "failing"
+        assert look(verdicts, well) == newer
+
+
 # issue 30, line 14
 @pytest.mark.parametrize(
     ("errors", "events", "gpu", "instance"),

@@ -1,7 +1,9 @@
 """What the kubelet can hand out, handed out or not: GetAllocatableResources of its pod-resources API.
 
-It is asked beside the pulse and never in a scrape's way: only accounting needs how many shares a GPU has. Kubelets
-before 1.21 do not know the question, 1.21 and 1.22 mostly refuse it: then nothing is known, and nothing fails.
+It is asked beside the pulse, since only accounting needs how many shares a GPU has. A scrape asks again where the last
+answer lacks a device that the kubelet does not call unhealthy: the answer may be older than that word
+(ownership/device_health.py). Kubelets before 1.21 do not know the question, 1.21 and 1.22 mostly refuse it: then
+nothing is known, and nothing fails.
 """
 
 import time
@@ -19,7 +21,7 @@ from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS
 from exporter.sources.kubelet.socket import POD_RESOURCES, PodResourcesClient, parsed
 from exporter.sources.polled import Polled
-from exporter.sources.source import Bound, OnHealth, absent
+from exporter.sources.source import Attempt, Bound, OnHealth, absent
 
 METHOD = "/v1.PodResourcesLister/GetAllocatableResources"
 _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "nothing is to be done")
@@ -90,6 +92,11 @@ class KubeletAllocatable(Polled):
     def offered(self) -> Allocatable | None:
         """What the kubelet's last answer named, and nothing else; None before the first."""
         return self._kept.offered
+
+    def ask_after(self, moment: float) -> Attempt | None:
+        """An answer that is asked for after this moment of the clock; None where there is one, and it is fresh."""
+        self.look_after(moment)
+        return self.begin()
 
     async def close(self) -> None:
         """End the call in flight and the channel."""
