@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from exporter.dividing.figures import Figures, of_holder
+from exporter.dividing.figures import Figures, of_device, of_holder
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN, WORDS, DeviceState, rounded
 from exporter.outputs.diagnosis import printable
@@ -59,7 +59,8 @@ def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bo
     holders = Counter(row.row_device for row in of_all)
     lines: list[Sequence[str]] = [(*_TITLES, "IDLE SINCE" if is_idle else "HELD SINCE")]
     for row in rows:
-        figures = of_holder(row, is_alone=holders[row.row_device] <= 1)
+        is_alone = holders[row.row_device] <= 1
+        figures = of_device([row]) if is_alone else of_holder(row, is_alone=False)
         lines.append((*_cells(row, figures), _moment(row.idle_since if is_idle else row.holder_since)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
@@ -71,7 +72,7 @@ def _cells(row: DeviceRow, figures: Figures) -> Iterator[str]:
     mib = figures.memory_used_mib
     yield row.node_name
     yield row.label
-    yield row.mig_profile or row.model_name.removeprefix("NVIDIA ")
+    yield row.mig_profile or row.model_name.removeprefix("NVIDIA ") or _UNKNOWN
     yield row.pod_name if row.pod else _UNKNOWN
     yield row.container or _UNKNOWN
     yield f"{WORDS[row.state]} {idle_for}".strip()
