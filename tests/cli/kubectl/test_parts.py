@@ -69,9 +69,9 @@ def test_a_table_says_below_it_what_is_wrong() -> None:
     ]
     lines = holders.table(rows, [*rows, share._replace(pod="b")]).splitlines()
     assert lines[2].endswith("2026-11-26 10:00 UTC")
-    assert lines[3].split()[2:] == ["-", "main", "used", "41%", "2.0G", "ok", "-"]
+    assert lines[3].split()[3:] == ["-", "main", "used", "41%", "2.0G", "ok", "-"]
     # of a share that nobody measures no part is known; control characters are written as escapes
-    assert lines[4].split()[2:] == ["ml/a\\x1b[2J", "main", "used", "-", "-", "ok", "-"]
+    assert lines[4].split()[3:] == ["ml/a\\x1b[2J", "main", "used", "-", "-", "ok", "-"]
     assert lines[5:] == [
         "n1/0 is failing: Xid 79 (fallen off the bus)",
         "n1/1: the last XID was 31",
