@@ -128,14 +128,23 @@ async def test_exporters_that_the_kubernetes_api_tells_of(start: Start, way: str
         wanted = ("/api/v1/namespaces/gpu/pods", "app=exporter")
     try:
         async with running(load_cluster(flags, {}, None)) as asked:
-            _, text, headers = await asked.get("/container/metrics")
-            assert {row["node_name"] for row in json.loads(text)} == {"gpu-1"}
-            assert headers["X-Missing-Nodes"] == "gpu-2"
+
+            async def are_told() -> bool:
+                """Whether the API has named both, and the one that is ready has answered."""
+                status, text, headers = await asked.get("/container/metrics")
+                named = {row["node_name"] for row in json.loads(text)} if status == 200 else set()
+                return (named, headers.get("X-Missing-Nodes")) == ({"gpu-1"}, "gpu-2")
+
+            await until(are_told)
             assert wanted in asked_for
             _, text, _ = await asked.get("/debug/nodes")
             assert "endpointslices" in text or "exporter_pods" in text
-            status, text, _ = await asked.get("/-/ready")
-            assert (status, "1 of 2 nodes are missing: gpu-2" in text) == (200, True)
+
+            async def is_ready() -> bool:
+                status, text, _ = await asked.get("/-/ready")
+                return status == 200 and "1 of 2 nodes are missing: gpu-2" in text
+
+            await until(is_ready)
             over.set()
     finally:
         over.set()

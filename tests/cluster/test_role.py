@@ -341,16 +341,15 @@ async def test_a_reload_closes_the_source_that_is_not_wanted_any_more(start: Sta
     try:
         (address,) = await service.listen()
         async with aiohttp.ClientSession(f"http://{address}") as session:
-            async with session.get("/container/metrics?node=gpu-1") as response:
-                assert len(await response.json()) > 0
-            before = [*service._role.cache.sources.values()]  # type: ignore[attr-defined]
-            await service.reload()
 
             async def nodes() -> set[str]:
-                """Names the nodes of the rows; none while the new source has not answered yet, which is no 200."""
+                """Names the nodes of the rows; none while the source has not answered yet, which is no 200."""
                 async with session.get("/container/metrics") as response:
                     return {row["node_name"] for row in await response.json()} if response.status == 200 else set()
 
+            assert await until(nodes) == {"gpu-1"}
+            before = [*service._role.cache.sources.values()]  # type: ignore[attr-defined]
+            await service.reload()
             assert await until(nodes) == {"gpu-2"}
             await until(lambda: not service._leaving)
             assert [*service._role.cache.sources.values()] != before  # type: ignore[attr-defined]

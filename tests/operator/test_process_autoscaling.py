@@ -111,8 +111,7 @@ def test_what_cannot_be_scaled_is_explained(
 ) -> None:
     deploy(api, namespace)
     key = key_of(api.put(autoscaler(namespace, **spec)))
-    until(lambda: ready(api, key), why=lambda: api.get(key))
-    assert ready(api, key)["reason"] == reason
+    until(lambda: ready(api, key).get("reason") == reason, why=lambda: api.get(key))
     assert says in ready(api, key)["message"]
     assert not api.made_in(namespace)
 
@@ -123,8 +122,7 @@ def test_the_second_of_a_workload_makes_nothing(api: Api, operator: OperatorProc
     until(lambda: ready(api, first))
     before = versions(api.made_in(namespace))
     second = key_of(api.put(autoscaler(namespace, "b")))
-    until(lambda: ready(api, second))
-    assert ready(api, second)["reason"] == "TargetScaledByOther"
+    until(lambda: ready(api, second).get("reason") == "TargetScaledByOther", why=lambda: api.get(second))
     assert versions(api.made_in(namespace)) == before
 
 

@@ -78,9 +78,10 @@ def test_what_keda_and_the_cluster_role_say_is_told(
     status = {"currentReplicas": 2, "desiredReplicas": 2, "conditions": [failing]}
     path = f"{AUTOSCALER.path(namespace, 'keda-hpa-trainer')}/status"
     assert api.ask("PATCH", path, {"status": status}, MERGE)[0] == 200
-    until(lambda: ready(api, key).get("status") == "False", why=lambda: (api.get(key), operator.told))
-    assert ready(api, key)["reason"] == "FailedGetExternalMetric"
-    assert "no value (the cluster role said: 1 of 4 nodes did not answer)" in ready(api, key)["message"]
+    until(lambda: ready(api, key).get("reason") == "FailedGetExternalMetric", why=lambda: (api.get(key), operator.told))
+    said = "no value (the cluster role said: 1 of 4 nodes did not answer)"
+    until(lambda: said in ready(api, key)["message"], why=lambda: (api.get(key), operator.told))
+    assert ready(api, key)["status"] == "False"
     assert (api.get(key) or {})["status"]["currentReplicas"] == 2
     # it is KEDA's, and stays
     assert names(api.made_in(namespace)) == {"ScaledObject trainer", "HorizontalPodAutoscaler keda-hpa-trainer"}

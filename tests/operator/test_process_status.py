@@ -47,11 +47,16 @@ def test_a_node_that_becomes_ready(api: Api, key: Key) -> None:
     until(lambda: "created" in events(api, key).get("Applied", {"note": ""})["note"])
     api.set_nodes("ab")
     until(lambda: status(api, key)["nodesReady"] == 2, why=lambda: api.get(key))
-    assert condition(api, key, "Ready")["status"] == "True"
+    until(lambda: condition(api, key, "Ready")["status"] == "True", why=lambda: api.get(key))
     told = until(lambda: events(api, key).get("NodesReady"), why=lambda: events(api, key))
     assert told is not None
     assert (told["type"], told["note"]) == ("Normal", "all 2 nodes are ready")
     assert told["regarding"]["uid"] == (api.get(key) or {})["metadata"]["uid"]
+
+
+def troubles(api: Api, key: Key) -> list[tuple[str, str, str]]:
+    """Node, source and reason of each."""
+    return [(each["node"], each["source"], each["reason"]) for each in status(api, key).get("troubles", ())]
 
 
 def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
@@ -68,9 +73,8 @@ def test_a_pod_whose_image_cannot_be_had(api: Api, key: Key) -> None:
     assert api.ask("PATCH", path, said, "application/merge-patch+json")[0] == 200
     # somebody looks: pods themselves are not watched, and are looked at with every change, or after half a minute
     api.patch(key, {"metadata": {"annotations": {"look": "now"}}})
-    until(lambda: status(api, key).get("nodesInTrouble") == 1, why=lambda: api.get(key))
-    (trouble,) = status(api, key)["troubles"]
-    assert (trouble["node"], trouble["source"], trouble["reason"]) == ("b", "pod", "ImagePullBackOff")
+    until(lambda: troubles(api, key) == [("b", "pod", "ImagePullBackOff")], why=lambda: api.get(key))
+    assert status(api, key)["nodesInTrouble"] == 1
     assert "the registry does not have it" in condition(api, key, "Degraded")["message"]
     told = until(lambda: events(api, key).get("NodeTrouble"), why=lambda: events(api, key))
     assert told is not None

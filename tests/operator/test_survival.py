@@ -171,7 +171,7 @@ def test_one_of_two_replicas_works(api: Api, start: Start, namespace: str) -> No
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
     assert {write.user for write in api.writes(namespace)} == {"operator-a"}
-    assert first.metric("pod_gpu_exporter_operator_is_leader") == 1
+    until(lambda: first.metric("pod_gpu_exporter_operator_is_leader") == 1)
     assert second.metric("pod_gpu_exporter_operator_is_leader") == 0
 
     first.kill()  # it lets go of nothing: the lease has to run out. test_leader.py says how long that takes
@@ -200,7 +200,7 @@ def test_who_was_stopped_for_too_long_works_no_more(api: Api, start: Start, name
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
     assert {write.user for write in api.writes(namespace)} == {"operator-b"}
-    assert first.metric("pod_gpu_exporter_operator_is_leader") == 0
+    until(lambda: first.metric("pod_gpu_exporter_operator_is_leader") == 0)
 
 
 def test_a_reload_goes_on_with_the_lease(api: Api, start: Start, namespace: str, folder: Path) -> None:
@@ -217,16 +217,17 @@ def test_a_reload_goes_on_with_the_lease(api: Api, start: Start, namespace: str,
     file.write_text("operator.nonsense: 1\n")
     process.process.send_signal(signal.SIGHUP)
     process.says("configuration refused")
-    assert process.metric("pod_gpu_exporter_operator_is_leader") == 1
+    until(lambda: process.metric("pod_gpu_exporter_operator_is_leader") == 1)
 
 
 def test_what_it_says_before_the_api_answers(api: Api, start: Start, namespace: str) -> None:
     api.halt()
     process = start()
     process.says("cannot be asked")
+    until(lambda: "nobody listens" in process.get("/-/ready")[1], why=lambda: process.get("/-/ready"))
     assert process.get("/-/ready")[0] == 503
-    assert "nobody listens" in process.get("/-/ready")[1]
     assert process.get("/-/healthy")[0] == 200
     api.go_on()
     process.says("leading")
-    assert process.get("/-/ready") == (200, "ready; this replica works\n")
+    ready = (200, "ready; this replica works\n")
+    until(lambda: process.get("/-/ready") == ready, why=lambda: process.get("/-/ready"))

@@ -29,9 +29,13 @@ class ClusterRole:
         return json.loads(text)
 
 
+# A node on a busy machine may take longer than the program's two seconds, and would be missing until the next round.
+PATIENT = {"cluster.timeout": ["10s"]}
+
+
 def cluster_config(flags: Mapping[str, Sequence[str]]) -> ClusterConfig:
-    """By the flags' names, on any free loopback port."""
-    return load_cluster({"web.listen-address": ["127.0.0.1:0"], **flags}, {}, None)
+    """By the flags' names, on any free loopback port. The nodes have more time for an answer than by default."""
+    return load_cluster({"web.listen-address": ["127.0.0.1:0"], **PATIENT, **flags}, {}, None)
 
 
 @asynccontextmanager

@@ -325,7 +325,7 @@ async def test_a_hanging_kubelet_costs_half_a_second_once_owners_are_known(
     assert 0.4 < took_seconds < 4.0
     assert text.count('pod="",') == owned
     simulated.kubelet.resume()
-    assert 'source_up{source="kubelet"} 1\n' in await exporter.page()
+    await exporter.until_page(lambda page: 'source_up{source="kubelet"} 1\n' in page)
 
 
 @pytest.fixture
@@ -343,12 +343,9 @@ async def test_ready_only_with_the_kubelets_word_and_then_for_good(start: Start,
     await simulated.kubelet.stop()
     exporter = await start(kubelet_max_age="0s")
     assert (await exporter.get("/-/healthy"))[0] == 200
-    status, text = await exporter.get("/-/ready")
-    assert status == 503
-    assert "kubelet" in text
+    await exporter.until("/-/ready", lambda text: "kubelet" in text, status=503)
     await simulated.kubelet.start()
-    while (await exporter.get("/-/ready"))[0] != 200:
-        await asyncio.sleep(0.05)
+    await exporter.until("/-/ready", lambda text: text)
     await simulated.kubelet.stop()
     await simulated.dcgm.stop()
     await exporter.get("/gpu/metrics")

@@ -24,9 +24,8 @@ def path_of(namespace: str) -> str:
 
 @asynccontextmanager
 async def cluster(node: Exporter, api_url: str) -> AsyncIterator[tuple[str, grpc.aio.Channel]]:
-    config = config_of(
-        cluster__node=f"gpu-node-1={node.base}", kubernetes__url=api_url, cluster__interval="1h", cluster__max_age="2h"
-    )
+    times = {"cluster__interval": "1h", "cluster__max_age": "2h", "cluster__timeout": "20s"}  # the first answer counts
+    config = config_of(cluster__node=f"gpu-node-1={node.base}", kubernetes__url=api_url, **times)
     service = Service(config, CLUSTER, lambda: config)
     try:
         (address,) = await service.listen()
