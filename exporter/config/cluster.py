@@ -188,28 +188,9 @@ def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Give
 
 def _check_together(config: ClusterConfig) -> None:
     cluster = config.cluster
-    given = dict(config.given)
-    ways = [f"--{name}" for name in _WAYS if name in given]
-    if not ways:
-        raise ConfigError(f"nothing says where the node exporters are: give one of --{', --'.join(_WAYS)}")
-    if len(ways) > 1:
-        raise ConfigError(f"{ways[0]}: it contradicts {ways[1]}; node exporters are found in one way")
+    _check_ways(config)
     _check_prometheus(config)
-    if not cluster.nodes and not cluster.prometheus_url and not config.kubernetes.url:
-        raise ConfigError(
-            f"{ways[0]}: it needs the Kubernetes API: run in a pod with a service account, or name it with"
-            " --kubernetes.url"
-        )
-    if cluster.selector is None and "cluster.namespace" in given:
-        raise ConfigError("--cluster.namespace: it goes with --cluster.selector; leave it out")
-    if cluster.selector is not None and cluster.namespace is None:
-        raise ConfigError("--cluster.selector: it is not known in which namespace; name it with --cluster.namespace")
-    if cluster.port is not None and cluster.nodes:
-        raise ConfigError("--cluster.port: the port is a part of each --cluster.node; leave it out")
-    if cluster.port is not None and cluster.selector and not cluster.port.isdigit():
-        raise ConfigError(
-            f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
-        )
+    _check_selector(config)
     _check_times(cluster)
     _check_keda(config)
     for flag, values in (
@@ -220,6 +201,41 @@ def _check_together(config: ClusterConfig) -> None:
         check_once(flag, values)
     for _, url in cluster.nodes:
         check_not_own_address("--cluster.node", urlsplit(url), config.web.listen_addresses)
+
+
+def _check_ways(config: ClusterConfig) -> None:
+    """Node exporters are found in one way."""
+    given = dict(config.given)
+    ways = [f"--{name}" for name in _WAYS if name in given]
+    if not ways:
+        raise ConfigError(f"nothing says where the node exporters are: give one of --{', --'.join(_WAYS)}")
+    if len(ways) > 1:
+        raise ConfigError(f"{ways[0]}: it contradicts {ways[1]}; node exporters are found in one way")
+
+
+def _check_selector(config: ClusterConfig) -> None:
+    """What pods are found by, and the port that they are asked on."""
+    cluster = config.cluster
+    given = dict(config.given)
+    is_by_api = not cluster.nodes and not cluster.prometheus_url
+    if is_by_api and not config.kubernetes.url:
+        way = next(name for name in _WAYS if name in given)
+        raise ConfigError(
+            f"--{way}: it needs the Kubernetes API: run in a pod with a service account, or name it with"
+            " --kubernetes.url"
+        )
+    if cluster.selector is None and "cluster.namespace" in given:
+        raise ConfigError("--cluster.namespace: it goes with --cluster.selector; leave it out")
+    if cluster.selector is not None and cluster.namespace is None:
+        raise ConfigError("--cluster.selector: it is not known in which namespace; name it with --cluster.namespace")
+    if cluster.port is None:
+        return
+    if cluster.nodes:
+        raise ConfigError("--cluster.port: the port is a part of each --cluster.node; leave it out")
+    if cluster.selector and not cluster.port.isdigit():
+        raise ConfigError(
+            f"--cluster.port: {cluster.port!r} is not allowed with --cluster.selector; it takes a port's number"
+        )
 
 
 def _check_prometheus(config: ClusterConfig) -> None:

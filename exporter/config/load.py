@@ -41,18 +41,37 @@ def load(
     Raises:
         ConfigError: with one line that names the key, the value and what is allowed.
     """
-    given = gather(_SETTINGS, {}, environ, file)
-    if host := dcgm_host(environ):
-        given.update(host)
-        given.pop("dcgm.selector", None)
-    given = otlp.endpoint(environ) | given | from_flags(flags)
+    given = _given(flags, environ, file)
     values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
     following = _following(values, host_name)
     values.update({name: parse(_SETTINGS, name, texts) for name, texts in following.items()})
     values.setdefault("dcgm.selector", ())
-    values["dcgm.selector-namespace"] = values.get("dcgm.selector-namespace") or _usual_namespaces(
-        environ, own_namespace
-    )
+    if not values.get("dcgm.selector-namespace"):
+        values["dcgm.selector-namespace"] = _usual_namespaces(environ, own_namespace)
+    config = _config(values, given, following, environ, config_file)
+    _check_together(config)
+    return config
+
+
+def _given(
+    flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
+) -> dict[str, Given]:
+    """The texts of settings: flags come first, then this program's environment names and file, then OpenTelemetry's."""
+    given = gather(_SETTINGS, {}, environ, file)
+    host = dcgm_host(environ)
+    if host:
+        given.update(host)
+        given.pop("dcgm.selector", None)
+    return otlp.endpoint(environ) | given | from_flags(flags)
+
+
+def _config(
+    values: Mapping[str, Any],
+    given: Mapping[str, Given],
+    following: Mapping[str, Given],
+    environ: Mapping[str, str],
+    config_file: str | None,
+) -> Config:
     url = otlp.url_of(values.get("otlp.endpoint"), given.get("otlp.endpoint"))
     besides: Mapping[str, Mapping[str, object]] = {
         "dcgm": {"port": dcgm_port(environ), "path": dcgm_path(environ)},
@@ -63,15 +82,17 @@ def load(
             "resource": otlp.resource(environ, str(values["node-name"])),
         },
     }
-    port_is_used = "dcgm.selector" in given or ("dcgm.url" in given and given["dcgm.url"].where == "DCGM_HOST")
-    config = Config(
-        **{name: group(**fields_of(group, values), **besides.get(name, {})) for name, group in GROUPS.items()},
+    dcgm_url = given.get("dcgm.url")
+    port_is_used = "dcgm.selector" in given or (dcgm_url is not None and dcgm_url.where == "DCGM_HOST")
+    groups: dict[str, Any] = {
+        name: group(**fields_of(group, values), **besides.get(name, {})) for name, group in GROUPS.items()
+    }
+    return Config(
+        **groups,
         config_file=config_file,
-        given=tuple(sorted((given | following).items())),
+        given=tuple(sorted({**given, **following}.items())),
         doubts=(*doubts(environ, SETTINGS), *doubts_of_port(environ, is_used=port_is_used), *otlp.doubts(environ, url)),
     )
-    _check_together(config)
-    return config
 
 
 def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]:
@@ -86,7 +107,8 @@ def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]
 def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
     """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
-    return tuple(dict.fromkeys((*((own,) if own else ()), *GPU_OPERATOR_NAMESPACES)))
+    namespaces = (own, *GPU_OPERATOR_NAMESPACES) if own else GPU_OPERATOR_NAMESPACES
+    return tuple(dict.fromkeys(namespaces))
 
 
 def _check_together(config: Config) -> None:
@@ -95,16 +117,25 @@ def _check_together(config: Config) -> None:
         check_not_own_address("--dcgm.url", urlsplit(upstream), config.web.listen_addresses, who_can_move)
     _check_names(config)
     _check_mode(config)
-    if config.devices.inventory == "off" and config.devices.inventory_file:
-        raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
-    if config.devices.inventory == "file" and not config.devices.inventory_file:
-        raise ConfigError("--inventory: file needs --inventory.file: name it")
+    _check_inventory(config)
     if config.accounting.state_file and not config.accounting.is_on:
         raise ConfigError("--accounting.state: nothing is kept with --accounting.mode off; leave one of the two out")
     if config.otlp.http_config_file and not config.otlp.url:
         raise ConfigError("--otlp.http-config: nothing is pushed without --otlp.endpoint; name it, or leave this out")
     if config.processes.is_exposed and config.nvml.mode == "off":
         raise ConfigError("--processes.expose: on needs NVML, and --nvml.mode is off; leave one of the two out")
+    _check_pods(config)
+
+
+def _check_inventory(config: Config) -> None:
+    devices = config.devices
+    if devices.inventory == "off" and devices.inventory_file:
+        raise ConfigError("--inventory: off contradicts --inventory.file; leave one of the two out")
+    if devices.inventory == "file" and not devices.inventory_file:
+        raise ConfigError("--inventory: file needs --inventory.file: name it")
+
+
+def _check_pods(config: Config) -> None:
     needs_pods = config.labels.pod_uid or config.labels.pod_labels
     if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
         raise ConfigError(

@@ -168,7 +168,6 @@ class Layout:
         return (pair for pair in pairs if pair[0].series.name in families and not pair[0].series.subject.is_unread)
 
 
-# The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
 def lay_out(
     shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut, leave_out: LeftOut = frozenset()
 ) -> Layout:
@@ -177,57 +176,82 @@ def lay_out(
     `repeated` are the identities that several samples of the page have: of these `laid_out` says what the blocks before
     have laid out, and it learns of this one's. `leave_out` are rows that are not to go out.
     """
-    additions = enumerate(added)
-    left_out = set(leave_out)
-    rendered: dict[int, tuple[bytes, bytes]] = {}  # by the rows' own id: `added` keeps them alive meanwhile
-    samples = 0
-    pieces: list[bytes] = []
-    order: list[int] = []
-    text: list[bytes] = []
-    divided: list[_Divided] = []
-    for entry in shape.entries:
-        if not isinstance(entry, ShapeRow):
-            text += (entry, b"\n")
-            continue
-        series, (sample, rows) = entry.series, next(additions)
-        opened = entry.open
-        places: list[tuple[int, int]] | None = None if rows.values is None else []
-        laid_out_before: LaidOut = laid_out if series.identity in repeated else set()
-        for number, row in enumerate(rows.each):
-            extra = rendered.get(id(row))
-            if extra is None:
-                extra = rendered[id(row)] = (render_labels(row.labels), _identity_of_added(row.labels))
-            identity = (series.identity, extra[1])
-            if identity in laid_out_before or (sample, number) in leave_out:
-                left_out.add((sample, number))
-                continue
-            laid_out_before.add(identity)
-            samples += 1
-            if extra[0]:
-                text += (opened, extra[0], b"}", entry.gap)
-            else:
-                text += (entry.bare, entry.gap)
-            if places is not None:
-                places.append((number, len(order)))
-            elif entry.slot is None:
-                text += (entry.value, entry.timestamp, b"\n")
-                continue
-            pieces.append(b"".join(text))
-            order.append(_OF_SHAPE if entry.slot is None else entry.slot)
-            text = [entry.timestamp, b"\n"]
-        if places and rows.values is not None:
-            divided.append(_Divided(entry.slot, entry.value, series.identity, rows.values, places))
-    pieces.append(b"".join(text))
+    lines = _Lines()
+    lines.write(shape, added, repeated, laid_out, leave_out)
+    has_all_values = lines.order == list(range(shape.cuts.value_count))
     return Layout(
-        pieces=pieces,
-        order=None if order == list(range(shape.cuts.value_count)) else order,
-        divided=divided,
+        pieces=lines.pieces,
+        order=None if has_all_values else lines.order,
+        divided=lines.divided,
         shape=shape,
         added=added,
         selections=Selections(),
-        sample_count=samples,
-        left_out=frozenset(left_out),
+        sample_count=lines.samples,
+        left_out=frozenset(lines.left_out),
     )
+
+
+class _Lines:
+    """The lines of a block as they are written; the fields are those of `Layout`."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.order: list[int] = []
+        self.divided: list[_Divided] = []
+        self.left_out: set[tuple[int, int]] = set()
+        self.samples = 0
+
+    # The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
+    def write(
+        self, shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut, leave_out: LeftOut
+    ) -> None:
+        """Write the lines; see `lay_out`."""
+        pieces, order = self.pieces, self.order
+        samples = 0
+        left_out = self.left_out
+        left_out.update(leave_out)
+        texts_of = _texts_of_rows(added)
+        additions = enumerate(added)
+        text: list[bytes] = []
+        for entry in shape.entries:
+            if not isinstance(entry, ShapeRow):
+                text += (entry, b"\n")
+                continue
+            series, opened = entry.series, entry.open
+            sample, rows = next(additions)
+            places: list[tuple[int, int]] | None = None if rows.values is None else []
+            laid_out_before: LaidOut = laid_out if series.identity in repeated else set()
+            for number, row in enumerate(rows.each):
+                labels, identity_of_labels = texts_of[id(row)]
+                identity = (series.identity, identity_of_labels)
+                if identity in laid_out_before or (sample, number) in leave_out:
+                    left_out.add((sample, number))
+                    continue
+                laid_out_before.add(identity)
+                samples += 1
+                text += (opened, labels, b"}", entry.gap) if labels else (entry.bare, entry.gap)
+                if places is not None:
+                    places.append((number, len(order)))
+                elif entry.slot is None:
+                    text += (entry.value, entry.timestamp, b"\n")
+                    continue
+                pieces.append(b"".join(text))
+                order.append(_OF_SHAPE if entry.slot is None else entry.slot)
+                text = [entry.timestamp, b"\n"]
+            if places and rows.values is not None:
+                self.divided.append(_Divided(entry.slot, entry.value, series.identity, rows.values, places))
+        pieces.append(b"".join(text))
+        self.samples = samples
+
+
+def _texts_of_rows(added: Sequence[Rows]) -> dict[int, tuple[bytes, bytes]]:
+    """The labels of each row as text, and their identity, by the row's own id: many samples have the same rows."""
+    texts: dict[int, tuple[bytes, bytes]] = {}
+    for rows in {id(rows): rows for rows in added}.values():
+        for row in rows.each:
+            if id(row) not in texts:
+                texts[id(row)] = (render_labels(row.labels), _identity_of_added(row.labels))
+    return texts
 
 
 def lay_out_for(

@@ -15,6 +15,7 @@ collector meets one.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isinf
@@ -175,29 +176,52 @@ def _read_sample(line: bytes) -> SampleLine | Reason:
     """Read a line without blanks at either end; an exemplar is cut off, and `had_exemplar` says so."""
     hidden = _hide_escapes(line) if b"\\" in line else line
     series = _SERIES.match(hidden)
-    if series is None or (series[2] is None and line[series.end() :].lstrip(b" \t").startswith(b"{")):
-        return Reason.UTF8_NAME if _QUOTED_NAME.match(hidden) else Reason.SYNTAX
+    if series is None:
+        return _why_no_series(hidden)
+    has_braces = series[2] is not None
+    if not has_braces and line[series.end() :].lstrip(b" \t").startswith(b"{"):
+        return _why_no_series(hidden)
     labels = _labels(line, hidden, *series.span(2)) if series[2] else ()
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         return Reason.DUPLICATE_LABEL
-    if any(name.startswith(_RESERVED_LABEL) and name != b"__name__" for name in names):
+    if _has_reserved(names):
         return Reason.RESERVED_NAME
     after = _AFTER_SERIES.fullmatch(line, series.end())
-    if after is None or b"__name__" in names or (series[2] is None and not after[1]):
+    if after is None or b"__name__" in names or not (has_braces or after[1]):
         return Reason.SYNTAX
-    gap, value, second_gap, second, rest = after.groups()
+    gap, value, *_ = after.groups()
     if not is_value(value):
         return Reason.VALUE
-    timestamp = b""
-    if second is not None and not second.startswith(b"#"):
-        if not _is_timestamp(second):
-            return Reason.SYNTAX
-        timestamp = second_gap + second
-        second = rest.lstrip(b" \t")
-        if second and not second.startswith(b"#"):
-            return Reason.SYNTAX
-    return SampleLine(line[: series.end()], series[1], labels, gap, value, timestamp, had_exemplar=bool(second))
+    behind = _behind_value(after)
+    if behind is None:
+        return Reason.SYNTAX
+    timestamp, had_exemplar = behind
+    return SampleLine(line[: series.end()], series[1], labels, gap, value, timestamp, had_exemplar=had_exemplar)
+
+
+def _has_reserved(names: Iterable[bytes]) -> bool:
+    """Whether Prometheus keeps one of these names for itself. `__name__` is answered as an error of syntax."""
+    return any(name.startswith(_RESERVED_LABEL) and name != b"__name__" for name in names)
+
+
+def _why_no_series(hidden: bytes) -> Reason:
+    return Reason.UTF8_NAME if _QUOTED_NAME.match(hidden) else Reason.SYNTAX
+
+
+def _behind_value(after: re.Match[bytes]) -> tuple[bytes, bool] | None:
+    """The timestamp with the gap before it (b"" for none), and whether there is an exemplar; None: neither is there."""
+    _, _, gap, word, rest = after.groups()
+    if word is None:
+        return b"", False
+    if word.startswith(b"#"):
+        return b"", True
+    if not _is_timestamp(word):
+        return None
+    exemplar = rest.lstrip(b" \t")
+    if exemplar and not exemplar.startswith(b"#"):
+        return None
+    return gap + word, bool(exemplar)
 
 
 def _hide_escapes(line: bytes) -> bytes:

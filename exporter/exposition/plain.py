@@ -71,7 +71,8 @@ class Closings:
 
     def turn(self) -> None:
         """Another state of owners follows."""
-        self._before, self._of = self._of, {}
+        self._before = self._of
+        self._of = {}
 
     def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
         """The closing text for each of `rows`; None where one of them is several rows, or has values of its own."""
@@ -157,19 +158,22 @@ def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
     rows = [entry for entry in shape.entries if isinstance(entry, ShapeRow)]
     if not rows or any(row.slot is None for row in rows):
         return False
+    if not all(row.head.endswith(_LABELS_END) for row in rows):
+        return False
     if shape.is_renamed:
         # each line goes out, whatever its text is
         lines = len(shape.cuts.heads) + sum(end - start for start, end, _ in shape.cuts.twins)
-        return len(shape.entries) == lines and all(
-            row.open.endswith(_LABEL_END) and row.head.endswith(_LABELS_END) for row in rows
-        )
-    if len(rows) != len(values):
+        return len(shape.entries) == lines and all(row.open.endswith(_LABEL_END) for row in rows)
+    if len(rows) != len(values) or any(row.series.without_owner is not None for row in rows):
         return False
-    if not all(row.series.without_owner is None and row.head.endswith(_LABELS_END) for row in rows):
-        return False
+    return _is_as_it_came(shape.entries, body, values)
+
+
+def _is_as_it_came(entries: Sequence[ShapeRow | bytes], body: bytes, values: Sequence[bytes]) -> bool:
+    """Whether these lines, with these values, are the body."""
     end = 0
     following = iter(values)
-    for entry in shape.entries:
+    for entry in entries:
         parts = (entry, b"\n") if isinstance(entry, bytes) else (entry.head, next(following, b""), b"\n")
         for part in parts:
             if not body.startswith(part, end):

@@ -16,7 +16,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import isfinite
 from typing import NamedTuple
 
@@ -89,7 +88,8 @@ class _Samples:
     def add(self, series: _CountedSeries, value: _Value) -> None:
         """A sample of this device."""
         self.names.add(series.name)
-        (self.parts if series.is_part else self.own)[series.labels, series.owner].append(value)
+        of_series = self.parts if series.is_part else self.own
+        of_series[series.labels, series.owner].append(value)
 
     def values(self, family: VendorFamily) -> _Values:
         """The device's own values or, where it has none, its parts' together; none if one of the families is missing.
@@ -100,8 +100,9 @@ class _Samples:
             raise ValueError("its rule does not tell several samples of one device apart")
         if self.own:
             return {row: values[0] for row, values in self.own.items()}
-        is_complete = len(self.names) > len(family.plus)
-        return {row: put_together(parts, family.row.unit) for row, parts in self.parts.items()} if is_complete else {}
+        if len(self.names) <= len(family.plus):
+            return {}
+        return {row: put_together(parts, family.row.unit) for row, parts in self.parts.items()}
 
 
 class VendorPages:
@@ -163,11 +164,7 @@ class VendorPages:
         if not isinstance(line, SampleLine):
             return ()
         labels = {name.decode(): unescape(value) for name, value in line.labels if value}
-        named = {
-            name: value
-            for name, among in self._vendor.naming
-            if (value := next((labels[label] for label in among if label in labels), ""))
-        }
+        named = self._named(labels)
         gpu = named.get("UUID") or named.get("device") or named.get("gpu")
         if not gpu:
             return ()
@@ -185,32 +182,50 @@ class VendorPages:
             if all(labels.get(label, "") in values for label, values in family.where)
         ]
 
+    def _named(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """DCGM's labels of a sample with these labels, as far as they hold something."""
+        named: dict[str, str] = {}
+        for name, among in self._vendor.naming:
+            values = [labels[label] for label in among if label in labels]
+            if values and values[0]:
+                named[name] = values[0]
+        return named
+
     def _fields(
         self, samples: Mapping[VendorFamily, Mapping[_Device, _Samples]], refused: dict[VendorFamily, str]
     ) -> Mapping[DcgmField, Mapping[_Device, _Values]]:
         """The values of each field by device. Of several rules for a field, a device's first one counts."""
         by_rule: dict[VendorFamily, dict[_Device, _Values]] = {}
-        memory: dict[_Device, dict[str, tuple[VendorFamily, float]]] = defaultdict(dict)
         for family, of_devices in samples.items():
             try:
                 by_rule[family] = {device: each.values(family) for device, each in of_devices.items()}
             except ValueError as error:
                 refused.setdefault(family, str(error))
         fields: defaultdict[DcgmField, dict[_Device, _Values]] = defaultdict(dict)
+        sums: dict[_Device, dict[str, tuple[VendorFamily, float]]] = defaultdict(dict)
         for family in self._vendor.families:
             for device, values in by_rule.get(family, {}).items():
                 if not values or device in fields[family.row]:
                     continue
-                # nothing else stands in for values that are refused
-                fields[family.row][device] = {} if family in refused else values
-                if family not in refused:
-                    memory[device][family.field] = family, sum(value.number for value in values.values())
-        for device, of_fields in memory.items():
-            if USED in of_fields and TOTAL in of_fields and of_fields[USED][1] > of_fields[TOTAL][1]:
-                for family in (of_fields[USED][0], of_fields[TOTAL][0]):
-                    refused[family] = f"{device[0]} would use more memory than it has"
-                    fields.pop(family.row, None)
+                if family in refused:
+                    fields[family.row][device] = {}  # nothing else stands in for values that are refused
+                    continue
+                fields[family.row][device] = values
+                sums[device][family.field] = (family, sum(value.number for value in values.values()))
+        for device, of_fields in sums.items():
+            for family in _of_too_much_memory(of_fields):
+                refused[family] = f"{device[0]} would use more memory than it has"
+                fields.pop(family.row, None)
         return fields
+
+
+def _of_too_much_memory(sums: Mapping[str, tuple[VendorFamily, float]]) -> Sequence[VendorFamily]:
+    """The families of a device that say that more of its memory is used than it has; none where it fits."""
+    used = sums.get(USED)
+    total = sums.get(TOTAL)
+    if used is None or total is None or used[1] <= total[1]:
+        return ()
+    return used[0], total[0]
 
 
 def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
@@ -221,7 +236,9 @@ def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
     for part in parts:
         numerator = numerator * part.denominator + part.numerator * denominator
         denominator *= part.denominator
-    return _Value(numerator, denominator * (len(parts) if base_of(unit) is Unit.RATIO else 1), parts[0].timestamp)
+    if base_of(unit) is Unit.RATIO:
+        denominator *= len(parts)
+    return _Value(numerator, denominator, parts[0].timestamp)
 
 
 def _read_value(text: bytes, family: VendorFamily, timestamp: bytes) -> _Value | None:
@@ -255,19 +272,13 @@ def _is_beyond(value: _Value, unit: Unit) -> bool:
 
 def _text(row: DcgmField, by_device: Mapping[_Device, _Values], owner_of: Mapping[_Device, bytes]) -> bytes:
     name = row.family.encode()
-    lines = (
-        b"%b{%b} %b%b\n"
-        % (
-            name,
-            b",".join(filter(None, (labels, owner or owner_of.get(device, b"")))),
-            render_number(value.number),
-            value.timestamp,
-        )
-        for device, values in by_device.items()
-        for (labels, owner), value in values.items()
-    )
-    head = b"# HELP %b %b\n# TYPE %b %b\n" % (name, row.help.encode(), name, row.kind.encode())
-    return b"".join(chain((head,), lines))
+    lines = [b"# HELP %b %b\n# TYPE %b %b\n" % (name, row.help.encode(), name, row.kind.encode())]
+    for device, values in by_device.items():
+        for (labels, own_owner), value in values.items():
+            owner = own_owner or owner_of.get(device, b"")
+            all_labels = b",".join(filter(None, (labels, owner)))
+            lines.append(b"%b{%b} %b%b\n" % (name, all_labels, render_number(value.number), value.timestamp))
+    return b"".join(lines)
 
 
 def _troubles(refused: Mapping[VendorFamily, str]) -> Iterator[Trouble]:
