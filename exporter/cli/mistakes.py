@@ -8,15 +8,43 @@ from collections.abc import Sequence
 import click
 
 from exporter.cli.command import COMMANDS, PROGRAM, command_named
-from exporter.config.mistakes import ARGUMENTS, asked, closest, did_you_mean
-from exporter.config.mistakes import COMMANDS as MEANT
+from exporter.config.mistakes import asked, closest, did_you_mean
+
+# commands and flags, each with words that other programs have for it
+_OTHER_WORDS = {
+    "serve": "agent daemon exporter node run server start",
+    "demo": "fake mock simulate",
+    "textfile": "file write",
+    "cluster": "aggregate keda scaler",
+    "operator": "controller manager",
+    "top": "list ls nvidia-smi ps show watch",
+    "report": "bill cost costs usage",
+    "doctor": "check debug diagnose status test validate why",
+    "healthcheck": "health ping",
+    "--help": "help",
+    "--version": "version",
+}
+_MEANT = {word: command for command, words in _OTHER_WORDS.items() for word in words.split()}
+# the flag that a word behind a command is most likely meant for
+_ARGUMENTS = {
+    "serve": "--dcgm.url",
+    "textfile": "--output",
+    "cluster": "--cluster.node",
+    "top": "--url",
+    "report": "--prometheus",
+    "demo": "--gpus",
+    "doctor": "--web.listen-address",
+    "healthcheck": "--web.listen-address",
+    "device-access": "--unit",
+    "operator": "--operator.namespace",
+}
 
 
 def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
     """One line without an end. `arguments` begin with the command."""
     command, *given = arguments
     if command not in COMMANDS:
-        near = asked([MEANT[command]] if command in MEANT else closest(command, COMMANDS)[:1])
+        near = asked([_MEANT[command]] if command in _MEANT else closest(command, COMMANDS)[:1])
         return f"{command}: no such command; {f'{near} There are' if near else 'there are'} {', '.join(COMMANDS)}"
     if isinstance(error, click.NoSuchOption):
         return _no_such_flag(error.option_name, command, given)
@@ -30,9 +58,9 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
     if value in COMMANDS:
         others = " ".join(each for each in given if each != value)
         return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
-    if MEANT.get(value, "").startswith("--"):
-        return f"{value}: {command} takes flags alone; did you mean {MEANT[value]}?"
-    return f"{value}: {command} takes flags alone; did you mean {ARGUMENTS[command]} {value}?" if value else words
+    if _MEANT.get(value, "").startswith("--"):
+        return f"{value}: {command} takes flags alone; did you mean {_MEANT[value]}?"
+    return f"{value}: {command} takes flags alone; did you mean {_ARGUMENTS[command]} {value}?" if value else words
 
 
 def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:

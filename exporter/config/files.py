@@ -51,14 +51,19 @@ def identity_of(path: str) -> Identity | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+_REMEDIES = {
+    errno.ENOENT: "name one that is there, and in a container mount it",
+    errno.EACCES: "let the exporter's user read it",
+    errno.EINVAL: "name the file itself",
+}
+
+
 def read_structured(path: str, flag: str) -> object:
     """The content of a YAML or JSON file. Raises ConfigError: it cannot be read, is neither, or has a key twice."""
     try:
         text = read_regular(path).decode()
     except OSError as error:
-        from exporter.config.mistakes import OF_FILES  # noqa: PLC0415 - only a mistake needs it
-
-        remedy = OF_FILES.get(errno.errorcode.get(error.errno or 0, ""), "name another")
+        remedy = _REMEDIES.get(error.errno or 0, "name another")
         raise ConfigError(f"{flag}: {path!r} cannot be read: {error.strerror}; {remedy}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{flag}: {path!r} cannot be read: it is no UTF-8") from error

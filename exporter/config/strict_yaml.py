@@ -9,13 +9,22 @@ from collections.abc import Hashable
 
 import yaml
 
-from exporter.config.mistakes import OF_YAML
 from exporter.errors import DuplicateKey
 
 _MERGE = "tag:yaml.org,2002:merge"
 DEEPEST = 32
 _PLAIN_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+# what to do, by a part of what the parser says
+_REMEDIES = (
+    ("'\\t'", "indent with spaces, not with tabs"),
+    ("another document", "leave one document, without ---"),
+    ("quoted scalar", "close the quote"),
+    ("an alias", "put a text that begins with * or & into quotes"),
+    ("found character", "put a text that begins with this character into quotes"),
+    ("mapping values", "indent the keys of one level alike, and put a text with a colon and a space into quotes"),
+)
+_USUAL_REMEDY = "indent the keys of one level alike, and begin each entry of a list with a dash"
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,7 +55,7 @@ def explained(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     says = " ".join(filter(None, (error.context, error.problem)))
-    remedy = next(remedy for part, remedy in OF_YAML.items() if part in says)
+    remedy = next((remedy for part, remedy in _REMEDIES if part in says), _USUAL_REMEDY)
     return f"line {error.problem_mark.line + 1}: {error.problem}; {remedy}"
 
 

@@ -17,6 +17,7 @@ from exporter.cli.main import run
 from exporter.config import cluster, mistakes, node, operator
 from exporter.config.environment import doubts
 from exporter.config.mistakes import closest, did_you_mean
+from exporter.config.other_names import OTHER_NAMES
 from tests.support import quick_yaml
 from tests.support.chart import helm, rendered_texts
 from tests.support.places import ROOT
@@ -217,15 +218,14 @@ def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> N
         "match",
         "filter",
     }
-    rows = mistakes._CONTENT["names"]
-    for row in rows:
-        assert bool(row.get("here")) != bool(row.get("do")), row
-        assert set(row.get("of", ())) <= {*COMMANDS}
-        assert set(row.get("here", ())) <= settings | own | {"price-per-gpu-hour", "gpus"}
-        for named in re.findall(r"--([a-z][a-z.-]*[a-z])", row.get("do", "")):
+    for row in OTHER_NAMES:
+        assert bool(row.here) != bool(row.do), row
+        assert set(row.of) <= {*COMMANDS}
+        assert set(row.here) <= settings | own | {"price-per-gpu-hour", "gpus"}
+        for named in re.findall(r"--([a-z][a-z.-]*[a-z])", row.do):
             assert named in settings | own | {"collect-interval", "version"}
     # nothing is answered that is a flag of the same command
-    assert not settings & {typed for row in rows for typed in row["typed"]}
+    assert not settings & {typed for row in OTHER_NAMES for typed in row.typed}
 
 
 def test_the_roles_of_keys_are_those_of_the_settings() -> None:
