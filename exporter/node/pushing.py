@@ -17,7 +17,7 @@ from exporter.outputs.otlp.messages import MOST_POINTS_KEPT, Messages, PartialSu
 from exporter.outputs.otlp.metrics import Metrics
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.pulse import Pulse
-from exporter.sources.http import Client, peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.pause import Pause
 from exporter.sources.slices import in_slices
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
@@ -34,7 +34,23 @@ _GZIP = 31  # zlib's wbits for it
 _LATER = frozenset(
     {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
-_PEER = peer("otlp", busy=_LATER, explain=refusal)
+_PEER = Peer(
+    flag="--otlp.http-config",
+    refused="is the collector running, and is this the port of OTLP over HTTP (4318 by default)?",
+    unreachable="is the address right, and does a firewall or a NetworkPolicy let this container reach it?",
+    tls="give the collector's authority as ca_file in tls_config of --otlp.http-config",
+    look_there="see the receiver's own log",
+    slow="see what keeps the receiver; this exporter's next push has all sums",
+    no_right="give the receiver's token or password with --otlp.http-config or OTEL_EXPORTER_OTLP_HEADERS",
+    no_path=(
+        "does the receiver take OTLP there? /v1/metrics is put after --otlp.endpoint: for Prometheus that is"
+        " http://HOST:9090/api/v1/otlp, with --web.enable-otlp-receiver"
+    ),
+    too_often="raise --otlp.interval, or the receiver's limit",
+    names_path=True,
+    busy=_LATER,
+    explain=refusal,
+)
 LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
 
 

@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from http import HTTPStatus
 from math import inf
-from pkgutil import get_data
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -147,14 +146,6 @@ class Peer:
     explain: Callable[[bytes], object] = json.loads
     names_path: bool = False
     has_lines: bool = False
-
-
-_PEERS: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "peers.json") or b"")
-
-
-def peer(name: str, **more: Any) -> Peer:  # noqa: ANN401 - the fields of Peer
-    """The upstream of this name in peers.json; `more` are the fields that are no text."""
-    return Peer(**_PEERS[name], **more)
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from exporter.model.cluster import OWNERS_UNKNOWN
 from exporter.model.node_answers import OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
 from exporter.sources.cluster import Place
-from exporter.sources.http import Client, Peer, peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.source import NoSource
 from exporter.sources.unpack import Body
 
@@ -20,7 +20,22 @@ PATH = "/container/metrics"
 KEEP_ALIVE_SECONDS = 120.0
 # Of the time for an answer, as much may go by until there is a connection.
 _OF_CONNECTING = 0.8
-NODE_EXPORTERS = peer("node exporters")
+NODE_EXPORTERS = Peer(
+    flag="--cluster.http-config",
+    refused="is the exporter running on that node, and on this port?",
+    unreachable="is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?",
+    tls=(
+        "name the exporters' authority (ca_file), their name (server_name) and this role's certificate in"
+        " --cluster.http-config, under tls_config; or do they speak plain HTTP?"
+    ),
+    look_there="look at that exporter's log, and at what the address answers to curl",
+    silent="is the node up, and does a NetworkPolicy or a firewall let this role reach its exporter?",
+    slow="look at that node and its exporter: is it overloaded? A large cluster may need a longer --cluster.timeout",
+    no_right="give this role a password, a token or a client certificate that it accepts, with --cluster.http-config",
+    no_path="is it this program's node exporter, and is its address given without a path?",
+    too_much="is it this program's node exporter? If so, raise --cluster.max-bytes",
+    most="--cluster.max-bytes",
+)
 LOOK_THERE = NODE_EXPORTERS.look_there
 
 

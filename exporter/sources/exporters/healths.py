@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from exporter.errors import Trouble
-from exporter.sources.http import peer
+from exporter.sources.http import Peer
 from exporter.sources.json_text import garbage
 
 # 16 GPUs in 48 shares each, all held, take half of it.
@@ -19,7 +19,21 @@ MOST_SOURCES = 64
 _REASON = re.compile(r"[a-z_]{1,40}")
 PATH = "/debug/mapping"
 # The operator has made the DaemonSet: these exporters speak plain HTTP and ask for no password.
-OPERATED_EXPORTERS = peer("operated exporters")
+OPERATED_EXPORTERS = Peer(
+    flag="the operator",
+    refused=(
+        "the port of the exporter is closed to other pods: does something on the node (a service mesh, a firewall)"
+        " stand before it?"
+    ),
+    unreachable="does a NetworkPolicy or a firewall let the operator reach the exporters' port 9400?",
+    tls="the exporters that the operator makes speak plain HTTP: what stands before them?",
+    look_there="look at that exporter's log, and at what the address answers to curl",
+    silent="does a NetworkPolicy or a firewall let the operator reach the exporters' port 9400?",
+    slow="look at that node and its exporter: is it overloaded?",
+    no_right="the exporters that the operator makes ask for no password: what stands before them (a service mesh)?",
+    no_path="is it this program's node exporter, and is its address given without a path?",
+    too_much="is the image of spec.image this program's, and of a version like the operator's?",
+)
 _garbage = partial(garbage, remedy=OPERATED_EXPORTERS.too_much)
 
 

@@ -14,7 +14,7 @@ from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.units import UtilizationUnit
 from exporter.exposition.vendors import Vendor, VendorPages
 from exporter.model.pages import Page
-from exporter.sources.http import Client, peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.slices import in_slices
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth, Source
@@ -26,7 +26,29 @@ KEEP_ALIVE_SECONDS = 120.0
 
 _NO_HTTP_CONFIG = HttpConfig()
 
-_PEER = peer("dcgm-exporter")
+_PEER = Peer(
+    flag="--dcgm.http-config",
+    refused=(
+        "is dcgm-exporter running, and on this port? Its default is 9400, which is this program's too: one of the two"
+        " must move (dcgm-exporter's flag -a, --web.listen-address), and --dcgm.url name dcgm-exporter's"
+    ),
+    unreachable=(
+        "can this container reach that address? dcgm-exporter's pod has one of its own unless it uses hostNetwork"
+    ),
+    tls=(
+        "is it HTTPS that is spoken there? Name its authority (ca_file), its name (server_name) and this program's"
+        " certificate in --dcgm.http-config, under tls_config"
+    ),
+    look_there="look at dcgm-exporter's log, and at what the URL answers to curl",
+    slow="dcgm-exporter is slow: raise --dcgm.timeout, or have it collect less",
+    no_right="give it a password, a token or a client certificate that it accepts, with --dcgm.http-config",
+    no_path="is this dcgm-exporter's metrics path? Its default is /metrics",
+    too_much="raise --dcgm.max-bytes, or have dcgm-exporter collect less, or is this another page than its own?",
+    most="--dcgm.max-bytes",
+    explains=False,
+    names_path=True,
+    has_lines=True,
+)
 
 
 def _client(http: HttpConfig, headers: Sequence[tuple[str, str]], timeout_seconds: float, max_bytes: int) -> Client:

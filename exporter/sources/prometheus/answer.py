@@ -13,7 +13,6 @@ from exporter.errors import Malformed
 from exporter.model.slices import Work
 from exporter.reading import on_one_line
 from exporter.sources import json_text
-from exporter.sources.http import peer
 from exporter.sources.json_text import JsonText
 
 # Kubernetes' names have at most 253 characters, models and UUIDs fewer; an `up` may have a pod's labels as well.
@@ -23,7 +22,10 @@ _MOST_ROW_CHARS = 8 * 1024
 _MOST_TOLD_CHARS = 200
 _ROW_PARTS = 2
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Inf)|NaN")
-REMEDY = peer("prometheus").no_path
+REMEDY = (
+    "look at what that address answers to curl: is it Prometheus' HTTP API, and is --cluster.prometheus given with the"
+    " prefix that it has (such as /prometheus for Mimir), without /api/v1? Is there a proxy that wants a password?"
+)
 garbage = partial(json_text.garbage, remedy=REMEDY)
 
 

@@ -1,11 +1,11 @@
 """The connections to a Prometheus server: a path and its parameters → the bytes of the answer."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from exporter.config.http_file import HttpConfig
-from exporter.sources.http import Client, peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.prometheus.history.api import QUERIES_AT_ONCE
 from exporter.sources.unpack import Body
 
@@ -45,12 +45,33 @@ class PrometheusClient:
         await self.client.close()
 
 
+_PEER = Peer(
+    flag="--prometheus.http-config",
+    refused="is Prometheus running, and on this port (usually 9090)? From outside a cluster: kubectl port-forward",
+    unreachable="can this machine reach that address? From outside a cluster: kubectl port-forward",
+    tls=(
+        "name the server's authority (ca_file), its name (server_name) and a certificate in --prometheus.http-config,"
+        " under tls_config; or does it speak plain HTTP?"
+    ),
+    look_there="look at the server's log, and at what the address answers to curl",
+    silent="can this machine reach that address? From outside a cluster: kubectl port-forward",
+    no_right="give it a password, a token or a client certificate that it accepts, with --prometheus.http-config",
+    no_path=(
+        "is this a Prometheus server (usually port 9090), and not the exporter itself? If it is one with a path of its"
+        " own, such as /prometheus, put that after the address"
+    ),
+    elsewhere="give the address that answers itself (https in place of http? a login in between?)",
+    names_path=True,
+    busy=_BUSY,
+)
+
+
 def over_http(
     *, url: str, timeout_seconds: float, http: HttpConfig, max_bytes: int = MAX_BYTES_OF_REPORT
 ) -> PrometheusClient:
     """A server that is asked for a report, of which a query takes at most `timeout_seconds`."""
     client = Client(
-        peer("prometheus of a report", where=f"{url.rstrip('/')}: ", busy=_BUSY),
+        replace(_PEER, where=f"{url.rstrip('/')}: "),
         http=http,
         headers=HEADERS,
         timeout_seconds=timeout_seconds + _GRACE_SECONDS,

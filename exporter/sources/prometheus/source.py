@@ -16,9 +16,9 @@ from exporter.config.http_file import HttpConfig
 from exporter.config.parsers import LABEL_SETS
 from exporter.errors import SourceError, Trouble, listed
 from exporter.model.cluster import ClusterView, NodeView
-from exporter.sources.http import Client, peer
+from exporter.sources.http import Client, Peer
 from exporter.sources.prometheus import queries
-from exporter.sources.prometheus.answer import VectorSeries, read_vector
+from exporter.sources.prometheus.answer import REMEDY, VectorSeries, read_vector
 from exporter.sources.prometheus.client import HEADERS, KEEP_ALIVE_SECONDS, PrometheusClient
 from exporter.sources.prometheus.collecting import Collected
 from exporter.sources.prometheus.targets import MOST_NODES, read_targets
@@ -33,7 +33,31 @@ _OF_CONNECTING = 0.8
 # A server that asks for more time than this is asked again anyway.
 MOST_RETRY_SECONDS = 300.0
 _NAMED = 5
-_PEER = peer("prometheus", busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}))
+_PEER = Peer(
+    flag="--cluster.http-config",
+    refused="is Prometheus running, and on this port?",
+    unreachable="is it up, and does a NetworkPolicy or a firewall let this role reach it?",
+    tls=(
+        "name its authority (ca_file), its name (server_name) and this role's certificate in --cluster.http-config,"
+        " under tls_config; or does it speak plain HTTP?"
+    ),
+    look_there="look at that server's log, and at what the address answers to curl",
+    silent="is it up, and does a NetworkPolicy or a firewall let this role reach it?",
+    slow="look at that server: is it overloaded? A large cluster may need a longer --cluster.timeout",
+    no_right=(
+        "give this role a password, a token, a client certificate or the header of its tenant with"
+        " --cluster.http-config (http_headers: {X-Scope-OrgID: {values: [...]}} for Mimir)"
+    ),
+    elsewhere="give the address that answers itself (https in place of http? a prefix? past a login page?)",
+    too_often="raise its limits for this tenant, or --cluster.interval",
+    too_much=(
+        "raise --cluster.max-bytes and this container's memory limit (it needs some three times that), or ask for fewer"
+        " nodes with --cluster.prometheus-matchers"
+    ),
+    most="--cluster.max-bytes",
+    no_path=REMEDY,
+    busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}),
+)
 _NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
 _NO_NODE = Trouble(
     "missing",
