@@ -58,7 +58,7 @@ class Interval(NamedTuple):
 # not frozen: each look makes one for every GPU
 @dataclass(slots=True, eq=False)
 class GpuAtLook:
-    """A GPU at a look. Its counters are forgotten that are not on the page for `keep_ns`.
+    """A GPU at a look. A counter that the page lacks for `keep_ns` is forgotten.
 
     A device is idle below `idle_below` (0 to 1). `kernels` ran since the last look. `nobody` finds nobody's entry of a
     device. `idle_power` is what GPUs of its model draw while nobody holds them. `is_away`: the GPU's page is away, and
@@ -126,10 +126,11 @@ class GpuAtLook:
         return self.state.samples if stretch.held is self.state.steady else self.samples
 
     def edges(self, window: Sequence[Stretch], *, is_whole: bool = True) -> tuple[HeldGpu | None, HeldGpu | None]:
-        """Who left as the time began that a page describes, and who came as it ended; None where nobody did.
+        """The holders before and after the period that a page describes; None where they are the ones within it.
 
-        dcgm-exporter reads the GPU at any time between two looks, and containers come and go at any time. So a part of
-        what the page describes may be theirs, although no look saw them in that time.
+        dcgm-exporter reads the GPU at any time between two looks, and containers come and go at any time. So the
+        previous holders and the next ones may have a part of what the page describes, although no look saw them in that
+        period.
         """
         before = self.state.holders_before if is_whole else None
         if before is not None and any(entry.is_dropped for _, entry in before.holders):

@@ -1,9 +1,9 @@
 """The ledger: what each container has had of each device, look by look. Pure, except for what it remembers.
 
-Whoever holds a device at a look holds it until the next one: the time between is theirs. dcgm-exporter may read the
-GPUs less often than that: what its counters grew by belongs to all who held the GPU since they grew before, by time. In
-a gap nobody saw who held what. Time and counters then go to those who hold a device at both ends of the gap; what would
-be others' is nobody's.
+A container that holds a device at a look holds it until the next look, and gets the time between them. dcgm-exporter
+may read the GPUs less often than the exporter looks: a counter's growth is then divided, by time, among all who held
+the GPU since the counter grew last. A gap is a time in which nobody saw who held what. A container that holds the
+device before and after the gap gets its time and counters. The rest is booked to nobody.
 """
 
 from collections import defaultdict

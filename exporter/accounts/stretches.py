@@ -1,7 +1,7 @@
 """What is remembered between two reads of a GPU: who held it for how long, and for how long whose kernels ran.
 
-dcgm-exporter reads its GPUs every 30 s by default; the exporter looks at its page more often. What a counter grew by
-when the page changes, it grew by since the change before: that belongs to all who held the GPU in between.
+dcgm-exporter reads its GPUs every 30 s by default; the exporter looks at its page more often. When a page changes, a
+counter's growth covers the time since the last change. It is divided among all who held the GPU in that time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -22,12 +22,15 @@ _IN_PLAIN_DECIMALS = b"0123456789.+-eE\n"
 
 
 T = TypeVar("T", bound=Texts | None)
-# The first line and the one after the last, and the texts of their values; None where these stay as they are.
+# The first line, the line after the last, and the texts that replace their values; None where the values stay.
 Run = tuple[int, int, T]
 
 
 class Converted:
-    """Lines whose values go out as other texts. Those of last time are kept: most values are what they were."""
+    """Lines whose values go out as other texts.
+
+    The last texts are cached: most values do not change between scrapes.
+    """
 
     __slots__ = ("_last_texts", "end", "last", "longer", "start", "texts")
 
@@ -38,7 +41,7 @@ class Converted:
         self.longer = 0
 
     def texts_of(self, values: list[bytes]) -> list[bytes]:
-        """The other texts; `longer` is by how many bytes."""
+        """The texts that go out for `values`. Sets `longer`, the number of bytes by which they are longer."""
         if values != self.last:
             self.last = values
             self._last_texts = list(map(self.texts.__getitem__, values))
@@ -48,9 +51,10 @@ class Converted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """A block without values: each line's head. A line without one is all head, with its end. `size`: of all heads.
+    """A block without values: the head of each line, which is the whole line where it has no value.
 
-    `changes` are the lines whose values go out as other texts; the values of `twins` go out again behind the others.
+    `size`: of all heads. `changes` are the lines whose values go out as other texts. The values of the lines in `twins`
+    go out a second time, behind all others.
     """
 
     heads: Sequence[bytes]

@@ -229,7 +229,7 @@ class Measuring:
 
 
 def _unresolved(owners: Owners, kubelet: "KubeletSource") -> frozenset[tuple[str, str]] | None:
-    """The pods that hold something of which it is not known which device it is; None: nobody knows who holds what."""
+    """Pods with an assignment that resolves to no device. None if the kubelet has not answered."""
     if is_kubelet_silent(kubelet.health, owners):
         return None
     unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))

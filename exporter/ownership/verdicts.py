@@ -1,7 +1,7 @@
-"""How each device is: one verdict, by all that speak of it. docs/health.md has the rules.
+"""The health of each device: one verdict from the reports of all sources. docs/health.md has the rules.
 
-Every word counts, and the worst is the verdict. A device that was read (samples on a page, NVML) and that nobody
-complains of is `ok`; one that only the kubelet names is what the kubelet says; one of which nobody says anything is
+Every report counts, and the worst is the verdict. A device that was read (samples on a page, NVML) is `ok` if no report
+complains of it. If only the kubelet names a device, the kubelet's word is the verdict. Without any report it is
 `unknown`. Pure, except for what it remembers. Moments are seconds since 1970.
 """
 

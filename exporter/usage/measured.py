@@ -1,11 +1,11 @@
 """What each owner of a GPU used of it: from the driver's processes, their containers and the kubelet's assignments.
 
-A process counts for the holder of the device in whose container it runs, or in whose pod, if that holds the device
-through one container alone; and else for nobody. A container that uses a device which its pod does not hold is a
-stranger there. A holder without a process uses 0. If the container of a process in a pod is not known, it may be that
-of any holder without a process: the use of these is then unknown. So it is where the processes that NVML lists leave
-memory in use, or the time in which kernels ran, unexplained: in virtual machines, under MPS before Volta, with
-confidential computing and on hosts that hide processes NVML lists none, or not all, or by pids that are not the host's.
+A process counts for its own container if that holds the device, else for the only container of its pod that does, else
+for nobody. A container that uses a device which its pod does not hold is a stranger there. A holder without a process
+uses 0. If a process runs in a pod and its container is not known, it may belong to any holder without a process: the
+use of these holders is then unknown. Their use is also unknown if the processes that NVML lists do not explain all
+memory in use, or all the time in which kernels ran. In virtual machines, under MPS before Volta, with confidential
+computing and on hosts that hide processes NVML lists no process, or not all of them, or pids that are not the host's.
 """
 
 from collections import defaultdict

@@ -135,7 +135,7 @@ def as_form(
 
 
 def _accelerators(mapping: Mapping[str, Any]) -> frozenset[_Device]:
-    """All devices: those that samples or the inventory name. A GPU that is cut is its instances."""
+    """All devices that samples or the inventory name. A MIG GPU is counted by its instances."""
     devices = {_device(each["uuid"] or each["device"] or each["gpu"], each["gpu_i_id"]) for each in mapping["seen"]}
     if not any(uuid.startswith("MIG-") for uuid, _ in devices):  # else instances are there under other names
         for gpu in mapping["inventory"]["gpus"]:

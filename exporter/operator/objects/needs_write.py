@@ -146,9 +146,10 @@ def _amount(quantity: str) -> Decimal | str:
 
 
 class Plan(NamedTuple):
-    """`apply` is to be applied, each with what is there now, if anything; `delete` is to go.
+    """What the operator does to the objects that are there, so that they become those that are wanted.
 
-    What is as it is wanted is in none of these. `not_ours` are objects of somebody else under a name that is wanted.
+    `apply` pairs an object to apply with the one that is there now, if any. `delete` are the objects to delete. An
+    object that already matches is in no list. `not_ours` are objects of somebody else under a name that is wanted.
     `going` are objects that are being deleted: what is wanted in their place can be made once they are gone.
     """
 
