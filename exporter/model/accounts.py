@@ -1,4 +1,4 @@
-"""What containers have had of the node's GPUs: what accounting keeps, and outputs show."""
+"""Accounts: the amounts that containers have had of the node's GPUs. Accounting keeps them, and outputs show them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,24 +8,27 @@ from typing import Final, Literal, NamedTuple
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 
-# What was missing when nothing could be seen: the kubelet's word, a page of samples, or the exporter itself.
+# The source that was missing in a time when nothing could be seen: the kubelet, a page of samples, the exporter itself.
 Gap = Literal["exporter", "kubelet", "page"]
 GAPS: Final[tuple[Gap, ...]] = ("exporter", "kubelet", "page")
 
 
-# Each look makes one for every row, and a NamedTuple is made in a sixth of a frozen dataclass' time.
+# Every look makes an Account for every row. Making a NamedTuple takes a sixth of the time of a frozen dataclass.
 class Account(NamedTuple):
     """What one container has had of one device, or what nobody had (`owner` None).
 
-    `labels` are the pod's that go with it (pod_uid, label_…, workload_…). `allocated_ratio` is the part of a physical
-    GPU that the container holds now, None where it holds none any more. `amounts` are by name, whole numbers of small
-    units, so that sums are exact; one that no page has shown so far is missing. `by_label` has the amounts that are
-    counted by a label, such as XIDs by number: by name, then by the label's value. accounts/amounts/ lists all.
-
-    `began_ns` is when all of it was 0, in ns since 1970 by the machine's clock as it is set now. None: it is not known,
-    or the labels have changed since, so that the series which they make now goes on with what another one has counted.
-    `idle_since_ns` is since when the container has held the device idle without a break; None while it is used, and
-    while that is not known.
+    Attributes:
+        owner: the container. None: the account counts the times in which nobody held the device.
+        labels: labels of the container's pod (pod_uid, label_…, workload_…), which go out with the amounts.
+        allocated_ratio: the part of a physical GPU that the container holds now; None if it no longer holds any.
+        amounts: by name, in whole numbers of small units, so that sums are exact. An amount that no page has shown so
+            far is missing. accounts/amounts/ lists all of them.
+        by_label: the amounts that are counted by a label, such as XIDs by number: by name, then by the label's value.
+        began_ns: when all amounts were 0, in ns since 1970 by the machine's clock as it is set now. None if that is not
+            known. Also None if the labels have changed since: the account then goes on with a series that another one
+            began.
+        idle_since_ns: since when the container has held the device idle without a break; None while it uses the device,
+            and while that is not known.
     """
 
     owner: Owner | None
@@ -40,10 +43,12 @@ class Account(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Accounts:
-    """The accounts at the moment of the last look that counted, in stable order. Another moment's are another object.
+    """The accounts at the last look that counted, in stable order. Another look that counts makes another object.
 
-    `gap_ns` is for how long nothing could be seen since `began_ns`, by what was missing. `capacity` counts physical
-    GPUs by model, `allocated` says which part of them is held (0 to 1).
+    Attributes:
+        gap_ns: for how long nothing could be seen since `began_ns`, by the source that was missing.
+        capacity: the number of physical GPUs, by model.
+        allocated: the part of these GPUs that containers hold (0 to 1), by model.
     """
 
     rows: tuple[Account, ...] = ()

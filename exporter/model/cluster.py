@@ -1,4 +1,4 @@
-"""What is seen of many nodes: what the exporter of each said last, and of which nothing is known now."""
+"""A view of many nodes: the last answer of each node's exporter, and the nodes of which nothing is known now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
-    """An error of a GPU or NVSwitch that a node's /events names: one object there. `at_seconds` counts from 1970.
+    """One object of a node's /events: an error of a GPU or NVSwitch. `at_seconds` counts from 1970.
 
-    `holders` are the pods that held the device then, by namespace, name and uid ("" where the exporter does not read
-    pods); none also where nobody can say. `text` is
-    the whole object as JSON, of which nothing but these fields has been checked.
+    `holders` are the pods that held the device then, as namespace, name and uid ("" if the exporter does not read
+    pods). They are also empty if nobody can say who held it. `text` is the whole object as JSON; only the fields above
+    have been checked.
     """
 
     node: str
@@ -48,7 +48,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
-    """A node whose exporter is known: what it said last, and when that was, in seconds since 1970.
+    """A node with an exporter: the exporter's last answer, and its moment in seconds since 1970.
 
     `devices` are empty before the first answer. `trouble` says why the node is missing: why it has not answered, or
     what was wrong with the answer. A node without trouble has answered lately.
@@ -61,7 +61,7 @@ class NodeView:
 
     @property
     def is_missing(self) -> bool:
-        """Whether what is known of it may be wrong by now, or is nothing."""
+        """Whether nothing is known of the node, or what is known may be wrong by now."""
         return self.trouble is not None
 
 
@@ -69,9 +69,10 @@ class NodeView:
 class ClusterView:
     """A look at the cluster: its nodes by name, in stable order, at `at_seconds` since 1970.
 
-    `trouble` is set where it is not even known which nodes there are: nothing may then be concluded from a node that is
-    not in it. `events` are the last of all nodes, the newest first, but for nodes that are missing and those
-    `without_events`, which did not say theirs; None where who is asked has no events.
+    `trouble` is set if it is not even known which nodes there are. A node that is not in the view may then exist all
+    the same. `events` are the last events of all nodes, the newest first. Nodes that are missing, and nodes
+    `without_events`, which did not tell theirs, have none among them. `events` is None if the source of this view has
+    no events.
     """
 
     nodes: Mapping[str, NodeView] = field(default_factory=lambda: MappingProxyType({}))

@@ -35,12 +35,12 @@ class CudaCounts(NamedTuple):
     """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
 
     Launches, graph launches, copies and synchronisations count when they are called, even if they fail; threads, bytes,
-    allocations and frees count when the call succeeds. Bytes are those asked for, not those that the driver rounds up
-    to. `memory_bytes` is allocated and not yet freed, `peak_bytes` the most of it at a time. `sync_ns` is the time
-    spent waiting in synchronisations. `active_ns` is the time in which at least one stream had work that no
+    allocations and frees count when the call succeeds. Bytes are what the process asked for; the driver rounds them up.
+    `memory_bytes` is allocated and not yet freed, and `peak_bytes` is the largest `memory_bytes` so far. `sync_ns` is
+    the time spent waiting in synchronisations. `active_ns` is the time in which at least one stream had work that no
     synchronisation had ended. `errors` counts calls that did not return success, by cudaError_t or CUresult.
 
-    A tuple, as thousands of them are made each second. usage/cuda_ledger.py counts on the order of the fields.
+    It is a tuple, since thousands are made each second. usage/cuda_ledger.py relies on the order of the fields.
     """
 
     launches: int = 0
@@ -61,7 +61,10 @@ class CudaCounts(NamedTuple):
 
 
 class WorkSpan(NamedTuple):
-    """A time (ns, monotonic clock) in which a process kept a device busy; `active_ns` leaves out its short gaps."""
+    """A period (ns, monotonic clock) in which a process kept a device busy.
+
+    `active_ns` is its length without short gaps.
+    """
 
     device: CudaDevice
     begin_ns: int
@@ -73,9 +76,9 @@ class WorkSpan(NamedTuple):
 class CudaProcess:
     """A process that called CUDA.
 
-    `cgroup_id` is of cgroup version 2 (1 is the root, where version 1 is in use). `visible` is what the program itself
-    set CUDA_VISIBLE_DEVICES to before its first call; None where the probe did not see that. `ended_ns` is when its
-    last thread ended, on the monotonic clock; None while it runs.
+    `cgroup_id` is the id of its cgroup of version 2 (1, the root, on a node that uses version 1). `visible` is what the
+    program itself set CUDA_VISIBLE_DEVICES to before its first call; None where the probe did not see that. `ended_ns`
+    is when its last thread ended, on the monotonic clock; None while it runs.
     """
 
     id: ProcessId
@@ -86,9 +89,10 @@ class CudaProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaReading:
-    """All that the probe counted until `read_at_ns` (monotonic clock), and the spans since the reading before.
+    """All that the probe counted until `read_at_ns` (monotonic clock), and the spans since the previous reading.
 
-    Each process and device of `counts` is in `processes`. `lost` is what did not fit, by what it did not fit into.
+    Every process of `counts` is in `processes`. `lost` counts what the probe could not record, by kind (processes,
+    threads, allocations and others).
     """
 
     read_at_ns: int
@@ -103,8 +107,8 @@ class SeenProcess:
     """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
 
     `visible` is CUDA_VISIBLE_DEVICES in its memory, or else in the environment of its start; None where it is not set.
-    `is_hidden`: neither may be read. `gpu_files` is the number of the GPUs' device files (/dev/nvidia<N>) that it sees;
-    0 where that is not known.
+    `is_hidden`: the exporter may read neither. `gpu_files` is the number of the GPUs' device files (/dev/nvidia<N>)
+    that it sees; 0 where that is not known.
     """
 
     id: ProcessId
@@ -116,11 +120,12 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaUse:
-    """What the processes of one container asked of one device, also those that have ended: see `CudaCounts`.
+    """What all processes of one container, running or ended, asked of one device: see `CudaCounts`.
 
-    `memory_bytes` is of those that run, `peak_bytes` the most in a reading, or of one process. `released_bytes` is what
-    processes had not freed when they ended. Errors of many codes are under OTHER_ERRORS. `active_seconds`: a time in
-    which several are active counts once.
+    `memory_bytes` is what running processes have allocated. `peak_bytes` is the largest sum in a reading, or the
+    largest peak of one process, if that is larger. `released_bytes` is what processes had not freed when they ended.
+    Errors whose codes are not counted one by one are under OTHER_ERRORS. `active_seconds` counts a time in which
+    several processes are active once.
     """
 
     counts: CudaCounts
@@ -129,10 +134,11 @@ class CudaUse:
     processes: int = 0
 
 
-# In `CudaUse.counts.errors`: errors of all codes that are not counted each by itself. CUDA has no negative codes.
+# The key in `CudaUse.counts.errors` of all codes that are not counted one by one. CUDA has no negative codes.
 OTHER_ERRORS = -1
 
-# Of nobody (None): processes in no pod. The key is unknown where it is not known which GPU a process means.
+# The container and the device. The owner of processes in no pod is None (nobody). The device is UNKNOWN_DEVICE where it
+# is not known which GPU a process means.
 CudaKey = tuple[Owner | None, DeviceKey]
 UNKNOWN_DEVICE = DeviceKey(uuid="")
 
@@ -141,9 +147,9 @@ UNKNOWN_DEVICE = DeviceKey(uuid="")
 class CudaUses:
     """What every container asked of every device; and the state of the probe.
 
-    `programs` is the number of probed files, `failures` that of files that could not be probed, by reason.
-    `map_entries` says how full each map in the kernel is, and its size. `unreadable` processes may not be looked at, so
-    nobody knows whether they use CUDA.
+    `programs` is the number of probed files, `failures` the number of files that could not be probed, by reason.
+    `map_entries` has two numbers for each map in the kernel: its entries and its size. `unreadable` is the number of
+    processes that the exporter may not look at, so that nobody knows whether they use CUDA.
     """
 
     uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,11 +1,11 @@
-"""A device in one container's hands: one object of /container/metrics, whoever makes it and whoever reads it. Pure.
+"""The row of a device and its holder: one object of /container/metrics, for those who make it and who read it. Pure.
 
-/container/metrics, the page, `top`, `kubectl gpu`, the cluster role, KEDA's scaler and the autoscalers all speak of
-these rows. A device (a GPU or a MIG instance) has a row for each container that holds it, and one without a container
-where none does. docs/openapi.yaml describes the fields; their names are a contract.
+/container/metrics, the page, `top`, `kubectl gpu`, the cluster role, KEDA's scaler and the autoscalers all work on
+these rows. A device (a GPU or a MIG instance) has a row for each container that holds it. A device that nobody holds
+has one row, without a container. docs/openapi.yaml describes the fields; their names are a contract.
 
-To add a field of a device: its row in dcgm/table.json (a measurement of DCGM), its line in `DeviceRow`, and whoever
-shows it.
+To add a field of a device, add its row to dcgm/table.json (for a measurement of DCGM), its line to `DeviceRow`, and the
+field to each output that shows it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ _LARGEST = 10**18  # nanoseconds of 31 years, the largest that a counter shows
 _PERCENT = 100
 _MOST_NAMED_USERS = 3
 _MOST_COMMAND_CHARS = 60
-_ID_CHARS = 12  # of a container's id, as engines shorten it
+_ID_CHARS = 12  # engines shorten a container's id to these
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _NO_FIELDS: AnyObject = MappingProxyType({})
 
-# A finite number, as JSON has it: whole or not. None: not known, which is never 0.
+# A finite number of JSON, whole or not. None: not known, which is never 0.
 Number = int | float | None
 # The node, the GPU's UUID (or its name where it has none), and the MIG instance ("" for a GPU).
 RowDevice = tuple[str, str, str]
 
 
 class OwnUse(NamedTuple):
-    """What processes of the container itself use of the device, by NVML: bytes, 0 to 1 of its time, a count."""
+    """What the container's own processes use of the device, by NVML: bytes, a part of its time (0 to 1), a count."""
 
     memory_used_bytes: Number = None
     utilization_ratio: Number = None
@@ -41,7 +41,7 @@ class OwnUse(NamedTuple):
 
 
 class WholeDevice(NamedTuple):
-    """What the page says of a device of which the row may have a part alone: units as in `DeviceRow`."""
+    """The page's values of a whole device, of which the row may have only a part. Units are those of `DeviceRow`."""
 
     gpu_utilization: Number = None
     graphics_engine_active: Number = None
@@ -80,12 +80,12 @@ class DeviceUser(NamedTuple):
 
 
 class DeviceRow(NamedTuple):
-    """A device and one container that holds it, or nobody.
+    """A device and one container that holds it; without a container if nobody holds it.
 
     The measurements have the units that dcgm/table.json gives them (percent, MiB, W, °C, MHz, bytes, ratios of 0 to 1);
-    None is a value that nobody knows. Moments are RFC 3339 in UTC with milliseconds, which sort as texts do. Fields
-    from `mig_profile` on are left out of JSON where they are empty. It is a tuple, for a frozen dataclass of so many
-    fields takes five times as long to make.
+    None is a value that nobody knows. Moments are RFC 3339 in UTC with milliseconds, which sort as texts do. JSON
+    leaves out the fields from `mig_profile` on where they are empty. The row is a tuple, since a frozen dataclass of so
+    many fields takes five times as long to make.
     """
 
     node_name: str = ""
@@ -150,7 +150,7 @@ class DeviceRow(NamedTuple):
 
     @property
     def row_device(self) -> RowDevice:
-        """Which device the row is of: rows of one device have it in common."""
+        """The row's device: equal for all rows of one device."""
         return self.node_name, self.device_uuid or self.device or self.device_id, self.mig_instance_id
 
     @property
@@ -166,37 +166,37 @@ class DeviceRow(NamedTuple):
 
     @property
     def own_activity(self) -> float | None:
-        """How busy the container itself is measured to keep the device, 0 to 1."""
+        """How busy the container's own processes keep the device by NVML, 0 to 1; None if not measured."""
         return self.measured.utilization_ratio if self.measured else None
 
     @property
     def own_memory_bytes(self) -> float | None:
-        """The memory that processes of the container itself are measured to take."""
+        """The bytes that the container's own processes take by NVML; None if not measured."""
         return self.measured.memory_used_bytes if self.measured else None
 
     @property
     def page_activity(self) -> float | None:
-        """How busy the page says that the device is, 0 to 1: GR_ENGINE_ACTIVE, else GPU_UTIL, which MIG has not."""
+        """The device's activity by the page, 0 to 1: GR_ENGINE_ACTIVE, else GPU_UTIL, which MIG instances lack."""
         if self.graphics_engine_active is not None:
             return self.graphics_engine_active
         return None if self.gpu_utilization is None else self.gpu_utilization / _PERCENT
 
     @property
     def activity(self) -> float | None:
-        """How busy the holder keeps the device, 0 to 1: as measured of the container, else as the page says."""
+        """How busy the holder keeps the device, 0 to 1: by its own processes if they are measured, else by the page."""
         own = self.own_activity
         return self.page_activity if own is None else own
 
     @property
     def is_before(self) -> bool:
-        """Whether the values were read before the present holder got the device, or the last one gave it back."""
+        """Whether the page's values are older than the last change of the device's holder."""
         if self.holder_since is None or self.read_at is None:
             return False
         return self.holder_since >= self.read_at
 
     @property
     def is_older(self) -> bool:
-        """Whether the page's values contradict the state, which is made of what NVML measured of the holder later."""
+        """Whether the page's values contradict the state, which follows from what NVML measured of the holder later."""
         if self.own_activity is None or self.gpu_shared or self.page_activity is None:
             return False
         if self.state not in (DeviceState.IDLE, DeviceState.USED):
@@ -205,12 +205,15 @@ class DeviceRow(NamedTuple):
 
     @property
     def idle_seconds(self) -> int | None:
-        """For how long the holder had not used the device when the row was made; None while it does, or not known."""
+        """For how long the holder had left the device idle when the row was made.
+
+        None if it is in use, or not known.
+        """
         if self.idle_since is None or self.timestamp is None:
             return None
         try:
             idle_for = datetime.fromisoformat(self.timestamp) - datetime.fromisoformat(self.idle_since)
-        except (TypeError, ValueError):  # another program's, or one with a zone and one without
+        except (TypeError, ValueError):  # another program's text, or only one of the two has a zone
             return None
         return max(0, int(idle_for.total_seconds()))
 
@@ -237,12 +240,12 @@ def users_in_words(users: Iterable[DeviceUser]) -> str:
 
 
 def state_of(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceState:
-    """The state of the device for this holder, by everything but the row's own `state`.
+    """The state of the device for this holder, worked out of all fields of the row but `state` itself.
 
     Args:
         row: what is known of the device and its holder.
         idle_below: the activity (0 to 1) from which on a holder uses the device (--accounting.idle-below).
-        why_unknown: why it is not known who holds the device; "" where it is known.
+        why_unknown: the reason why it is not known who holds the device; "" if it is known.
     """
     if row.entity == "mig-parent":
         return DeviceState.CUT
@@ -260,7 +263,7 @@ def state_of(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown: str
 
 
 def in_its_state(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown: str = "") -> DeviceRow:
-    """The row with the state that follows from it, and with the reason where that is `unknown`. See `state_of`."""
+    """The row with the state that `state_of` gives it, and with the reason if that state is `unknown`."""
     state = state_of(row, idle_below=idle_below, why_unknown=why_unknown)
     if state is DeviceState.UNKNOWN:
         return row._replace(state=state, state_reason=why_unknown)
@@ -270,13 +273,13 @@ def in_its_state(row: DeviceRow, *, idle_below: float = IDLE_BELOW, why_unknown:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 _NAMES = DeviceRow._fields
-# In each object; the others are left out where they are empty.
+# The names that every object has. An object lacks other names where their fields are empty.
 ALWAYS = _NAMES[: _NAMES.index("mig_profile")]
 _SOMETIMES = _NAMES[len(ALWAYS) :]
 
 
 def as_object(row: DeviceRow) -> dict[str, Any]:
-    """The object of JSON, with the fields of a newer exporter that the row came with."""
+    """The row as an object of JSON. It includes the fields of a newer exporter that the row was read with."""
     made: dict[str, Any] = dict(zip(ALWAYS, row, strict=False))
     rest = zip(_SOMETIMES, row[len(ALWAYS) :], strict=True)
     made.update((name, value) for name, value in rest if value)
@@ -292,31 +295,31 @@ def as_object(row: DeviceRow) -> dict[str, Any]:
 
 
 def _part_object(part: OwnUse | WholeDevice | DeviceUser) -> dict[str, Any]:
-    """The fields of a part of an object that are known."""
+    """The known fields of such a part, as an object of JSON."""
     return {name: value for name, value in part._asdict().items() if value not in (None, "")}
 
 
 def from_object(item: AnyObject) -> DeviceRow:
     """The row that an exporter of any version wrote.
 
-    A field that is missing, or has another type than ours, counts as not known. The state follows from the rest where
-    it is missing, or none that this version knows. Fields that this version does not know are kept.
+    A field that is missing, or has another type than ours, counts as not known. If the object's state is missing, or
+    this version does not know it, `state_of` gives the row its state. Fields that this version does not know are kept.
     """
     fields, others = _read(DeviceRow, item)
     if "last_xid" not in item:
-        # an older exporter's object: it has the page's alone
+        # an older exporter's object: it has only the last XID of the page
         fields["last_xid"] = whole(int(fields.get("xid_errors") or 0)) or None
     row = DeviceRow(**fields, unknown_fields=others) if others else DeviceRow(**fields)
     return row if row.state == item.get("state") else row._replace(state=state_of(row))
 
 
 def from_objects(items: object, most: int) -> Sequence[DeviceRow]:
-    """The rows of an answer that may be anything; of its entries at most so many are looked at."""
+    """The rows of an answer that may be anything. At most `most` of its entries are looked at."""
     return [from_object(item) for item in each_mapping(items, most)]
 
 
 def _read(kind: type[tuple[Any, ...]], item: AnyObject) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of a mapping that this type has and that have its types, and those that it does not have."""
+    """The mapping's fields that `kind` has, where the types agree; and the fields that `kind` does not have."""
     fields: dict[str, Any] = {}
     others: dict[str, Any] = {}
     readers = _READERS[kind]

@@ -1,4 +1,4 @@
-"""The text of rows of devices, as /container/metrics has them. Apart from the rows, for it takes a compiled library.
+"""The JSON text of devices' rows, as /container/metrics has it. It stands apart, since it needs a compiled library.
 
 `kubectl gpu`, which is pure Python for every machine, reads rows and writes none.
 """
@@ -15,9 +15,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _object_of(kind: type[tuple[Any, ...]], always: Sequence[str]) -> Callable[..., msgspec.Struct]:
-    """What makes an object of such a tuple's fields, in which those that have their defaults are left out.
+    """A constructor of encodable objects of the fields of `kind`; fields that have their defaults are left out.
 
-    The fields in `always`, which are the first, are there in any case.
+    The object always has the fields of `always`, which are the first.
     """
     defaults: dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     fields = [(name, Any) if name in always else (name, Any, default) for name, default in defaults.items()]
@@ -33,12 +33,12 @@ def as_json(rows: Sequence[DeviceRow]) -> bytes:
     try:
         return _encode([_object(row) for row in rows])
     except UnicodeEncodeError:
-        # a name with half a character, which JSON can write as an escape alone
+        # a name has half a character (a lone surrogate), which JSON can only write as an escape
         return json.dumps([as_object(row) for row in rows], separators=(",", ":")).encode()
 
 
 def _object(row: DeviceRow) -> object:
-    """What the encoder makes the row's object of. `as_object` says the same, in seven times the time."""
+    """The row as an object for the encoder. `as_object` gives the same fields, in seven times the time."""
     if row.unknown_fields:
         return as_object(row)
     if row.measured is None and row.whole_device is None and not row.used_by:

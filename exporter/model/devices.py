@@ -1,4 +1,4 @@
-"""Devices: what the kubelet hands out, what an inventory knows, and who holds what."""
+"""Devices: those that the kubelet hands out, those that an inventory knows, and the containers that hold them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ NVIDIA_UUIDS = ("GPU-", "MIG-")
 
 # gpu-manager's resources (github.com/tkestack/gpu-manager), whose device ids count units of GPUs and name no GPU. It
 # offers 100 ids of tencent.com/vcuda-core for each GPU (tencent.com/vcuda-core-<n>), and an id of
-# tencent.com/vcuda-memory for each 256 MiB of all GPUs together (tencent.com/vcuda-memory-268435456-<n>). Both are
-# numbered through over all GPUs, the kubelet hands out any of them, and gpu-manager chooses the GPU afterwards (its
+# tencent.com/vcuda-memory for each 256 MiB of all GPUs together (tencent.com/vcuda-memory-268435456-<n>). The numbers
+# <n> run on over all GPUs, the kubelet hands out any of the ids, and gpu-manager chooses the GPU afterwards (its
 # pkg/services/allocator/nvidia/allocator.go). So a container's ids say how much it asked for; only its processes show
-# of which GPU.
+# on which GPU it is.
 CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 GPU_MANAGER_RESOURCES = frozenset({CORES, MEMORY})
 CORES_OF_GPU = 100
@@ -45,7 +45,7 @@ class Claim:
 
     @property
     def status_names(self) -> tuple[str, ...]:
-        """What a container's status may call it: by a CDI device, and where it has none by `device_id` (measured)."""
+        """Its names in a container's status: its CDI devices, or `device_id` if it has none (measured)."""
         return (*self.cdi_names, self.device_id)
 
 
@@ -53,9 +53,9 @@ class Claim:
 class Assignment:
     """One device id in one container: ContainerDevices.resource_name and one of its .device_ids.
 
-    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. Where ids count
-    units of GPUs, one assignment is all of a container's ids of the resource: `units` is their number (otherwise 0),
-    and `device_id` the first.
+    For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. If a resource's ids
+    count units of GPUs, one assignment stands for all of a container's ids of that resource: `units` is their number
+    (otherwise 0), and `device_id` the first of them.
     """
 
     owner: Owner
@@ -66,7 +66,7 @@ class Assignment:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """What assignments are sorted by."""
+        """The key that sorts assignments."""
         return (self.owner, self.resource, self.device_id, self.claim is not None, self.claim)
 
 
@@ -74,9 +74,9 @@ class Assignment:
 class PodResources:
     """One answer of the kubelet's List.
 
-    `listed` has every pod of the answer as (namespace, name), with or without devices. A listed pod holds exactly what
-    the answer says; another pod may only be missing for the moment. `outside` are some of the assignments whose
-    resources `--resources` leaves out, in stable order.
+    `listed` has every pod of the answer as (namespace, name), with or without devices. A listed pod holds exactly the
+    devices of the answer. A pod that is not listed may be missing for a moment only. `outside` are some of the
+    assignments whose resources `--resources` leaves out, in stable order.
     """
 
     assignments: frozenset[Assignment]
@@ -84,7 +84,7 @@ class PodResources:
     outside: tuple[Assignment, ...] = ()
 
 
-# What the kubelet can hand out, handed out or not: device ids by resource.
+# All device ids that the kubelet has, handed out or not, by resource.
 Allocatable = Mapping[str, frozenset[str]]
 NONE_ALLOCATABLE: Allocatable = MappingProxyType({})
 
@@ -99,14 +99,24 @@ class DeviceKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRef:
-    """What a device id says of its device; a field is "" where the id does not say it.
+    """What a device id says of its device; a text is "" where the id does not say it.
 
-    `uuid` is a GPU's UUID, `mig` that of a MIG instance (which gives neither parent nor GPU_I_ID). `device` and `index`
-    are a GPU's name (nvidia3) and number, `instance` is a GPU_I_ID. `parent` and `profile` narrow a MIG instance down.
-    `minor` is N of its device node /dev/nvidia<N>, which need not be its number. `is_vfio`: it is a whole GPU that a
-    virtual machine has by vfio, and `device` is what its driver calls it. `is_look`: who has it looks at it, as
-    monitoring does, and does not hold it. `form` names the rule that read the id. `allocator` is whose token the id is:
-    it names this device only if the node has no other ("": it does name it).
+    Attributes:
+        form: the name of the rule that read the id.
+        uuid: a GPU's UUID.
+        mig: a MIG instance's UUID, which gives neither the GPU nor the GPU_I_ID.
+        device: a GPU's name (nvidia3). With `is_vfio`, its device node (vfio/<IOMMU group>), or the DRA driver's name
+            for it.
+        index: a GPU's number.
+        instance: a GPU_I_ID.
+        parent: the GPU of a MIG instance of which the id does not say more; it narrows the choice down.
+        profile: the profile of a MIG instance; it narrows the choice down.
+        minor: N of the GPU's device node /dev/nvidia<N>, which may differ from `index`.
+        shared: the id is one share of a device.
+        is_vfio: the device is a whole GPU that a virtual machine has by vfio.
+        allocator: the allocator whose token the id is. Such an id names this device only if the node has no other. "":
+            the id names the device itself.
+        is_look: a container with this id looks at the device, as monitoring does, and does not hold it.
     """
 
     form: str
@@ -125,7 +135,7 @@ class DeviceRef:
 
     @property
     def is_no_gpu(self) -> bool:
-        """Whether it is known to be none of the node's GPUs: a CDI spec names no device node of one."""
+        """Whether the device is known to be no GPU of the node: its CDI spec names no device node of a GPU."""
         return not (self.uuid or self.mig or self.device or self.index or self.minor)
 
 
@@ -133,7 +143,7 @@ class DeviceRef:
 class MigInstance:
     """A MIG instance of an inventory: its UUID, its GPU instance id (GPU_I_ID of samples) and its profile (1g.10gb).
 
-    `sources` are the names of those that have it, where several were asked.
+    `sources` are the names of the inventory's sources that have it, if several were asked.
     """
 
     uuid: str
@@ -146,10 +156,10 @@ class MigInstance:
 class InventoryGpu:
     """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given.
 
-    `uuid` is "" where a source has only its `device`; the node's inventory, put together from all sources, has no such
-    GPU. `sources` are as in MigInstance. `slices` are the compute slices that it can be cut into, if NVML says it.
-    `address` is its address on PCI (0000:65:00.0), if the driver says it, `serial` its board's serial number, if NVML
-    does.
+    `uuid` is "" if a source has only the `device`. The node's inventory, put together from all sources, has no GPU
+    without a UUID. `sources` are as in MigInstance. `slices` is the number of compute slices that the GPU can be cut
+    into, if NVML says it. `address` is its address on PCI (0000:65:00.0), if the driver says it. `serial` is the serial
+    number of its board, if NVML says it.
     """
 
     uuid: str
@@ -163,15 +173,16 @@ class InventoryGpu:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What samples and device ids may call it: its UUID with and without GPU-, its name, its number."""
+        """The GPU's names in samples and device ids: its UUID with and without GPU-, its name, its number."""
         return tuple(name for name in (self.uuid, self.uuid.removeprefix("GPU-"), self.device, self.index) if name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryDoubt:
-    """What an inventory cannot say: its sources contradict each other, or, without `is_contradiction`, one is missing.
+    """A gap in an inventory: two sources contradict each other or, without `is_contradiction`, a source is missing.
 
-    `leaves_out` are the UUIDs of the MIG instances that it leaves out for this: no owner is better than a wrong one.
+    `leaves_out` are the UUIDs of the MIG instances that the inventory leaves out for this reason: no owner is better
+    than a wrong owner.
     """
 
     trouble: Trouble
@@ -181,7 +192,7 @@ class InventoryDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiPlace:
-    """Where the device nodes of a CDI device lead: N of /dev/nvidia<N>, and a GPU_I_ID, "" for the whole GPU.
+    """The GPU to which a CDI device's nodes lead: N of /dev/nvidia<N>, and the GPU_I_ID ("" for the whole GPU).
 
     `minor` is "" for a device without such a node: a network device, or a GPU that a virtual machine has by vfio.
     """
@@ -195,7 +206,7 @@ class CdiPlace:
         return f"GPU instance {self.instance} of nvidia{self.minor}" if self.instance else f"nvidia{self.minor}"
 
 
-# by qualified name: k8s.gpu.nvidia.com/claim=<claim's UID>-gpu-3; None where nobody can say it
+# By a CDI device's qualified name: k8s.gpu.nvidia.com/claim=<claim's UID>-gpu-3. None: its place is not known.
 CdiPlaces = Mapping[str, CdiPlace | None]
 NO_PLACES: CdiPlaces = MappingProxyType({})
 
@@ -204,7 +215,7 @@ NO_PLACES: CdiPlaces = MappingProxyType({})
 class Inventory:
     """The GPUs of the node and the MIG instances they are cut into, by one source or by all together.
 
-    `places` are those of the CDI devices that are not named by a UUID: the DRA driver's, which are named by a claim.
+    `places` has the CDI devices whose names have no UUID: those of the DRA driver, which names them by a claim.
     """
 
     gpus: tuple[InventoryGpu, ...] = ()
@@ -213,9 +224,9 @@ class Inventory:
 
 
 class Taint(NamedTuple):
-    """A taint that a DRA driver gives a device (KEP-5055), and when: seconds since 1970, 0 where nobody says it.
+    """A taint that a DRA driver gives a device (KEP-5055). `added_at` is in seconds since 1970; 0 if it is not known.
 
-    The API server dates each. The effect is None, NoSchedule or NoExecute.
+    The API server dates every taint. The effect is the word None, NoSchedule or NoExecute.
     """
 
     effect: str
@@ -229,7 +240,10 @@ class Taint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceDevice:
-    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile; "" where it has none."""
+    """A device of a ResourceSlice: its attributes type, uuid, parentUUID and profile.
+
+    "" for an attribute that it lacks.
+    """
 
     uuid: str = ""
     kind: str = ""
@@ -266,7 +280,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """How a device is by the kubelet: Healthy, Unhealthy or Unknown, and a message, which may be ""."""
+    """The kubelet's report on a device: Healthy, Unhealthy or Unknown, and a message, which may be ""."""
 
     word: str
     message: str = ""
@@ -278,10 +292,11 @@ NO_HEALTHS: DeviceHealths = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """What became of one assignment.
+    """The device of one assignment, or the reason why none was found.
 
-    `ref` is None for an id of unknown form; `key` is None then, and where the id fits several devices. `samples` counts
-    the device's samples that came in. If there are none, `reason` says why (`Unmatched`); otherwise it is "".
+    `ref` is None for an id of unknown form. `key` is None for such an id, and for one that fits several devices.
+    `samples` counts the device's samples that came in. If there are none, `reason` says why (`Unmatched`); otherwise it
+    is "".
     """
 
     assignment: Assignment
@@ -300,12 +315,15 @@ class Match:
 class Owners:
     """Who holds which device. A new state is a new object, so that callers compare by identity.
 
-    `holders` are by device, `matches` has one for each assignment of the kubelet, with two exceptions: nobody can say
-    of which GPU those of units are, so they stand in `units`, in stable order; and those that only let a container look
-    at a device stand in `looks`. `offered` counts the ids of a resource that mean a device, handed out or not: the
-    shares of a shared GPU. It is empty where the kubelet does not say it. `unnamed` are devices by names of the
-    kubelet's that no sample has: each is one of the devices that samples have. Nobody can say which one, and it is no
-    device more.
+    Attributes:
+        holders: the holders of each device.
+        matches: one for each assignment of the kubelet but those in `units` and `looks`.
+        units: the assignments that count units of GPUs, in stable order. Nobody can say of which GPU they are.
+        looks: the assignments that only let a container look at a device.
+        offered: by resource and device, the number of device ids, handed out or not: the shares of a shared GPU. Empty
+            if the kubelet does not say it.
+        unnamed: devices by the kubelet's names, if no sample has these names. Each is one of the devices that samples
+            have, and nobody can say which one. So they are not counted as further devices.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -317,13 +335,13 @@ class Owners:
 
     @property
     def unplaced(self) -> frozenset[Owner]:
-        """Who holds devices of which the kubelet does not say which they are: units, and tokens of allocators."""
+        """The containers that hold devices which the kubelet does not name: units, and tokens of allocators."""
         of_tokens = (match.assignment.owner for match in self.matches if match.is_token)
         return frozenset((*(assignment.owner for assignment in self.units), *of_tokens))
 
     @property
     def named(self) -> set[DeviceKey]:
-        """The devices that the kubelet names, held or on offer, but for those that are `unnamed`."""
+        """The devices that the kubelet names, held or on offer, except those in `unnamed`."""
         return {*self.holders, *(key for _, key in self.offered)} - self.unnamed
 
     def of(self, device: DeviceKey) -> tuple[Holder, ...]:

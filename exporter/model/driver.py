@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of a node at a moment: its GPUs, how they are cut, and the processes that run on them."""
+"""One answer of NVIDIA's driver about a node: its GPUs, how they are cut, and the processes that run on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,9 @@ from exporter.model.health import HealthReason
 
 
 class Host(NamedTuple):
-    """`driver_version` is that of NVIDIA's kernel module, "" where it is not loaded, or does not say.
+    """The node's driver and kernel.
 
+    `driver_version` is the version of NVIDIA's kernel module; "" if it is not loaded, or does not say its version.
     `kernel` and `architecture` are the release and the machine of uname(2).
     """
 
@@ -42,8 +43,8 @@ class GpuProcess:
 
     `pid` is the host's, if the exporter shares the host's PID namespace. `device` is the UUID of the physical GPU with
     the GPU instance id ("" for a GPU that is not cut). `sm_ratio` is the part of the time since the previous reading (0
-    to 1) in which its kernels ran. It and `memory_bytes` are None where the driver does not say. There is a kind at
-    least.
+    to 1) in which its kernels ran. `sm_ratio` and `memory_bytes` are None where the driver does not say them. `kinds`
+    has at least one kind.
     """
 
     pid: int
@@ -57,10 +58,13 @@ class GpuProcess:
 class DriverReading:
     """The driver's answer at `read_at` (seconds of the monotonic clock). Equal only to itself.
 
-    `processes` are sorted by device and pid, one for each device of a process; None where they are not known. `unknown`
-    are the UUIDs of GPUs whose processes are not among them. `memory_used` is what all processes use of a device, in
-    bytes, where the driver says it. `lost` are the UUIDs of GPUs that cannot be asked, and why. `busy` is the part of
-    the time in which kernels ran on it: the less of what this reading and the one before say of a moment.
+    Attributes:
+        processes: one entry for each device of each process, sorted by device and pid. None: not known.
+        unknown: the UUIDs of GPUs whose processes are not known, and so not in `processes`.
+        memory_used: the bytes that all processes together use of a device, where the driver says it.
+        busy: the part of the time in which kernels ran on a device. If this reading and the one before say different
+            things of the same moment, the lower value counts.
+        lost: the UUIDs of GPUs that cannot be asked, each with the reason.
     """
 
     inventory: Inventory = field(default_factory=Inventory)

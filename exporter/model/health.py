@@ -1,4 +1,4 @@
-"""How devices are: one verdict by device, with its reasons."""
+"""The health of devices: one verdict for each device, with its reasons."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 from exporter.model.devices import DeviceKey
 
 Verdict = Literal["ok", "degraded", "unknown", "failing", "gone"]
-# the worst first; what nobody can say may be worse than what somebody can
+# the worst first; `unknown` may hide something worse than what stands after it
 VERDICTS: tuple[Verdict, ...] = ("gone", "failing", "unknown", "degraded", "ok")
-MOST_REASONS = 8  # of a device: a flood of errors of all numbers shows no more
+MOST_REASONS = 8  # reasons of one device; a flood of different errors shows no more
 OF_DCGM = "dcgm"
-"""What the codes of those reasons begin with that are DCGM's own verdict (dcgm/health_watches.py)."""
+"""The beginning of the codes of reasons that are DCGM's own verdict (dcgm/health_watches.py)."""
 
 
 class HealthReason(NamedTuple):
@@ -27,7 +27,7 @@ class HealthReason(NamedTuple):
 
 
 def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
-    """The key that sorts reasons, the worst first; of two that are as bad DCGM's summary comes after what was read."""
+    """The key that sorts reasons, the worst first. Of two equally bad, DCGM's summary comes after what was read."""
     return VERDICTS.index(reason.verdict), reason.code.startswith(OF_DCGM), reason
 
 
@@ -37,9 +37,10 @@ def one_line(text: str) -> str:
 
 
 class DeviceVerdict(NamedTuple):
-    """The worst of its reasons, which stand the worst first. `gpu` is the GPU's number, "" where nobody said it.
+    """The worst verdict among a device's reasons, and the reasons, the worst first.
 
-    `last_xid` is the last XID that the kernel's log or a change of the page has shown; None where none has.
+    `gpu` is the GPU's number; "" if nobody said it. `last_xid` is the last XID that the kernel's log or a change of the
+    page has shown; None if they have shown none.
     """
 
     verdict: Verdict = "ok"
@@ -49,7 +50,7 @@ class DeviceVerdict(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The first reason's; "" without any."""
+        """The code of the first reason; "" without a reason."""
         return self.reasons[0].code if self.reasons else ""
 
 

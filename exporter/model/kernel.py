@@ -1,4 +1,4 @@
-"""What the kernel's log says of GPUs and NVSwitches."""
+"""Errors of GPUs and NVSwitches in the kernel's log."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2})(?::([0-9a-f]{2})(?:\.([0-7]))?
 
 
 def pci_address(text: str) -> str:
-    """An address as Linux writes it, 0000:65:00.0, from 00000000:65:00.0, 0000:65:00 or 0000:65; "" for no address."""
+    """A PCI address as Linux writes it (0000:65:00.0), made of 00000000:65:00.0, 0000:65:00 or 0000:65.
+
+    "" for other text.
+    """
     match = _PCI.fullmatch(text)
     if match is None:
         return ""
@@ -30,10 +33,11 @@ def pci_address(text: str) -> str:
 class KernelEvent:
     """One error, as a record of the kernel's log says it.
 
-    `sequence` is the record's number, `booted_us` its time in microseconds since the machine has booted (time asleep is
-    left out). `address` is the device's on PCI: 0000:65:00.0. `code` is the number of an XID or SXID, otherwise None.
-    `instance` is the GPU_I_ID, "" where the error is the whole GPU's. `pid` is the host's; it and `process` are None
-    and "" where the driver does not say whose channel it was. `text` is what follows, printable and on one line.
+    `sequence` is the record's number, `booted_us` its time in microseconds since the machine has booted (without time
+    asleep). `address` is the device's address on PCI: 0000:65:00.0. `code` is the number of an XID or SXID, otherwise
+    None. `instance` is the GPU_I_ID; "" if the error concerns the whole GPU. `pid` is the host's pid. If the driver
+    does not say whose channel it was, `pid` is None and `process` is "". `text` is the rest of the record, printable
+    and on one line.
     """
 
     kind: EventKind
@@ -50,11 +54,11 @@ class KernelEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceEvent:
-    """An event with its moment (seconds since 1970), its GPU and who held that; "" where the GPU is not known.
+    """An event with its moment (seconds since 1970), its GPU ("" if it is not known) and the GPU's holders then.
 
-    `holders` are None where the GPU changed hands about that time, so that nobody can say. `container` is that of the
-    process, where it is measured which processes run on the GPU. `pod_uids` are those of the holders' pods that are
-    known: another pod may bear the name by now.
+    `holders` is None if the GPU changed hands about that time, so that nobody can say who held it. `container` is the
+    container of the process, if the exporter measures which processes run on the GPU. `pod_uids` are the UIDs of the
+    holders' pods, as far as they are known: another pod may bear the same name by now.
     """
 
     event: KernelEvent
@@ -66,5 +70,5 @@ class DeviceEvent:
     pod_uids: tuple[tuple[PodName, str], ...] = ()
 
 
-# XIDs by device, holder (None: nobody's, or of several) and number
+# The number of XIDs, by device, holder (None: nobody, or several) and the XID's number.
 XidCounts = Mapping[tuple[DeviceKey, Owner | None, int], int]

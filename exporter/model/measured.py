@@ -1,4 +1,4 @@
-"""Processes and the containers that they are in, and what each owner of a GPU used of it."""
+"""Processes, the containers that they are in, and the use that each owner of a GPU makes of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ class ProcessPlace:
     """The container that a process is in, by its cgroups.
 
     `container_id` has 64 hexadecimal digits; "" for a process of a pod outside the pod's containers. `pod_uid` has
-    dashes, except that of a static pod; "" where the cgroups do not say it. `is_of_pod`: it is the kubelet's container.
-    Otherwise `engine` names who made it ("docker").
+    dashes, unless the pod is static; "" if the cgroups do not say it. `is_of_pod`: the kubelet runs the container.
+    Otherwise `engine` names the program that runs it ("docker").
     """
 
     container_id: str
@@ -27,10 +27,10 @@ class ProcessPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process of the host; its start tells it from a later process with the same pid (seconds, monotonic clock).
+    """A process of the host. Its start (seconds, monotonic clock) tells it from a later process with the same pid.
 
-    `place` is None outside containers. `name` is what the kernel calls its program, in 15 bytes at most; a process can
-    change it. `command` and `user` (a uid) are "" unless the user asks for them.
+    `place` is None outside containers. `name` is the kernel's name of its program, of at most 15 bytes, which a process
+    can change. `command` and `user` (a uid) are "" unless the settings ask for them.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class Process:
 class HostProcesses:
     """Processes of the host by pid, read from `read_at` on (seconds of the monotonic clock).
 
-    `asked_for` are the pids that were looked up: those that are not in `by_pid` have ended.
+    `asked_for` are the pids that were looked up. A pid that is not in `by_pid` has ended.
     """
 
     by_pid: Mapping[int, Process]
@@ -62,7 +62,7 @@ class NamedContainer:
     pod_uid: str
 
 
-# why a process on a GPU counts for no owner of the GPU; ownership/explain.py has the words
+# The reasons why a process on a GPU counts for no owner of the GPU. ownership/explain.py has their texts.
 WithoutOwner = Literal[
     "gone",
     "unread",
@@ -78,7 +78,10 @@ WithoutOwner = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unowned:
-    """A process on a GPU that counts for no owner of the GPU, and why. `owner` is its container's, if known."""
+    """A process on a GPU that counts for no owner of the GPU, and the reason.
+
+    `owner` is its own container, if known.
+    """
 
     process: GpuProcess
     reason: WithoutOwner
@@ -88,7 +91,7 @@ class Unowned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What processes, mostly of one container, use of one device; None where it is not known, never 0."""
+    """The use that processes, mostly of one container, make of one device. None: not known, which is never 0."""
 
     memory_bytes: int | None
     sm_ratio: float | None
@@ -97,9 +100,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What all processes use of a device: memory, and the part of the time in which kernels ran (1 at most).
+    """The use that all processes make of a device: memory (bytes), and the part of the time with kernels (0 to 1).
 
-    `least_sm_ratio` is the part in which some kernel ran for sure. None where the driver does not say it.
+    `least_sm_ratio` is the part of the time in which some kernel ran for certain; None if the driver does not say it.
     """
 
     memory_bytes: int | None = None
@@ -107,22 +110,31 @@ class Total:
     least_sm_ratio: float | None = None
 
 
-# What of a device no process that is listed accounts for; "all": nothing of the device is known that could tell. Of
-# processes that are listed: what the driver does not say of some.
+# The use of a device that the listed processes do not account for. "all": the driver says nothing of the device that
+# could tell. "…_of_processes": the driver does not say this value of some listed process.
 Unexplained = Literal["memory", "kernels", "all", "memory_of_processes", "kernels_of_processes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What each owner used of each device that the kubelet gave it, and the processes that count for nobody.
+    """The use that each owner made of each device that the kubelet gave it, and the processes that count for nobody.
 
-    A process counts for one device at most, by the key of `Owners`. The owners of a device use at most its memory.
-    `nobodys` is what the processes of `unowned` use together, by device, if there are any; its `processes` leave MPS'
-    servers out. Of these, `strangers` is what containers use whose pod does not hold the device, and `unnamed` what all
-    others use. `sm_ns` is the time in which kernels ran since measuring began, in nanoseconds: by device, of each owner
-    and, under None, always, of nobody's processes. It never falls; devices with an unknown time are left out. `owned`
-    are the processes that count for an owner; `host` is what /proc says of all. `unread` are the UUIDs of GPUs whose
-    processes are not known. `unexplained` has the devices of which holders' use is not known, and why.
+    A process counts for one device at most, by the key of `Owners`. The owners of a device together use at most its
+    memory.
+
+    Attributes:
+        uses: the use of each owner.
+        unowned: the processes that count for no owner.
+        nobodys: the use of all `unowned` processes of a device together, if there are any. Its `processes` does not
+            count the servers of MPS.
+        strangers: the part of `nobodys` that containers use whose pod does not hold the device.
+        unnamed: the part of `nobodys` that all other processes use.
+        sm_ns: the nanoseconds in which kernels ran since measuring began, by device and owner. The key None is always
+            there, for the processes of nobody. A value never falls. Devices with an unknown time are left out.
+        owned: the processes that count for an owner.
+        host: what /proc says of all processes.
+        unread: the UUIDs of GPUs whose processes are not known.
+        unexplained: the devices whose holders' use is not known, and the reason.
     """
 
     uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
@@ -138,5 +150,5 @@ class Measured:
 
     @property
     def lists_all(self) -> bool:
-        """Whether no process can be there that the driver does not list."""
+        """Whether the driver lists every process on the GPUs."""
         return not self.unread and all(what.endswith("_of_processes") for what in self.unexplained.values())

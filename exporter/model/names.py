@@ -8,12 +8,12 @@ NameOrder = tuple[object, ...]
 
 
 def as_people_count(name: str) -> NameOrder:
-    """The key that sorts names: by the numbers in them, and between these by character; numbers come before words."""
+    """The key that sorts names: their numbers by value, the text between by character. Numbers come before words."""
     order: list[object] = []
     for place, part in enumerate(_NUMBERS.split(name)):
         is_number = place % 2
         digits = part.lstrip("0")
-        # a number as its length and digits, since Python refuses to read one of thousands of digits
+        # a number becomes its length and digits, since Python refuses to read thousands of digits as a number
         order.append((len(digits), digits) if is_number else part)
-    # names that differ in leading zeros alone have an order, too
+    # the name itself orders names that differ only in leading zeros
     return (tuple(order), name)

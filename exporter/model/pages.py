@@ -1,4 +1,4 @@
-"""Pages of samples, as they came from a source and joined with owners; and what they are about: subjects, in order."""
+"""Pages of samples, before and after they are joined with owners; and their subjects, which have an order."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,16 +11,22 @@ from exporter.model.pods import Owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a sample is about, read from its labels; a text field is "" where no label says it.
+    """The device that a sample is about, read from its labels; a text is "" if no label says it.
 
-    `uuid` comes from UUID, uuid or gpu_uuid, `index` from gpu, `instance` and `profile` from GPU_I_ID and
-    GPU_I_PROFILE, `host` from Hostname or hostname, `address` from pci_bus_id, as it is written there, `driver` (its
-    version) and `serial` from the labels that dcgm-exporter makes of these fields. `came_with` is the owner that the
-    page already names (dcgm-exporter with -k, virtual GPUs), `came_extra` are the page's other labels of that owner (of
-    the pod, of a claim), and `exported` is the owner that a Prometheus on the way moved to exported_pod,
-    exported_namespace and exported_container. `has_gpu_label`: the `uuid` has not NVIDIA's form, but another label is
-    one that only GPUs have; without a `uuid`, the one with the number or the name. `is_unread`: it stands for all
-    devices of a page beyond the most that are told apart.
+    Attributes:
+        uuid: from the label UUID, uuid or gpu_uuid.
+        instance: from GPU_I_ID, as `profile` is from GPU_I_PROFILE.
+        index: from gpu.
+        host: from Hostname or hostname.
+        address: from pci_bus_id, as that label writes it.
+        driver: the driver's version, as `serial` from the label that dcgm-exporter makes of this field.
+        came_with: the owner that the page already names (dcgm-exporter with -k, virtual GPUs).
+        came_extra: the page's other labels of that owner (of the pod, of a claim).
+        exported: the owner that a Prometheus on the way moved to exported_pod, exported_namespace and
+            exported_container.
+        has_gpu_label: `uuid` has not NVIDIA's form, but another label is one that only GPUs have. Without a `uuid`,
+            this label is the one with the number or the name.
+        is_unread: the subject stands for all devices beyond those that a page's readers tell apart.
     """
 
     uuid: str = ""
@@ -49,21 +55,21 @@ class Subject:
 
     @property
     def gpu(self) -> str:
-        """The GPU's UUID, or else its name, or else its number; "" where no label says any."""
+        """The GPU's UUID, or else its name, or else its number; "" if no label has any of them."""
         return self.uuid or self.device or self.index
 
     @property
     def key(self) -> DeviceKey:
-        """The device by which holders are looked up."""
+        """The key under which the device's holders are found."""
         return DeviceKey(uuid=self.gpu, instance=self.instance)
 
 
-Subjects = Mapping[Subject, int]  # how many samples are of each
+Subjects = Mapping[Subject, int]  # the number of samples of each subject
 UNREAD = Subject(is_unread=True)
 
 
 def merged(device: Subject | None, other: Subject) -> Subject:
-    """What both say of one device."""
+    """Two subjects of one device, put together. A field that `device` lacks comes from `other`."""
     if device is None:
         return other
     return replace(
@@ -87,9 +93,9 @@ ShareValues = Callable[[bytes, bytes], Sequence[bytes]]
 class Row:
     """A row that goes out for a sample: its owner, and the labels that it gains.
 
-    `owner` is None for a row of nobody, and for one of several owners together (`--sharing device`). `shared`: the
-    owner has a share of the device, or others hold it too. `uid` and `pod_labels` (label_…) are of the owner's pod, if
-    the user asks for them, and `claim` is the one that gave the owner the device. `labels` is the text of all this,
+    `owner` is None for a row of nobody, and for a row of several owners together (`--sharing device`). `shared`: the
+    owner has a share of the device, or others hold it too. `uid` and `pod_labels` (label_…) belong to the owner's pod,
+    if the user asks for them. `claim` is the claim that gave the owner the device. `labels` has all of these as labels,
     under the names that the label flags choose; to learn the owner, read `owner`.
     """
 
@@ -105,9 +111,9 @@ class Row:
 class Rows:
     """The rows that go out for a sample, at least one.
 
-    Without `values` every row has the sample's value. `values` (`--sharing split`) gets the series' identity and the
-    sample's value, or a MIG instance's part of it, and returns one text for each row. Where that advances counters,
-    `peek` returns the same texts without advancing them, for readers of a page that was written before.
+    Without `values` every row has the sample's value. `values` (`--sharing split`) takes the series' identity and the
+    sample's value, or a MIG instance's part of it, and returns the text of a value for each row. If `values` advances
+    counters, `peek` returns the same texts without advancing them, for readers of a page that has already been written.
     """
 
     each: tuple[Row, ...]
@@ -127,7 +133,7 @@ def nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
 class Page:
     """A page of a GPU metrics source: whole Prometheus text as it came, with at least one valid sample.
 
-    `moment` orders reads (seconds of a clock that never steps back), `read_at_seconds` (since 1970) is for people.
+    `moment` orders the reads (seconds of a clock that never steps back). `read_at_seconds` (since 1970) is for people.
     """
 
     source: str
@@ -149,7 +155,7 @@ Cells = Callable[[frozenset[bytes]], Iterable[Cell]]
 
 
 class Sampled(Protocol):
-    """A series of a page: one object as long as pages have it, so that readers know it again."""
+    """A series of a page. It stays the same object as long as pages have the series, so that readers recognise it."""
 
     @property
     def name(self) -> bytes:
@@ -157,7 +163,7 @@ class Sampled(Protocol):
 
     @property
     def subject(self) -> Subject:
-        """What the samples are about."""
+        """The device that the series' samples are about."""
 
     @property
     def own_labels(self) -> tuple[str, ...]:
@@ -165,22 +171,22 @@ class Sampled(Protocol):
 
     @property
     def identity(self) -> bytes:
-        """Equal for two series only if they are one, whatever owners they came with."""
+        """A text that two series share only if they are the same series, whatever owners they came with."""
 
 
-Reading = tuple[Sampled, bytes]  # a sample as it came in: its series, and the value
+Reading = tuple[Sampled, bytes]  # a sample as it came in: its series and its value
 Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedPage:
-    """The page that goes out, and what it says. Valid until a page or the owners change.
+    """The page that goes out, and its samples. It is valid until a page or the owners change.
 
-    `pieces` are its text, `size` bytes in all. A small page has many pieces, which are joined in the answer; a large
-    page has few, and is never copied whole. `subjects` counts the samples that came in, by subject; `unread` of them
-    are of devices beyond those that are told apart, and are only in the text. `rejected` counts the lines and parts of
-    lines that were left out, by reason. `cells(families)` gives the rows of these families in the page's order;
-    `readings(families)` gives the samples before `--sharing`.
+    `pieces` are its text, `size` bytes in all. A small page has many pieces, which the answer joins; a large page has
+    few, and nobody copies it whole. `subjects` counts the samples that came in, by subject. `unread` is the number of
+    samples of devices beyond those that the readers tell apart: these samples are only in the text. `rejected` counts
+    the lines and parts of lines that were left out, by reason. `cells(families)` gives the values of these families in
+    the page's order. `readings(families)` gives their samples as they were before `--sharing`.
     """
 
     pieces: Sequence[bytes]
@@ -194,16 +200,17 @@ class JoinedPage:
 
     @property
     def body(self) -> bytes:
-        """The text as one."""
+        """The whole text."""
         return b"".join(self.pieces)
 
 
 def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory) -> list[Subject]:
-    """The GPUs and MIG instances among subjects, by their labels, by the kubelet or by the inventory.
+    """The GPUs and MIG instances among subjects, told from other things by labels, the kubelet or the inventory.
 
-    Disks and machines have UUIDs, names and numbers too. A label that only GPUs have shows a GPU without a UUID, unless
-    other samples have its UUID, or the kubelet has names that the samples lack: these may be the same GPUs. Names that
-    are `Owners.unnamed` are not in the way: they are of these GPUs.
+    Disks and machines have UUIDs, names and numbers, too. A subject without a UUID is a GPU if it has a label that only
+    GPUs have, with two exceptions: other samples have this GPU's UUID, or the kubelet has names that the samples lack,
+    which may be names of the same GPU. Names in `Owners.unnamed` are no exception: they are known to be names of these
+    GPUs.
     """
     subjects, named = tuple(subjects), owners.named
     of_inventory = {gpu.uuid for gpu in inventory.gpus} | {gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus}
@@ -216,7 +223,7 @@ def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory
 
 
 def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:
-    """The GPUs that are cut into MIG instances, as their keys name them."""
+    """The GPUs that are cut into MIG instances: the `uuid` of their keys."""
     return frozenset(device.key.uuid for device in devices if device.instance)
 
 
@@ -230,7 +237,7 @@ def entity_of(device: Subject, cut: Container[str]) -> str:
 def object_of(device: Subject, cut: Container[str]) -> dict[str, str]:
     """The fields of an object of /container/metrics that name the device."""
     entity = entity_of(device, cut)
-    # an instance whose id nothing resolves has no number
+    # an instance has no number if nothing resolves its id
     of_mig = {"mig_profile": device.profile, "mig_instance_id": device.instance} if entity == "mig" else {}
     return {
         "model_name": device.model,
@@ -244,5 +251,5 @@ def object_of(device: Subject, cut: Container[str]) -> dict[str, str]:
 
 def in_order(subject: Subject) -> tuple[object, ...]:
     """The key that sorts devices: by GPU index, then by MIG instance."""
-    # a GPU goes before its instances, one without an index after all others
+    # a GPU goes before its instances, and a GPU without an index after all others
     return (not subject.index, as_people_count(subject.index), as_people_count(subject.instance), subject.key)

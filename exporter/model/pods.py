@@ -21,7 +21,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """What a pod belongs to: an entry of its metadata.ownerReferences."""
+    """The object that a pod belongs to: an entry of its metadata.ownerReferences."""
 
     api_version: str
     kind: str
@@ -32,10 +32,10 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """A device by its container's status: an entry of allocatedResourcesStatus (KEP-4680) and one of its resources.
+    """A device in a container's status: an entry of allocatedResourcesStatus (KEP-4680), and one of its resources.
 
-    `resource` is a device plugin's, or `claim:<claim>` or `claim:<claim>/<request>`; `device_id` is then a CDI name, or
-    driver/pool/device where the device has none.
+    `resource` is a device plugin's resource, `claim:<claim>` or `claim:<claim>/<request>`. For a claim, `device_id` is
+    a CDI name, or driver/pool/device if the device has no CDI name.
     """
 
     resource: str
@@ -46,12 +46,12 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
-    """What is read of a Pod of core/v1: metadata and status. `container_ids` and `allocated` are by container name.
+    """The fields that are read of a Pod of core/v1: metadata and status.
 
-    `created_at_seconds` is metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of
-    a pod cannot. `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it or the status
-    has fields that only a kubelet writes. `is_static`: the pod comes from a file on the node, so its kubelet needs no
-    API server for it.
+    `container_ids` and `allocated` are by container name. `created_at_seconds` is metadata.creationTimestamp, in
+    seconds since 1970; the API server sets it, and the author of a pod cannot. `is_acknowledged`: the pod's kubelet
+    knows the pod, since the kubelet itself reported it, or the status has fields that only a kubelet writes.
+    `is_static`: the pod comes from a file on the node, so that its kubelet needs no API server for it.
     """
 
     namespace: str
@@ -70,7 +70,7 @@ class PodInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOfName:
-    """A pod and the time for which it bears its name (namespace and name): pods made anew bear one name in turn.
+    """A pod and the time in which it bears its name (namespace and name). A pod that is made anew bears the old name.
 
     `since` is when the source of pods learnt that the kubelet knows the pod (infinity: not yet). `until` is when the
     pod was gone (infinity: it is there). Both are in seconds of `time.monotonic`. `is_first`: no other pod of the

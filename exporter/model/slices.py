@@ -1,4 +1,4 @@
-"""Work in slices: a generator that yields where other tasks may run, and returns its result."""
+"""Work in slices: a generator that computes, yields wherever other tasks may run, and returns the result."""
 
 from collections.abc import Generator, Iterable
 from itertools import islice
@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 Work = Generator[None, None, T]
 
-# Of what takes some 5 us each, such as a sample that is read again.
+# The number of items in a slice if an item takes some 5 us, as a sample does that is read again.
 ITEMS_A_SLICE = 1_000
 
 
 def listed(items: Iterable[T]) -> Work[list[T]]:
-    """All of them, with a pause after every ITEMS_A_SLICE."""
+    """All items as a list, with a pause after every ITEMS_A_SLICE of them."""
     rest = iter(items)
     items_so_far: list[T] = []
     while len(items_so_far) % ITEMS_A_SLICE == 0 and (some := list(islice(rest, ITEMS_A_SLICE))):
@@ -23,7 +23,7 @@ def listed(items: Iterable[T]) -> Work[list[T]]:
 
 
 def at_once(work: Work[T]) -> T:
-    """The result, without a pause between the slices."""
+    """The result of the work, done without a pause between the slices."""
     while True:
         try:
             next(work)

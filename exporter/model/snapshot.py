@@ -1,4 +1,7 @@
-"""One look at a node: all that outputs are made from; and its devices, each once and in stable order."""
+"""The snapshot of one look at a node, from which all outputs are made, and the devices in it.
+
+Every list of devices has each device once, in stable order.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from exporter.model.kernel import DeviceEvent
     from exporter.model.measured import Measured
 
-# how the kubelet's pod-resources socket is called in labels, logs and `Snapshot.health`, where it always is
+# The name of the kubelet's pod-resources socket in labels, logs and `Snapshot.health`, which always has it.
 KUBELET: Final = "kubelet"
 PODS: Final = "pods"
 CDI: Final = "cdi"
@@ -38,7 +41,10 @@ KERNEL_LOG: Final = "kernel-log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How the last attempt at a source went (`up` None: none yet). `trouble`: why it failed or, if up, what is odd."""
+    """The outcome of the last attempt at a source (`up` None: none yet).
+
+    `trouble`: why it failed or, if up, what is odd.
+    """
 
     up: bool | None = None
     trouble: Trouble | None = None
@@ -63,14 +69,20 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookContext:
-    """What explanations need beside the devices: the settings that decide, and what these settings leave out.
+    """Facts that explanations need beside the devices: the settings that decide, and what these settings leave out.
 
-    `outside` are assignments of resources that `resources` (globs) leave out. `has_inventory_file`: the user names one.
-    `label_problems` counts labels of pods that hold devices: `collision` (renamed) or `limit` (left out).
-    `node_is_named`: the user gave the node's name, which is otherwise the host's. `follows_claims` is off with `--dra
-    off`. `slice_devices` are the devices of ResourceSlices; `slices_up` says whether their source answers (None: there
-    is none). `exposes_processes`: the user wants command lines of processes to be shown. Below `idle_below` (0 to 1) a
-    device is idle. `names_owners` is off with `--labels.owners off`.
+    Attributes:
+        resources: globs of the resources that count.
+        outside: the assignments of resources that no glob in `resources` fits.
+        names_owners: off with `--labels.owners off`.
+        has_inventory_file: the user names an inventory file.
+        label_problems: the number of labels of pods with devices that were renamed (`collision`) or left out (`limit`).
+        node_is_named: the user gave the node's name, which is otherwise the host's.
+        follows_claims: off with `--dra off`.
+        slice_devices: the devices of ResourceSlices.
+        slices_up: whether the source of ResourceSlices answers; None if there is no such source.
+        exposes_processes: the user wants outputs to show command lines of processes.
+        idle_below: a device whose activity (0 to 1) is lower is idle.
     """
 
     resources: tuple[str, ...] = ()
@@ -90,20 +102,30 @@ class LookContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One look at the node: what every output is made from.
+    """The result of one look at the node, from which every output is made.
 
-    `joined` is None where every GPU source failed. `health` is by source; `page_sources` name those of GPU samples.
-    `assignments_age_seconds` is None until the kubelet has answered; `read_at_seconds` is when the oldest of the pages
-    was read, and `values_read_at_seconds` when dcgm-exporter had read its oldest values at the latest, in seconds since
-    1970. `held_since` says since when an owner (None: nobody) has held a device, if a look saw that change. `workloads`
-    are names and kinds, and `pod_labels` the uid (pod_uid) and labels (label_…) of pods that hold devices, by namespace
-    and pod, if they were asked for. `attribute`, with which `joined` was made, says which labels samples gain, by
-    family and subject. `accounts` is None where nobody keeps any. `measured` is None where it is not known what owners
-    of shared GPUs use; `unmeasured` then says why, if somebody shares one. `host` is None before it was read.
-    `events` are the last of the kernel's log, the newest first; None where that is not read.
-    `device_files` are those of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded. `cuda` is None
-    where no probe runs. `healths` say how devices are that containers hold, as far as the kubelet says it.
-    `verdicts` say how all devices are, by all that speak of them, if they were asked for.
+    Attributes:
+        joined: the page that goes out; None if every GPU source failed.
+        health: how each source does, by its name.
+        assignments_age_seconds: None until the kubelet has answered.
+        page_sources: the names of the sources of GPU samples, which are keys of `health`.
+        read_at_seconds: when the exporter read the oldest of the pages, in seconds since 1970.
+        values_read_at_seconds: the latest moment at which dcgm-exporter can have read its oldest values, in seconds
+            since 1970.
+        held_since: since when an owner (None: nobody) has held a device, if a look saw that change.
+        workloads: the name and kind of each pod's workload, by namespace and pod, if the settings ask for them.
+        pod_labels: the uid (pod_uid) and labels (label_…) of pods that hold devices, by namespace and pod, if the
+            settings ask for them.
+        accounts: None if nobody keeps any.
+        measured: None if it is not known what the owners of shared GPUs use.
+        unmeasured: why `measured` is None, if somebody shares a GPU.
+        cuda: None if no probe runs.
+        healths: the kubelet's reports on the devices that containers hold, as far as it makes them.
+        verdicts: the health of all devices by all sources, if the look was asked for it.
+        events: the last errors in the kernel's log, the newest first; None if nobody reads the log.
+        host: None before it was read.
+        device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
+        attribute: the function that made `joined`: it says which labels samples gain, by family and subject.
     """
 
     node: str
@@ -132,26 +154,26 @@ class Snapshot:
 
     @property
     def is_page_away(self) -> bool:
-        """Whether a source of pages failed, one or all of them: the devices on its page were not seen."""
+        """Whether at least one source of pages failed, so that the look did not see the devices on its page."""
         return self.joined is None or any(
             (health := self.health.get(source)) is not None and health.up is False for source in self.page_sources
         )
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:
-    """Every device that samples speak of, by GPU index, then by MIG instance."""
+    """Every device that samples name, by GPU index, then by MIG instance."""
     return sorted(_seen(snapshot).values(), key=in_order)
 
 
 def all_devices(snapshot: Snapshot) -> list[Subject]:
-    """The same, and those that only the kubelet names."""
+    """Every device that samples or the kubelet name, in the same order."""
     return sorted(_seen_or_held(snapshot).values(), key=in_order)
 
 
 def known_devices(snapshot: Snapshot) -> list[Subject]:
-    """Every device once: those of samples, of the kubelet and of the inventory.
+    """Every device that samples, the kubelet or the inventory name, once each.
 
-    A device whose name by the kubelet no sample has is among those of the samples already.
+    If the kubelet has a name that no sample has (`Owners.unnamed`), its device is already among those of the samples.
     """
     unnamed = snapshot.owners.unnamed
     devices = {key: device for key, device in _seen_or_held(snapshot).items() if key not in unnamed}
@@ -164,7 +186,7 @@ def _seen(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
     devices: dict[DeviceKey, Subject] = {}
     subjects = snapshot.joined.subjects if snapshot.joined else ()
     for subject in gpus_among(subjects, snapshot.owners, snapshot.inventory):
-        # rows of NvLinks have fewer labels of their GPU than other rows
+        # samples of NVLinks have fewer labels of their GPU than other samples
         devices[subject.key] = merged(devices.get(subject.key), subject)
     return devices
 
@@ -179,9 +201,9 @@ def _seen_or_held(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
 
 def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> None:
     uuids = {subject.uuid for subject in devices.values()}
-    # a GPU whose samples have no UUID goes by its name
+    # a GPU whose samples have no UUID is known by its number
     numbers = {subject.index for subject in devices.values() if subject.index and not subject.uuid}
-    # the driver numbers no GPU, but the samples of a GPU's instances do
+    # the driver's inventory has no numbers of GPUs, but the samples of a GPU's instances have its number
     number_of = {subject.uuid: subject.index for subject in devices.values() if subject.index}
     for gpu in inventory.gpus:
         if gpu.index in numbers:
@@ -189,7 +211,7 @@ def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> N
         bare = gpu.uuid.removeprefix("GPU-")
         uuid = bare if bare in uuids else gpu.uuid
         index = gpu.index or number_of.get(uuid, "")
-        # an instance whose samples carry its own UUID goes by that
+        # an instance whose samples have its own UUID is already there under that UUID
         instances = (mig for mig in gpu.mig if mig.uuid not in uuids)
         whole = Subject(uuid=uuid, index=index, serial=gpu.serial)
         parts = (replace(whole, instance=mig.instance_id, profile=mig.profile) for mig in instances)
