@@ -143,7 +143,7 @@ class Page:
 
 
 class Cell(NamedTuple):
-    """A row of a page that went out: the family's name, the sample's subject, whose row it is, and the value."""
+    """A value on a page that goes out: its family, the sample's subject, the row with the owner, and the text."""
 
     family: bytes
     subject: Subject

@@ -1,1 +1,1 @@
-"""Whose device is it: device ids, owners, and the labels that name the owner. Pure."""
+"""Owners of devices: device ids, the containers that hold the devices, and the labels that name the owner. Pure."""

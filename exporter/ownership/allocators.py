@@ -1,8 +1,8 @@
-"""Allocators: device plugins that belong to a scheduler, which has chosen the GPU and wrote its choice on the pod.
+"""Allocators: device plugins of a scheduler that chooses the GPU itself and writes its choice on the pod.
 
 Such a plugin gives a container the GPU that its scheduler chose, whatever ids the kubelet picked. So an id is a
-*token*: a share of some GPU of the node, mostly of another one than the id names. A token names no device, unless the
-node has one GPU alone. What is written here is read from the allocators' own sources:
+*token*: a share of some GPU of the node, mostly not of the GPU that the id names. A token names no device, unless the
+node has only one GPU. These facts come from the allocators' own sources:
 
 - HAMi (pkg/device-plugin/nvidiadevice/nvinternal/rm/devices.go): <uuid>-<n>. Whole MIG instances keep their own ids,
   which are true;
@@ -10,7 +10,8 @@ node has one GPU alone. What is written here is read from the allocators' own so
   count (<uuid>-memory-<n>, <uuid>-core-<n>);
 - gpushare (gpushare-device-plugin, pkg/gpu/nvidia): <uuid>-_-<n>, one for each GiB or MiB.
 
-A new allocator is a row of `ALLOCATORS`. A user's rule comes before all of these, so it can say that ids are true.
+A new allocator is a row of `ALLOCATORS`. A user's rule comes before all rows, so a user can say that ids name their own
+devices.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ class Allocator(NamedTuple):
     """An allocator: its name, the annotation with its choice, and the ids that are its tokens.
 
     `tokens` are pairs of a glob for resources and a regular expression for ids, with groups as in device_ids.py. `hint`
-    is how its ids may be true after all; "" where they are not.
+    says when its ids name their own devices after all; "" if they never do.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Allocator(NamedTuple):
 
     @property
     def trouble(self) -> Trouble:
-        """Why a token of it has no device, and what to do."""
+        """The reason why a token of this allocator has no device, and what to do."""
         return Trouble(
             "",
             f"{self.name}'s scheduler chose the GPU and wrote it on the pod (the annotation {self.writes}); the"
@@ -48,7 +49,7 @@ _GPU, _MIG = rf"(?:GPU-)?(?P<uuid>{_UUID})", rf"(?P<mig>MIG-{_UUID})"
 
 
 def _of_resource(resource: str) -> tuple[tuple[str, str], ...]:
-    """All ids of a resource that begin with a device's UUID."""
+    """The `tokens` of a resource: all its ids that begin with a device's UUID."""
     return (resource, rf"{_GPU}(?P<share>.*)"), (resource, rf"{_MIG}(?P<share>.*)")
 
 
@@ -65,5 +66,5 @@ _HAMI = Allocator(
     "where HAMi aligns ids with its choice (enablegetpreferredallocation: true), a rule of --device-rules makes them"
     " count (docs/devices.md has it); else ",
 )
-# the first one counts whose resource and id fit
+# the first allocator counts whose resource and id fit
 ALLOCATORS: Final[Mapping[str, Allocator]] = {each.name: each for each in (_GPUSHARE, _VOLCANO, _HAMI)}

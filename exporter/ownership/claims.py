@@ -1,8 +1,8 @@
-"""ResourceClaims: which of their devices were allocated with admin access. Who has such a device looks at it.
+"""ResourceClaims, and their devices with admin access. A container with such a device only looks at it.
 
 `status.allocation.devices.results` of a ResourceClaim has an entry for each device that was allocated to one of its
-requests: `{"request", "driver", "pool", "device", "adminAccess": true}`. Monitoring asks for GPUs this way (NVIDIA's
-GPU operator gives it to dcgm-exporter and its validators), beside those who hold them. The kubelet lists both alike.
+requests: `{"request", "driver", "pool", "device", "adminAccess": true}`. Monitoring asks for GPUs this way (as NVIDIA's
+GPU operator does for dcgm-exporter and its validators), while other containers hold them. The kubelet lists both alike.
 
 NVIDIA's DRA driver keeps the whole status of each claim that it has prepared in a file of its own, checkpoint.json,
 before the kubelet names the claim's devices:
@@ -24,18 +24,18 @@ from types import MappingProxyType
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.model.devices import Claim
 
-MOST_RESULTS = 4096  # of a claim; Kubernetes allows 32
+MOST_RESULTS = 4096  # devices of one claim; Kubernetes allows 32
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _UID_IN_CDI_NAME = re.compile(rf"[^=]+/claim=({_UID})-.+")
-_VERSIONS = ("v1", "v2")  # of the checkpoint; what a later one says counts
+_VERSIONS = ("v1", "v2")  # the checkpoint's versions; where two differ, the later one counts
 
-# the devices of a claim (driver, pool and name), and whether all requests that got it have admin access
+# By a claim's device (driver, pool and name): whether all requests that got the device have admin access.
 AdminAccess = Mapping[tuple[str, str, str], bool]
 ClaimName = tuple[str, str]  # namespace and name
 
 
 def read_status(status: AnyObject) -> AdminAccess:
-    """The devices of a ResourceClaim's status, also of one that is not as specified; none before it is allocated."""
+    """The devices of a ResourceClaim's status, even if it is not as specified; none before the claim is allocated."""
     devices: dict[tuple[str, str, str], bool] = {}
     for result in mappings(mapping(status, "allocation", "devices"), "results", MOST_RESULTS):
         device = (text(result, "driver"), text(result, "pool"), text(result, "device"))
@@ -58,7 +58,7 @@ def read_checkpoint(content: object) -> Mapping[str, AdminAccess]:
 
 
 def uid_of(claim: Claim) -> str:
-    """A claim's uid by the names of its CDI devices, as NVIDIA's driver names them; "" where they do not say it."""
+    """A claim's uid, from the names that NVIDIA's driver gives its CDI devices; "" if they do not say it."""
     matches = map(_UID_IN_CDI_NAME.fullmatch, claim.cdi_names)
     uids = {match[1] for match in matches if match}
     return uids.pop() if len(uids) == 1 else ""
@@ -66,10 +66,10 @@ def uid_of(claim: Claim) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownClaims:
-    """What is known of claims: by the driver's checkpoint (`by_uid`), and by the Kubernetes API (`by_name`, with uid).
+    """The known claims: from the driver's checkpoint (`by_uid`), and from the Kubernetes API (`by_name`, with the uid).
 
-    Where neither says anything of a device, claims of `admin_namespaces` have admin access. Both were asked of the
-    claims in `asked_of`, so more will not be known of these soon; None: nobody is asked of any claim.
+    If neither says anything of a device, claims of `admin_namespaces` have admin access. Both have been asked about the
+    claims in `asked_of`, so no more will be known of these claims soon. None: nobody asks about claims.
     """
 
     by_uid: Mapping[str, AdminAccess] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,21 +78,21 @@ class KnownClaims:
     asked_of: AbstractSet[Claim] | None = None
 
     def access(self, claim: Claim) -> bool | None:
-        """Whether a claim has its device by admin access; None where nobody has said it."""
+        """Whether a claim has its device by admin access; None if neither the checkpoint nor the API says it."""
         device, uid = (claim.driver, claim.pool, claim.device), uid_of(claim)
         by_checkpoint = self.by_uid.get(uid, {}).get(device)
         if by_checkpoint is not None:
             return by_checkpoint
         uid_by_api, devices = self.by_name.get((claim.namespace, claim.name), ("", {}))
-        # another claim may have had the name
+        # what the API said may be of an earlier claim with the same name
         return devices.get(device) if not uid or uid == uid_by_api else None
 
     def is_to_be_asked(self, claim: Claim) -> bool:
-        """Whether it may yet turn out to have admin access: until then nobody is known to hold its device."""
+        """Whether it may still turn out that the claim has admin access. Until then its device has no known holder."""
         return self.asked_of is not None and claim not in self.asked_of and self.access(claim) is None
 
     def is_look(self, claim: Claim) -> bool:
-        """Whether who has this device looks at it and does not hold it."""
+        """Whether a container with this claim only looks at the device, and does not hold it."""
         access = self.access(claim)
         return claim.namespace in self.admin_namespaces if access is None else access
 

@@ -1,11 +1,11 @@
-"""The current owners, worked out anew only when an input has changed; and since when they hold their devices.
+"""The current owners, worked out again only if an input has changed; and since when they hold their devices.
 
 Inputs are compared by identity, so a scrape in which nothing changed costs nothing here.
 
-dcgm-exporter reads its GPUs every 30 s by default, and the kubelet's answer is newer. So the values of a page may be
-those of the previous holder: outputs for people mark them until the page changes.
+dcgm-exporter reads its GPUs every 30 s by default, and the kubelet's answer is newer. So a page may have values of the
+previous holder. Outputs for people mark such values until the page changes.
 
-Pure, except for what it remembers. Moments come in, in seconds since 1970.
+Pure, except for what it remembers. Callers pass moments in, in seconds since 1970.
 """
 
 from collections import Counter
@@ -43,18 +43,18 @@ from exporter.ownership.rows import Attribution, OfPods
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
-# by then dcgm-exporter has read its GPUs again: a page that has not changed has the same values again
+# Within this time dcgm-exporter has read its GPUs again, even if the page still has the same values.
 MOST_UNREAD_SECONDS = 120.0
-# for how long it is remembered since when nobody has held a device
+# for so long it is remembered since when nobody has held a device
 _NOBODYS_SECONDS = 3600.0
-_COMPARED_WHOLE_BYTES = 1 << 20  # a larger body is not kept: its hash is
+_COMPARED_WHOLE_BYTES = 1 << 20  # of a larger body only the hash is kept
 
 # None stands for nobody.
 Since = Mapping[tuple[DeviceKey, Owner | None], float]
 
 
 class Tenures:
-    """Remembers since when each device has its holders. `since` leaves out those whom the first look saw already."""
+    """Remembers since when each device has its holders. `since` lacks the holders that the first look already saw."""
 
     def __init__(self) -> None:
         self.since: Since = {}
@@ -64,7 +64,8 @@ class Tenures:
     def look(self, owners: Owners | None, pages: Sequence[Page], at_seconds: float) -> float | None:
         """Note who holds what (None: the kubelet has not answered yet).
 
-        Returns when the oldest values of the pages were read at the latest; None without a page.
+        Returns the latest moment at which dcgm-exporter can have read the oldest values of the pages; None without a
+        page.
         """
         if owners is not None and owners is not self._noted:
             self._note(owners, at_seconds)
@@ -129,7 +130,10 @@ class CurrentOwners:
         places: CdiPlaces = NO_PLACES,
         requests: Requests | None = None,
     ) -> None:
-        """`node` is this node's name. `book`, `pods_of_owners`, `places` and `requests` come from before a reload."""
+        """`node` is this node's name.
+
+        `book`, `pods_of_owners`, `places` and `requests` are those of the predecessor before a reload.
+        """
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.requests = requests or Requests()
@@ -138,17 +142,17 @@ class CurrentOwners:
         self.pod_labels: Mapping[PodName, AddedLabels] = {}
         self._policy = policy
         self._pod_label_policy = pod_label_policy
-        self.knowledge = Knowledge(rules=rules, node=node, places=places)  # where the last update looked ids up
+        self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
         self._held: frozenset[Assignment] = frozenset()
         self._held_from: tuple[Any, ...] = ()
-        self._looked_up: tuple[Any, ...] = ()  # by what `knowledge` was put together
+        self._looked_up: tuple[Any, ...] = ()  # the inputs of which `knowledge` was made
         self._made_from: tuple[Any, ...] = ()
         self._builder = OwnersBuilder()
         self._of_pods: OfPods = {}
         self._labelled: PodsByName | None = None
         self._attributed_from: tuple[object, ...] = ()
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
-        self.measured: Measured | None = None  # what rows show
+        self.measured: Measured | None = None  # the measured use that rows show
         self._shares = MeasuredShares()
         self._shown_in: tuple[object, ...] = ()
         self._of: Hashable = None
@@ -169,13 +173,14 @@ class CurrentOwners:
         of: Hashable = None,
         measured: MeasuredFor | None = None,
     ) -> Attribution:
-        """The attribution for pages of these subjects. The same object as long as it would say the same.
+        """The attribution for pages of these subjects; the same object as long as nothing changed.
 
-        `pods_of_names` are the pods by name, and `listing` decides which pod a name means where several bore it.
-        `allocatable` is what the kubelet can hand out, `claims` what is known of claims. The caller joins `pages` next,
-        before any other update: divided counters advance with them. `of` names the sources of the pages: each set's
-        attribution is kept until `keep` drops it. `measured` says what owners use. Rows show it from the next new page
-        on, or with new owners: a page shows the same values however often it is read.
+        `pods_of_names` are the pods by name; if several pods bore a name, `listing` decides which pod it means.
+        `allocatable` has all ids that the kubelet can hand out, `claims` the known claims. The caller joins `pages`
+        next, before any other update, since divided counters advance with them. `of` names the set of sources of the
+        pages: the attribution of a set is kept until `keep` drops it. `measured` gives the use of each owner. Rows show
+        a new measurement with the next new page or new owners, so that a page shows the same values however often it is
+        read.
         """
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
@@ -209,7 +214,7 @@ class CurrentOwners:
         return self.attribution
 
     def _held_of(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
-        """The assignments by which containers hold devices. The same object while nothing changed."""
+        """The assignments by which containers hold devices; the same object while nothing has changed."""
         if not same(self._held_from, (assignments, pods)):
             self._held_from = (assignments, pods)
             self._held = self.requests.of_their_containers(assignments, pods)
@@ -218,7 +223,7 @@ class CurrentOwners:
     def _look_up(
         self, assignments: frozenset[Assignment], inventory: Inventory, slices: SliceDevices, claims: KnownClaims
     ) -> None:
-        """Let `knowledge` be made of these."""
+        """Make `knowledge` of these inputs, if one of them has changed."""
         looked_up = (assignments, inventory, slices, claims)
         if same(self._looked_up, looked_up):
             return
@@ -228,11 +233,11 @@ class CurrentOwners:
         self._looked_up = looked_up
 
     def learn(self, places: CdiPlaces, claims: KnownClaims) -> None:
-        """Specs or claims were read since the last update: these are all that are known now."""
+        """Take in the places and claims that are known now, as CDI specs or claims were read since the last update."""
         self.knowledge = replace(self.knowledge, places={**self.knowledge.places, **places}, claims=claims)
 
     def owners_of(self, subjects: Subjects) -> Owners:
-        """The owners by the assignments of the last update, for the subjects of a page that is away."""
+        """The owners for the subjects of a page that is away, by the assignments of the last update."""
         assignments, _, knowledge, allocatable = self._made_from
         return OwnersBuilder(self._builder.gpus).build(assignments, subjects, knowledge, allocatable)
 
@@ -242,7 +247,7 @@ class CurrentOwners:
             self._others = {of: kept for of, kept in self._others.items() if of in wanted}
 
     def _turn_to(self, of: Hashable) -> None:
-        """Put the attribution of the last set of sources aside, and take that of this set, if there is one."""
+        """Put the attribution of the last set of sources aside, and take up the one of this set, if there is one."""
         if of == self._of:
             return
         if self._made_from:
@@ -255,9 +260,9 @@ class CurrentOwners:
             self._made_from, self.owners, self._attributed_from, self.attribution = owners_before
 
     def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
-        """Show this in rows, unless the pages and the owners are those of the last time."""
+        """Show this measurement in rows, unless the pages and the owners are the same as last time."""
         shown_in = (self.owners, *(page.moment for page in pages))
-        # owners are equal only to themselves
+        # `Owners` objects are compared by identity
         if measured is not self.measured and shown_in != self._shown_in:
             self.measured = measured
             self._shares = self._shares.followed_by(measured)
@@ -274,11 +279,14 @@ class CurrentOwners:
 
 
 def _places_of(assignments: Iterable[Assignment], now: CdiPlaces, before: CdiPlaces) -> CdiPlaces:
-    """The places of the CDI devices that assignments name. A name is its claim's, so what it was it still is."""
+    """The places of the CDI devices that assignments name.
+
+    A name belongs to one claim, so its last place still holds.
+    """
     names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
     return {name: now.get(name, before.get(name)) for name in sorted(names) if name in now or name in before}
 
 
 def same(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Whether both hold the same objects, by identity: comparing values would cost every scrape."""
+    """Whether both hold the same objects, by identity, as a comparison of values would cost time at every scrape."""
     return len(one) == len(other) and all(map(is_, one, other))

@@ -1,12 +1,13 @@
-"""How the devices that containers hold are, by the kubelet: its word in the pods' status, and what plugins offer.
+"""The kubelet's view of the health of held devices: its word in the pods' status, and the ids that it offers.
 
 The word (allocatedResourcesStatus, KEP-4680) is not enough. The kubelet goes on saying Healthy of a device that its
-plugin no longer lists, and of all devices of a dead plugin; GetAllocatableResources lacks these at once, and those that
-a plugin calls unhealthy, too (measured on 1.36). But it lacks all devices as well while a kubelet or a plugin restarts,
-and says Healthy of an unhealthy one then. So what a Healthy device was before counts for GRACE_SECONDS while nobody
-offers it. Devices of claims are never on offer: for these the word counts alone.
+plugin no longer lists, and of all devices of a dead plugin. GetAllocatableResources lacks these devices at once, and
+also the devices that a plugin calls unhealthy (measured on 1.36). But while a kubelet or a plugin restarts,
+GetAllocatableResources lacks all devices, and the word for an unhealthy device is Healthy. So while nobody offers a
+device that is not called unhealthy, its last health counts for GRACE_SECONDS. Devices of claims are never on offer:
+only the word counts for them.
 
-Pure, except for what it remembers. Moments come in, in seconds of a clock that never steps back.
+Pure, except for what it remembers. Callers pass moments in, in seconds of a clock that never steps back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +18,8 @@ from exporter.model.pods import AllocatedDevice, Owner, PodsByName
 from exporter.ownership.current import same
 
 GRACE_SECONDS = 30.0
-MOST_MESSAGE_CHARS = 512  # drivers write it; an object of /container/metrics has some 1,100 characters
-_WORDS = ("Unhealthy", "Unknown", "Healthy")  # of several ids of a device the first of these counts
+MOST_MESSAGE_CHARS = 512  # drivers write messages; an object of /container/metrics has some 1,100 characters
+_WORDS = ("Unhealthy", "Unknown", "Healthy")  # if ids of one device differ, the first of these words counts
 _CLAIM = "claim:"
 _NOT_OFFERED = DeviceHealth(word="Unknown", message="its device plugin no longer offers it")
 _NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
@@ -30,7 +31,7 @@ NOT_OFFERED = frozenset({_NOT_OFFERED.message, _NOT_OFFERED_OR_UNHEALTHY.message
 
 
 class HealthWatch:
-    """Remembers how devices were, and since when nobody has offered a device that somebody holds."""
+    """Remembers the health of devices, and since when nobody has offered a device that somebody holds."""
 
     def __init__(self) -> None:
         self._healths: DeviceHealths = NO_HEALTHS
@@ -40,17 +41,17 @@ class HealthWatch:
 
     @property
     def doubted_at(self) -> float | None:
-        """An answer on what is offered has to be asked for after this moment, or it is older than the kubelet's words.
+        """The moment since which an answer on the offered ids must have been asked for; an older answer is out of date.
 
-        None while everything is offered that is not called unhealthy: then the words are enough.
+        None while every device is offered that is not called unhealthy: then the words are enough.
         """
         return self._changed_at if self._missing_since else None
 
     def look(self, owners: Owners, pods: PodsByName, offered: Allocatable | None, at_seconds: float) -> DeviceHealths:
-        """By device and holder; the same object as long as nothing changed. What nobody speaks of is left out.
+        """The health by device and holder; the same object as long as nothing changed.
 
-        `pods` are those of the holders, none where pods are not read. `offered` is the kubelet's last answer, None
-        where it has not said it.
+        Devices without a report are left out. `pods` are the pods of the holders; none if the exporter does not read
+        pods. `offered` is the kubelet's last answer on the ids that it can hand out; None if it has not answered.
         """
         made_from = (owners, pods, offered)
         if same(made_from, self._made_from) and at_seconds < self._due_at:
@@ -88,7 +89,7 @@ class HealthWatch:
 
 
 def _words(allocated: Iterable[AllocatedDevice]) -> Mapping[tuple[str, str], DeviceHealth]:
-    """What a container's status says of its devices, by resource and id; the resource of all claims is _CLAIM."""
+    """The words of a container's status on its devices, by resource and id. All claims have the resource _CLAIM."""
     words: dict[tuple[str, str], DeviceHealth] = {}
     for each in allocated:
         if each.health:

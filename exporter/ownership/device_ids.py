@@ -1,7 +1,8 @@
-"""What the kubelet's device ids and DRA claims refer to.
+"""The devices that the kubelet's device ids and DRA claims refer to.
 
-For ids of ContainerDevices.device_ids there is a table of rules. The first rule counts whose glob matches the resource
-and whose pattern matches the whole id. A user's rules come before the built-in ones. A pattern names parts of an id:
+A table of rules reads the ids of ContainerDevices.device_ids. A rule fits if its glob matches the resource and its
+pattern matches the whole id; the first rule that fits counts. A user's rules come before the built-in ones. A pattern
+names parts of an id:
 
 - `uuid`: a GPU's UUID, `mig`: a MIG instance's own UUID;
 - `device`: a GPU's name (the samples' label `device`), `index`: its number (the label `gpu`);
@@ -19,12 +20,13 @@ A user's file (`--device-rules`) adds rules, and labels that name a sample's dev
     - {family: xpum_power_watts, field: DCGM_FI_DEV_POWER_USAGE, unit: W}
     looks: [gpu.intel.com/i915_monitoring]
 
-`families` are read by `exporter.dcgm.vendors`. `looks` are resources (globs) whose ids let a container look at devices,
-as monitoring does: who has one holds nothing by it.
+`families` are read by `exporter.dcgm.vendors`. `looks` are resources (globs) whose ids only let a container look at
+devices, as monitoring does. A container holds no device by such an id.
 
 For a device that came through Dynamic Resource Allocation the kubelet names driver, pool and device, and the qualified
-name of its CDI device. The CDI spec of that name says which device nodes it is (NVIDIA's DRA driver writes one for each
-claim); so does a name that holds a UUID; and the attributes of the device in the driver's ResourceSlice.
+name of its CDI device. Three things tell which GPU it is: the CDI spec of that name, which has its device nodes
+(NVIDIA's DRA driver writes a spec for each claim); a UUID in that name; and the attributes of the device in the
+driver's ResourceSlice.
 """
 
 import re
@@ -39,7 +41,7 @@ from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 
 PARTS = frozenset({"uuid", "mig", "device", "index", "instance", "share"})
-# An id without any of these names no device.
+# An id names a device only if its pattern has at least one of these groups.
 NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 
 
@@ -47,8 +49,8 @@ NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 class Rule:
     """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry.
 
-    `allocator` is whose token an id of this form is (allocators.py); "" for an id that names its device. `is_look`: who
-    has such an id looks at devices and holds none.
+    `allocator` is the allocator whose token an id of this form is (allocators.py); "" for an id that names its device.
+    `is_look`: a container with such an id looks at devices and holds none.
     """
 
     form: str
@@ -69,7 +71,7 @@ RULES = (
     ),
     Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(rf"(?P<uuid>GPU-[^:/\s]+){_SHARE}")),
     Rule("<uuid>, <uuid>::<n>", re.compile(rf"(?P<uuid>{_UUID}){_SHARE}"), uuid_prefix="GPU-"),
-    # drivers before R470 named an instance by its GPU and its GPU and compute instance ids
+    # drivers before R470 named an instance by three things: its GPU, its GPU instance id and its compute instance id
     Rule("MIG-GPU-<uuid>/<gi>/<ci>", re.compile(rf"MIG-(?P<uuid>GPU-[^:/\s]+)/(?P<instance>[0-9]+)/[0-9]+{_SHARE}")),
     Rule("MIG-<uuid>, MIG-<uuid>::<n>", re.compile(rf"(?P<mig>MIG-(?!GPU-)[^:/\s]+){_SHARE}")),
     Rule(
@@ -77,21 +79,21 @@ RULES = (
         re.compile(r"(?P<device>nvidia(?P<index>[0-9]+))(?:/gi(?P<instance>[0-9]+))?(?P<share>/vgpu[0-9]+)?"),
     ),
     Rule("<N>/vgpu", re.compile(r"(?P<index>[0-9]+)(?P<share>/vgpu)")),
-    # NVIDIA's plugin for KubeVirt offers IOMMU groups, by the names that PCI's list has for their devices, in capitals
+    # NVIDIA's plugin for KubeVirt offers IOMMU groups. Its resources have the names of PCI's list, in capitals.
     Rule("<IOMMU group> of an NVSwitch", re.compile(r"[0-9]+"), resource="nvidia.com/[A-Z]*NVSWITCH*"),
     Rule("<IOMMU group>", re.compile(r"(?P<vfio>[0-9]+)"), resource="nvidia.com/[A-Z]*"),
 )
 
 
 def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES) -> DeviceRef | None:
-    """The device that `device_id` refers to, by the first rule that matches; None where no rule matches."""
+    """The device that `device_id` refers to, by the first rule that matches; None if no rule matches."""
     for rule in rules:
         match = rule.pattern.fullmatch(device_id)
         if match and fnmatchcase(resource, rule.resource):
             parts = {name: text for name, text in match.groupdict().items() if text is not None}
             shared = parts.pop("share", None) is not None
             if group := parts.pop("vfio", ""):
-                parts["device"] = f"vfio/{group}"  # its device node, below /dev
+                parts["device"] = f"vfio/{group}"  # the GPU's device node, below /dev
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]
             return DeviceRef(
@@ -183,7 +185,7 @@ def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
         ):
             raise ValueError(f"samples.{part}: {labels!r} must be a list of label names")
         given[part] = tuple(labels)
-    # a label means one thing: where a user names it for one part, it no longer counts for another
+    # a label has one meaning: if a user names it for one part, it no longer counts for another part
     taken = {label for labels in given.values() for label in labels}
     all_labels = {
         part: (*given.get(part, ()), *(label for label in getattr(built_in, part) if label not in taken))
@@ -192,7 +194,7 @@ def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
     return SampleLabels(**all_labels)
 
 
-# A UUID counts only with its prefix: k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 holds the UUID of the claim, not of a GPU.
+# A UUID counts only with its prefix: k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 has the claim's UUID, not a GPU's.
 _UUID_IN_CDI_NAME = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -201,9 +203,9 @@ DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 def read_claim(claim: Claim, slices: SliceDevices, places: CdiPlaces = NO_PLACES) -> DeviceRef | None:
-    """A claim's GPU or MIG instance; None where nothing says it, or CDI names hold several UUIDs.
+    """A claim's GPU or MIG instance; None if nothing says it, or if its CDI names have several UUIDs.
 
-    Where a CDI spec says it, the ResourceSlice's word is in the answer, too: they may contradict each other.
+    If a CDI spec says it, the answer has the ResourceSlice's word, too, since the two may contradict each other.
     """
     ref = _read_claim(claim, slices)
     of_names = {place for name in claim.cdi_names if (place := places.get(name))}
@@ -232,7 +234,7 @@ def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
             )
         return DeviceRef(form=form, uuid=device.uuid, shared=shared)
     named = {(match[1], match[0]) for name in claim.cdi_names if (match := _UUID_IN_CDI_NAME.search(name))}
-    # the CDI names of a MIG instance may name its GPU as well
+    # the CDI names of a MIG instance may also name its GPU
     of_kind = {uuid for kind, uuid in named if kind == "MIG"} or {uuid for _, uuid in named}
     if len(of_kind) != 1:
         return None
@@ -244,15 +246,15 @@ def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
 
 
 def _vfio(claim: Claim, form: str) -> DeviceRef:
-    """A GPU for a virtual machine, by its name (gpu-vfio-3): a spec, unlike a slice, has no UUID for it."""
+    """A virtual machine's GPU, by its name (gpu-vfio-3): a CDI spec, unlike a ResourceSlice, has no UUID for it."""
     return DeviceRef(form=form, device=claim.device, is_vfio=True)
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Sequence[ResourceSlice]]:
     """The slices of each complete pool, by driver and pool; an incomplete pool is left out.
 
-    A driver that renews a pool publishes slices of the next generation while the old ones are still there. So a pool
-    is its highest generation that has all its slices (pool.resourceSliceCount).
+    A driver that renews a pool publishes slices of the next generation while the old ones are still there. So the
+    slices of a pool are those of its highest generation that is complete (pool.resourceSliceCount).
     """
     by_generation: dict[tuple[str, str], dict[int, list[ResourceSlice]]] = {}
     for each in slices:

@@ -1,4 +1,4 @@
-"""The devices of a node, and which of them a device id or a claim means: labels of samples and the inventory say it."""
+"""The devices of a node by their names in samples and the inventory, and the device that an id or a claim means."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _UNNAMED = "-"  # the parent of an instance whose parent is not known; no UUID looks like this
-# what ids mean, by profile and parent
+# The identities of all ids of an answer, by profile and parent.
 Rivals = Mapping[tuple[str, str], frozenset[object]]
 
 
 class Sole(NamedTuple):
-    """Whether the node has one GPU alone, and whether that is cut into one instance at most."""
+    """Whether the node has only one GPU, and whether that GPU has at most one MIG instance."""
 
     gpu: bool
     instance: bool
 
     def names(self, ref: DeviceRef) -> bool:
-        """Whether an id says which device it is of: a token does only where there is no other."""
+        """Whether an id names its device. An allocator's token does so only if the node has no other device."""
         return not ref.allocator or (self.instance if ref.mig else self.gpu)
 
 
@@ -35,18 +35,18 @@ def bare(uuid: str) -> str:
 
 
 class NodeDevices:
-    """The devices of the node as samples and the inventory name them: by UUID, name, number and MIG profile."""
+    """The devices of the node by their names in samples and the inventory: UUID, name, number and MIG profile."""
 
     def __init__(self, subjects: Subjects, inventory: Inventory) -> None:
         self._made_from = (subjects, inventory.gpus, inventory.doubts)
         self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
-        # volumes and virtual machines have a label uuid as well
+        # samples of volumes and virtual machines have a label uuid, too
         self.has_gpu_uuids: bool = any(subject.is_device for subject in subjects)
         self.gpus = _gpus_of(subjects, inventory)
         self._has_second_number = any(subject.index not in ("", "0") for subject in subjects if subject.is_device)
         self._names = {subject.device for subject in subjects if subject.device}
         self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
-        # addresses on PCI are written in several ways
+        # samples write PCI addresses in several ways
         self._by_address = _index(
             (pci_address(text), subject.key.uuid) for subject in subjects for text in (subject.address, subject.device)
         )
@@ -54,7 +54,7 @@ class NodeDevices:
         self._has_names: dict[str, bool] = {
             part: any(getattr(subject, part) for subject in subjects) for part in ("uuid", "device", "index")
         }
-        # for pages whose samples have no UUID: there a GPU's key is its name, or else its number
+        # if a page's samples have no UUID, a GPU's key is its name, or else its number
         self._names_by_index = _index((subject.index, subject.key.uuid) for subject in subjects if not subject.uuid)
         self._by_inventory_name = _index((gpu.device, gpu.uuid) for gpu in inventory.gpus)
         self._by_inventory = _index((gpu.index, gpu.uuid) for gpu in inventory.gpus)
@@ -78,17 +78,18 @@ class NodeDevices:
         self._instances_counted = [(key, DeviceKey(uuid=key.uuid)) for key in self._counts if key.instance]
 
     def are_of(self, subjects: Subjects, inventory: Inventory) -> bool:
-        """Whether these are the devices of a page with the same subjects, as an object, and of an equal inventory.
+        """Whether this was made of the same `subjects`, as an object, and of an equal inventory.
 
-        A claim that comes changes neither: the places of CDI names are not looked at here.
+        A new claim changes neither, since the places of CDI names do not count here.
         """
         of_page, *of_inventory = self._made_from
         return of_page is subjects and of_inventory == [inventory.gpus, inventory.doubts]
 
     def sole(self, refs: Iterable[DeviceRef], gpus_before: AbstractSet[str]) -> "Sole":
-        """What the node surely has a single one of. `refs` are what all ids mean, `gpus_before` were there once.
+        """The devices of which the node certainly has only one.
 
-        A page lacks a GPU that is lost. So numbers on the page count, too, and what ids name.
+        `refs` are those of all ids, `gpus_before` earlier GPUs. A page lacks a lost GPU. So the GPUs' numbers on the
+        page and the UUIDs in ids count, too.
         """
         uuids, instances = set[str](), set[str]()
         for ref in refs:
@@ -100,7 +101,10 @@ class NodeDevices:
         return Sole(has_one_gpu, has_one_gpu and has_one_instance)
 
     def samples_of(self, held: Container[DeviceKey]) -> Mapping[DeviceKey, int]:
-        """How many samples came in for each device. A GPU's number includes its instances that have no holder."""
+        """The number of samples of each device.
+
+        A GPU's number includes the samples of its instances without a holder.
+        """
         samples = Counter(self._counts)
         for key, gpu in self._instances_counted:
             if key not in held:
@@ -108,9 +112,10 @@ class NodeDevices:
         return samples
 
     def key_of(self, ref: DeviceRef, rivals: Rivals) -> DeviceKey | None:
-        """The device that a reference means, by the id itself where nothing names it; None where it fits several.
+        """The device that a reference means; None if it fits several.
 
-        `rivals` are all references of the answer: a profile names an instance only if a single id has it.
+        A device that nothing names has the id as its key. `rivals` are all references of the answer: a profile names an
+        instance only if just one id has that profile.
         """
         if ref.is_no_gpu:
             return None
@@ -130,7 +135,10 @@ class NodeDevices:
         return DeviceKey(uuid=next(iter(uuids), ref.device or ref.index), instance=ref.instance)
 
     def _of_node(self, ref: DeviceRef, uuid: str) -> DeviceKey | None:
-        """The device by its node, which is that of the GPU `uuid`; None where the reference also says another one."""
+        """The device by its device node, which belongs to the GPU `uuid`.
+
+        None if the reference also says another GPU.
+        """
         other = ref.uuid or ref.parent
         if other and other.removeprefix("GPU-") != uuid.removeprefix("GPU-"):
             return None
@@ -139,24 +147,24 @@ class NodeDevices:
         return key if by_uuid is None or by_uuid == key else None
 
     def _of_uuid(self, uuid: str, instance: str) -> DeviceKey:
-        """Samples may lack the prefix of a GPU's UUID."""
+        """The key of a GPU or instance, without the UUID's prefix if samples lack it."""
         without = bare(uuid)
         is_bare = uuid not in self.uuids and without in self.uuids
         return DeviceKey(uuid=without if is_bare else uuid, instance=instance)
 
     def is_unnamed(self, ref: DeviceRef | None, key: DeviceKey | None) -> bool:
-        """Whether an id leads to no sample, and samples are of GPUs and have no name like it."""
+        """Whether an id leads to no sample, although there are samples of GPUs, and these have no name of its kind."""
         if ref is None or key is None or key in self._counts or ref.is_vfio:
             return False
         return key.uuid in (ref.device, ref.index) and self.carry_no_name_like(ref)
 
     def carry_no_name_like(self, ref: DeviceRef) -> bool:
-        """Whether samples are of GPUs, and none of them says what this id says: a UUID, a name or a number."""
+        """Whether there are samples of GPUs, and none has a name of the id's kind: a UUID, a name or a number."""
         named = {"uuid": ref.uuid or ref.mig or ref.minor, "device": ref.device, "index": ref.index}
         return any(self._has_names.values()) and not any(named[part] and has for part, has in self._has_names.items())
 
     def _instance_of(self, ref: DeviceRef, rivals: Rivals) -> DeviceKey | None:
-        """The instance with a MIG UUID: by samples, else by the inventory or, if its sources agree, by its profile."""
+        """The instance with a MIG UUID: by samples, the inventory or, if no sources disagree on it, its profile."""
         if ref.mig in self.uuids:
             return DeviceKey(uuid=ref.mig)
         instance = self._mig.get(ref.mig)
@@ -170,19 +178,19 @@ class NodeDevices:
         instances = self._instances.get((profile, ref.parent), frozenset())
         of_profile = rivals.get((profile, ref.parent), frozenset())
         if ref.parent:
-            # an id that does not name its parent may mean an instance of this parent
+            # an id that names no parent may mean an instance of this parent
             of_profile = of_profile | rivals.get((profile, _UNNAMED), frozenset())
         if len(instances) != 1 or len(of_profile) > 1 or instances & self._mapped:
             return None
         return next(iter(instances))
 
     def _uuids_of(self, ref: DeviceRef) -> set[str]:
-        """The UUIDs (or keys) of the GPUs that have this name or, where names say nothing, this number."""
+        """The UUIDs (or keys) of the GPUs that have this name or, if samples have no names, this number."""
         if ref.device in self._by_inventory_name:
             return self._by_inventory_name[ref.device]
         if address := pci_address(ref.device):
             return self._by_address.get(address, set())
-        # names before numbers, where samples carry names: the number in a name is not always the GPU's index
+        # if samples have names, these come before numbers: the number in a name is not always the GPU's index
         if ref.device and self._names:
             return self._by_device.get(ref.device, set())
         for uuids_by_name in (self._by_index, self._names_by_index, self._by_inventory):
@@ -192,14 +200,14 @@ class NodeDevices:
 
 
 def _gpus_of(subjects: Subjects, inventory: Inventory) -> frozenset[str]:
-    """The GPUs of samples and of the inventory, by their UUIDs without GPU-."""
+    """The UUIDs, without GPU-, of the GPUs that samples or the inventory have."""
     of_page = (subject.uuid for subject in subjects if subject.is_device)
     of_inventory = (gpu.uuid for gpu in inventory.gpus)
     return frozenset(bare(uuid) for uuid in (*of_page, *of_inventory) if uuid and not uuid.startswith("MIG-"))
 
 
 def _owners_by_page(subjects: Subjects) -> Mapping[DeviceKey, AbstractSet["Owner"]]:
-    """The GPUs of the page that are not cut, each with the owners that the page names by itself."""
+    """The page's GPUs without MIG instances, each with the owners that the page itself names."""
     owners: dict[DeviceKey, set[Owner]] = {}
     for subject in subjects:
         is_gpu = subject.is_device or subject.has_gpu_label
@@ -220,10 +228,10 @@ def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str], frozenset[T]]:
-    """The instances or ids of each profile, by (profile, parent); an entry is a profile, a parent and one of them.
+    """The instances or ids by (profile, parent). An entry is a profile, a parent, and an instance or id.
 
-    The parent "" stands for all parents together, _UNNAMED for an unknown one. A key keeps two at most: callers only
-    ask whether there is more than one.
+    The parent "" stands for all parents together, _UNNAMED for an unknown parent. A key has at most two entries, since
+    callers only ask whether it has more than one.
     """
     few: dict[tuple[str, str], set[T]] = {}
     for profile, parent, what in entries:
@@ -236,15 +244,15 @@ def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str
 
 
 def rivals_among(refs: Iterable[DeviceRef | None]) -> Rivals:
-    """What the ids of an answer mean, by the MIG profiles of their resources."""
+    """The identities of an answer's ids, by the MIG profiles of their resources."""
     return _by_profile((ref.profile, ref.parent, identity(ref)) for ref in refs if ref is not None and ref.profile)
 
 
 def identity(ref: DeviceRef) -> object:
-    """What an id means, without its share: the ids of two shares of one instance are equal."""
+    """The identity of the device that an id means: equal for two shares of one instance."""
     return ref.mig or (ref.uuid, ref.device, ref.index, ref.minor, ref.instance)
 
 
 def _normal(profile: str) -> str:
-    """A profile as resources write it: with a dot where samples and inventories have a + (1g.10gb+me)."""
+    """A profile as resources write it: with a dot in place of the + of samples and inventories (1g.10gb+me)."""
     return profile.replace("+", ".")

@@ -1,4 +1,4 @@
-"""Why an assigned device has no samples, and why a device of samples, or a process, has no owner: in words.
+"""The texts that say why an assigned device has no samples, and why a device with samples, or a process, has no owner.
 
 explain.json has the words that are always the same.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exporter.model.measured import WithoutOwner
 
 _TEXTS: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "explain.json") or b"")
-# by a reason of `Unmatched`, or by what else is so
+# by a reason of `Unmatched`, or by another state of affairs
 _SAYS: Mapping[str, Trouble] = {name: Trouble("", **row) for name, row in _TEXTS["troubles"].items()}
 _HIDES_OWNERS: Mapping[str, str] = _TEXTS["hides_owners"]
 # why a process on a GPU counts for no owner of the GPU
@@ -34,7 +34,7 @@ NOBODY: Final = "the kubelet names no container that holds this device; it leave
 
 @dataclass(eq=False)
 class Explainer:
-    """The explanations for one state of owners and one page. What all devices share is worked out once."""
+    """The explanations for one state of owners and one page. What is common to all devices is worked out once."""
 
     owners: Owners
     subjects: Iterable[Subject]
@@ -43,7 +43,7 @@ class Explainer:
     kubelet_answered: bool
 
     def assigned(self, match: Match) -> Trouble | None:
-        """Why no sample came in for an assignment; None where samples did."""
+        """The reason why an assignment has no samples; None if it has some."""
         if not match.reason:
             return None
         if match.reason == Unmatched.OTHER_NODE:
@@ -68,7 +68,7 @@ class Explainer:
         return _SAYS[match.reason]
 
     def _unresolved(self, mig: str) -> Trouble:
-        """Why the inventory does not say which instance a MIG UUID is."""
+        """The reason why the inventory does not say which instance a MIG UUID is."""
         trouble = next((doubt.trouble for doubt in self.inventory.doubts if mig in doubt.leaves_out), None)
         if trouble is not None:
             return Trouble("", f"the inventory leaves this MIG instance out: {trouble.message}", trouble.remedy)
@@ -91,7 +91,7 @@ class Explainer:
         )
 
     def outside(self, assignment: Assignment) -> tuple[str, Trouble]:
-        """Why an assignment is left out: the reason that /debug/mapping gives, and in words."""
+        """The reason why an assignment is left out: as /debug/mapping names it, and in words."""
         claim = assignment.claim
         if claim is not None and not claim.driver:
             return "not_prepared", _SAYS["not_prepared"]
@@ -108,12 +108,12 @@ class Explainer:
         )
 
     def unowned(self, device: Subject) -> str:
-        """Why a device that has samples has no owner; "not known: …" where another problem may hide the owner."""
+        """The reason why a device with samples has no owner; "not known: …" if another problem may hide the owner."""
         why = self.why_unknown(device)
         return f"not known: {why}" if why else NOBODY
 
     def why_unknown(self, device: Subject) -> str:
-        """Why a device may have an owner although none is known; "" where it surely has none."""
+        """The reason why a device may have an owner although none is known; "" if it certainly has none."""
         if not self.kubelet_answered:
             return "the kubelet has not answered yet"
         if self._claims_are_off:
@@ -132,13 +132,13 @@ class Explainer:
 
 
 def of_look(match: Match) -> tuple[str, Trouble]:
-    """Why an assignment holds nothing: the reason that /debug/mapping gives, and in words."""
+    """The reason why an assignment holds nothing: as /debug/mapping names it, and in words."""
     reason = "monitoring" if match.assignment.claim is None else "admin_access"
     return reason, _SAYS[reason]
 
 
 def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
-    """In words, which of these reasons (`Unmatched`) may hide this device's owner; "" for none."""
+    """The text of those `unmatched` reasons (`Unmatched`) that may hide this device's owner; "" if none may."""
     for reason, why in _HIDES_OWNERS.items():
         if reason in unmatched and (device.instance or reason != Unmatched.MIG_UNRESOLVED):
             return why
@@ -146,12 +146,12 @@ def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
 
 
 def is_kubelet_silent(kubelet: Health, owners: Owners) -> bool:
-    """Whether nobody holds anything only because the kubelet does not say who does."""
+    """Whether devices seem to have no holders only because the kubelet does not say who holds them."""
     return not (owners.holders or owners.units or (kubelet.up and kubelet.reason != "no_pods"))
 
 
 def is_unfollowed_claim(assignment: Assignment, context: LookContext) -> bool:
-    """Whether an assignment is a claim that only `--dra off` leaves out."""
+    """Whether an assignment is a claim that is left out only because of `--dra off`."""
     if assignment.claim is None or context.follows_claims:
         return False
     return is_meant(assignment.resource, context.resources, of_claim=True)

@@ -1,22 +1,23 @@
-"""The inventory of a node's GPUs and MIG instances: of a user's file, of CDI specs, and put together from all sources.
+"""The inventory of a node's GPUs and MIG instances: from a user's file, from CDI specs, and from all sources together.
 
 `{"gpus": [{"uuid": "GPU-…", "index": 0, "mig": [{"uuid": "MIG-…", "instance_id": 3, "profile": "1g.10gb"}]}]}` is a
-file. A GPU in it may also have a `device`: the name in device ids, where samples use another name (Intel's card1 is
+file. A GPU in it may also have a `device`: its name in device ids, if samples use another name (Intel's card1 is
 pci_bdf 0000:4d:00.0).
 
 A CDI spec (the Container Device Interface's SPEC.md) has `devices`, each with a `name` and, under `containerEdits`, its
 `deviceNodes`, each with a `path` in the container and perhaps a `hostPath` outside. NVIDIA's container toolkit, its
-device plugin and others name a device by its UUID (`GPU-…`, `MIG-…`), NVIDIA's DRA driver by a claim's: the kubelet
-hands such a device out by its qualified name, `<kind>=<name>`. A GPU has the node /dev/nvidia<N>, N being its device
-minor. A MIG instance has that of its GPU, and two more for the capabilities of the GPU instance and of the compute
-instance: /dev/nvidia-caps/nvidia-cap<N>.
+device plugin and others name a device by its own UUID (`GPU-…`, `MIG-…`). NVIDIA's DRA driver names it by the UID of a
+claim, and the kubelet hands it out by its qualified name, `<kind>=<name>`. A GPU has the node /dev/nvidia<N>; N is its
+device minor. A MIG instance has the node of its GPU, and two more for the capabilities of the GPU instance and of the
+compute instance: /dev/nvidia-caps/nvidia-cap<N>.
 
 /proc/driver/nvidia-caps/mig-minors says which capability a number N is: `gpu<minor>/gi<G>/access <N>` and
-`gpu<minor>/gi<G>/ci<C>/access <N>`, G being what samples call GPU_I_ID. It lists all that could be, thousands of lines.
+`gpu<minor>/gi<G>/ci<C>/access <N>`, where samples call G GPU_I_ID. It lists all instances that could exist, in
+thousands of lines.
 
-Each source may know a part: the driver says which GPU a device node belongs to, a CDI spec which device nodes a MIG
-instance has. The user's file wins where it speaks. Where others contradict each other, what they disagree about is left
-out: no owner is better than a wrong one.
+A source may know only a part: the driver says which GPU a device node belongs to, a CDI spec which device nodes a MIG
+instance has. The user's file wins in all that it says. If other sources contradict each other, the thing that they
+disagree about is left out: no owner is better than a wrong owner.
 """
 
 import re
@@ -32,11 +33,11 @@ from exporter.model.devices import NO_PLACES, CdiPlace, CdiPlaces, Inventory, In
 from exporter.reading import Invalid, closed, each, shown, whole
 from exporter.reading import text as name_reader
 
-MOST_DEVICES = 4096  # of a spec: 16 GPUs in 7 instances, by two names each, are 226
-MOST_NODES = 64  # of a device that is a GPU or a MIG instance; usually 1 to 5
+MOST_DEVICES = 4096  # devices of a spec; 16 GPUs with 7 instances each, by two names each, make 226
+MOST_NODES = 64  # device nodes of a GPU or a MIG instance; usually 1 to 5
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _NAME = re.compile(rf"(?:GPU|MIG)-{_UUID}")
-# a containerised driver has its nodes below a root of its own
+# a driver in a container has its device nodes below a root of its own
 _GPU_NODE = re.compile(r"(?:/[^\n]*)?/dev/nvidia([0-9]{1,6})")
 _CAP_NODE = re.compile(r"(?:/[^\n]*)?/dev/nvidia-caps/nvidia-cap([0-9]{1,6})")
 _CAP_LINE = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci[0-9]{1,6})?/access ([0-9]{1,6})$", re.MULTILINE)
@@ -46,7 +47,7 @@ _WRITE_ANEW = "have the CDI specs written anew (nvidia-ctk cdi generate), and re
 class CdiDevice(NamedTuple):
     """A device of a spec: the numbers of its nodes /dev/nvidia<N> and /dev/nvidia-caps/nvidia-cap<N>.
 
-    It has the UUID of a GPU or of a MIG instance, or else a qualified name, and then perhaps no such node.
+    It has the UUID of a GPU or of a MIG instance. Otherwise it has a qualified name, and may have no such node.
     """
 
     uuid: str
@@ -66,9 +67,9 @@ class CutPlace(NamedTuple):
 
 
 def read_spec(content: object, most: int = MOST_DEVICES) -> tuple[CdiDevice, ...]:
-    """The devices of a spec, at most so many; of those that are named by a UUID only those with nodes of NVIDIA's.
+    """The devices of a spec, at most `most`. A device that is named by a UUID counts only if it has a node of NVIDIA's.
 
-    Raises ValueError: it has another form than a spec, or too many devices.
+    Raises ValueError: the content has not the form of a spec, or has too many devices.
     """
     kind, devices = text(mapping(content), "kind"), mapping(content).get("devices")
     if not isinstance(devices, list):
@@ -91,7 +92,7 @@ def _device(kind: str, content: object) -> CdiDevice | None:
 
 
 def _paths(node: AnyObject) -> tuple[str, ...]:
-    """Where a node is in the container and, where the driver is in one itself, outside."""
+    """The paths of a device node: in the container and, if it differs, on the host."""
     return tuple(path for path in (node.get("path"), node.get("hostPath")) if isinstance(path, str))
 
 
@@ -101,14 +102,14 @@ def _numbers(form: re.Pattern[str], paths: Iterable[tuple[str, ...]]) -> frozens
 
 
 def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlace]:
-    """The GPU instances that capabilities of these numbers are of."""
+    """The GPU instances of the capabilities with these numbers."""
     lines = ((int(cap), minor, instance) for minor, instance, cap in _CAP_LINE.findall(text))
     return {cap: CutPlace(int(minor), int(instance)) for cap, minor, instance in lines if cap in wanted}
 
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
-    """The inventory of these specs, by file, and these places of capabilities. Parents have a device name only."""
-    gpus: defaultdict[str, _Answers[str]] = defaultdict(_Answers)  # device names by UUID
+    """The inventory made of these specs, by file, and these places of capabilities. Parents have only a device name."""
+    gpus: defaultdict[str, _Answers[str]] = defaultdict(_Answers)  # UUID → device names
     instances: defaultdict[str, _Answers[CutPlace]] = defaultdict(_Answers)
     by_name: defaultdict[str, _Answers[CdiPlace | None]] = defaultdict(_Answers)
     doubts = []
@@ -149,7 +150,7 @@ def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, 
 
 
 def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None:
-    """Where a device's nodes lead; None where to several GPUs or instances, or nobody knows to which instance."""
+    """The place to which a device's nodes lead; None if there are several, or if the instance is not known."""
     cut = {places[cap] for cap in device.caps if cap in places}
     minors = device.minors | {place.minor for place in cut}
     if len(minors) > 1 or len(cut) > 1 or (device.caps and not cut):
@@ -159,7 +160,7 @@ def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None
 
 @lru_cache(maxsize=1024)
 def _cdi_place(minor: str, instance: str) -> CdiPlace:
-    """One object for one place: places are compared for each claim that comes."""
+    """The same object for the same place, since places are compared for every new claim."""
     return CdiPlace(minor=minor, instance=instance)
 
 
@@ -185,7 +186,7 @@ _NO_PARENT = (
 
 
 class Part(NamedTuple):
-    """What one source knows. `wins` is on for the user's own word."""
+    """The inventory of one source. `wins` is on for the user's file."""
 
     name: str
     inventory: Inventory
@@ -201,10 +202,10 @@ class _Place(NamedTuple):
 
 
 class _Answers(Generic[T]):
-    """The parts' answers to one question, and who gives each; the winner's, if there is one."""
+    """The parts' answers to one question, the parts that give each of them, and the answer of a part that wins."""
 
     def __init__(self) -> None:
-        self.answers: dict[T, dict[str, None]] = {}  # the names of the parts, in order
+        self.answers: dict[T, dict[str, None]] = {}  # answer → the names of the parts, in order
         self.winner: T | None = None
 
     def add(self, answer: T, by: str, *, wins: bool = False) -> None:
@@ -214,14 +215,14 @@ class _Answers(Generic[T]):
 
     @property
     def agreed(self) -> T | None:
-        """The winner's answer, or else the only one; None where they contradict each other."""
+        """The winner's answer, or else the only answer; None if the answers contradict each other."""
         if self.winner is not None:
             return self.winner
         return next(iter(self.answers)) if len(self.answers) == 1 else None
 
     @property
     def words(self) -> str:
-        """Who says what; "" where all say the same."""
+        """A text that says which part gives which answer; "" if all give the same."""
         if len(self.answers) == 1:
             return ""
         answers = ", ".join(f"{' and '.join(by)} says {answer}" for answer, by in self.answers.items())
@@ -229,14 +230,14 @@ class _Answers(Generic[T]):
 
 
 class _AllAnswers:
-    """All answers of the parts, and which of them can be relied on."""
+    """All answers of the parts, and those of them on which the inventory can rely."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
         self.gpus: dict[str, dict[str, None]] = {}  # UUID → the names of the parts that have it, in order
-        self.uuids: dict[str, _Answers[str]] = {}  # of device names
-        self.devices: dict[str, _Answers[str]] = {}  # of UUIDs
-        self.instances: dict[str, _Answers[_Place]] = {}  # of MIG UUIDs
+        self.uuids: dict[str, _Answers[str]] = {}  # device name → UUIDs
+        self.devices: dict[str, _Answers[str]] = {}  # UUID → device names
+        self.instances: dict[str, _Answers[_Place]] = {}  # MIG UUID → places
         self.homeless: dict[str, set[str]] = {}  # device name without a GPU → MIG UUIDs
         for part in parts:
             self._add_gpus(part)
@@ -244,14 +245,14 @@ class _AllAnswers:
             self._add_instances(part)
 
     def parent(self, gpu: InventoryGpu) -> str:
-        """The UUID of a GPU that a part may name by its device only; "" where it is not sure."""
+        """The UUID of a GPU, even if a part names it only by its device; "" if it is not certain."""
         if gpu.uuid:
             return gpu.uuid
         uuid = self.uuids[gpu.device].agreed if gpu.device in self.uuids else None
         return uuid if uuid is not None and self.devices[uuid].agreed == gpu.device else ""
 
     def device(self, uuid: str) -> str:
-        """The device name of a GPU; "" where it is not sure. A name of two GPUs leads to neither."""
+        """The device name of a GPU; "" if it is not certain. A name of two GPUs counts for neither."""
         device = self.devices[uuid].agreed if uuid in self.devices else None
         return device if device is not None and self.uuids[device].winner in (None, uuid) else ""
 
@@ -277,10 +278,10 @@ class _AllAnswers:
 
 
 def put_together(parts: Sequence[Part]) -> Inventory:
-    """One inventory of all parts, the best part first. A GPU whose UUID no part gives is not in it."""
+    """One inventory made of all parts, the best part first. It lacks GPUs whose UUID no part gives."""
     answers = _AllAnswers(parts)
     instances, gpus = _instances(answers), [gpu for part in parts for gpu in part.inventory.gpus]
-    indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the best part's
+    indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the value of the best part
     slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
     addresses = {gpu.uuid: gpu.address for gpu in gpus if gpu.address}
     serials = {gpu.uuid: gpu.serial for gpu in gpus if gpu.serial}
@@ -304,12 +305,12 @@ def put_together(parts: Sequence[Part]) -> Inventory:
 
 
 def places_among(inventories: Iterable[Inventory]) -> CdiPlaces:
-    """The places of CDI names: a single source reads them."""
+    """The places of CDI names, which only one source reads."""
     return next((inventory.places for inventory in inventories if inventory.places), NO_PLACES)
 
 
 def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]]:
-    """The instances whose places are agreed on, by their GPUs' UUIDs."""
+    """The instances on whose places the parts agree, by their GPUs' UUIDs."""
     gpus = (gpu for part in reversed(all_answers.parts) for gpu in part.inventory.gpus)
     profiles = {mig.uuid: mig.profile for gpu in gpus for mig in gpu.mig if mig.profile}
     of: dict[str, list[MigInstance]] = {}
@@ -344,7 +345,7 @@ _WHOLE = whole(0, 999_999_999)
 
 
 def _number(value: object, path: str) -> str:
-    """A whole number, written as a number or as text, as samples' labels write it: without leading zeros."""
+    """The text of a whole number (given as number or text) as samples' labels write it: without leading zeros."""
     return str(_WHOLE(int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value, path))
 
 
@@ -360,7 +361,7 @@ _FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
 
 
 def read_inventory(content: object) -> Inventory:
-    """The inventory of a parsed YAML or JSON file. Raises Invalid: it has another form, or names a UUID twice."""
+    """The inventory of a parsed YAML or JSON file. Raises Invalid: the file has another form, or names a UUID twice."""
     inventory: Inventory = _FILE(content, "")
     uuids = Counter(uuid for gpu in inventory.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig)))
     for uuid, times in uuids.items():

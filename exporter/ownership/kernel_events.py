@@ -1,12 +1,12 @@
-"""Whose GPU the kernel's log speaks of: PCI address → GPU → who held it at that time.
+"""The GPUs of errors in the kernel's log, and their holders: PCI address → GPU → the containers that held it then.
 
-An event is heard within milliseconds, and the kubelet is asked at once: whom it lists then held the GPU. The look
-before may be ten seconds old, so it counts only where it agrees, or where it is not older than a second: a pod may be
-gone with its GPU. Otherwise nobody can say. Of several holders it is the process' own, where it is measured whose
-processes run on the GPU.
+The exporter hears of an event within milliseconds, and asks the kubelet at once: the containers that the kubelet lists
+then held the GPU. The look before may be ten seconds old. It counts only if it agrees, or if it is not older than a
+second, since a pod may be gone with its GPU. Otherwise nobody can say who held it. Of several holders, the error
+belongs to the holder of the process, if the exporter measures whose processes run on the GPU.
 
-A driver prints several lines of one error, and of one crash many: lines of one number, GPU and process within a second
-are one event. Pure, except for what it remembers.
+A driver prints several lines for one error, and many for one crash. So lines with the same number, GPU and process
+within a second are one event. Pure, except for what it remembers.
 """
 
 import re
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 MOST_EVENTS = 100
 MOST_WAITING = 500
 ONE_ERROR_US = 1_000_000
-# an answer of the kubelet that was asked for so soon after an event is of its moment
+# An answer that the kubelet was asked for so soon after an event is as of the event's moment.
 AT_ONCE_SECONDS = 0.5
-# a pod that a look saw so shortly before an event, and that is gone, may have failed with its GPU
+# A pod that a look saw so shortly before an event, and that is gone now, may have failed with its GPU.
 JUST_BEFORE_SECONDS = 1.0
-# without an answer of the kubelet, those who held the GPU before held it
+# After so long without an answer of the kubelet, the holders before the event count.
 MOST_WAIT_SECONDS = 30.0
-# Nothing in the log says that a GPU is well again, but a recovery action that becomes None (XID 154, drivers since
-# R555). What makes a GPU failing counts until then, until its counters begin anew, or for a day: then it was set right
-# unseen. What only degrades it counts for an hour. A restart of the machine ends all, with the log.
+# Only one line in the log says that a GPU is well again: a recovery action that becomes None (XID 154, drivers since
+# R555). An error that makes a GPU failing counts until this line, until the GPU's counters begin anew, or for a day; by
+# then somebody has mended it unseen. An error that only degrades a GPU counts for an hour. A restart of the machine
+# ends all errors, with the log.
 FAILING_SECONDS, DEGRADED_SECONDS = 86_400.0, 3_600.0
 RECOVERY_CHANGED, MOST_STANDING = 154, 256
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
@@ -58,7 +59,7 @@ HoldersOf = Callable[[Owners, InventoryGpu, str], Mapping[Owner, DeviceKey]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenAtLook:
-    """Who held what at a look. `asked_at` is when the kubelet was asked for it; None: unknown, or not at all."""
+    """The owners at a look. `asked_at` is when the kubelet was asked for them; None: not known, or it was not asked."""
 
     owners: Owners
     pods: PodsByName
@@ -74,57 +75,58 @@ class _Waiting:
 
     @property
     def is_just_after(self) -> bool:
-        """Whether the look before was just before the event."""
+        """Whether the event came just after the look before it."""
         asked_at = self.before.asked_at if self.before else None
         return self.is_new and asked_at is not None and self.heard_at - asked_at <= JUST_BEFORE_SECONDS
 
 
 class _HoldersAtEvent(NamedTuple):
-    """Who held a GPU at an event, each with a device that is held (None: nobody can say), and the uids of pods."""
+    """The holders of a GPU at an event, each with a device that it held; None if nobody can say who they are."""
 
     devices: Mapping[Owner, DeviceKey] | None
     uids: Mapping[PodName, str] = MappingProxyType({})
 
 
 class KernelEvents:
-    """The `newest` events, those that wait until it is clear who held a GPU, and `standing` ones, which still hold."""
+    """The `newest` events, the `standing` errors, which still count, and events that wait for their GPU's holders."""
 
     def __init__(self) -> None:
         self.newest: tuple[DeviceEvent, ...] = ()
         self.standing: tuple[DeviceEvent, ...] = ()
-        self._recalled: tuple[DeviceEvent, ...] = ()  # with the address in place of the UUID
+        self._recalled: tuple[DeviceEvent, ...] = ()  # their `uuid` is the GPU's address
         self._waiting: deque[_Waiting] = deque()
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
-        self._errors: dict[tuple[object, ...], int] = {}  # since when lines are of one error
+        self._errors: dict[tuple[object, ...], int] = {}  # error → the moment of its first line
         self._before: _SeenAtLook | None = None
         self._measured: Measured | None = None
         self._inventory = Inventory()
-        self._gpus: dict[str, InventoryGpu] = {}  # by address, as the driver and the log have them
+        self._gpus: dict[str, InventoryGpu] = {}  # by address, from the driver and the log
         self._subjects: Iterable[Subject] = ()
         self._gpus_of_pages: dict[str, InventoryGpu] = {}
         self._processes: Mapping[tuple[int, str], tuple[Owner, DeviceKey]] = {}
 
     def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
-        """Go on from another process, which saw these holders last."""
+        """Go on from the holders that another process saw last."""
         held = {key: tuple(Holder(owner=each, resource="", shared=False) for each in of) for key, of in holders.items()}
         self._before = _SeenAtLook(owners=Owners(holders=held), pods={}, asked_at=None)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is not clear yet who held the GPU of an event."""
+        """Whether an event waits until it is clear who held its GPU."""
         return bool(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no place for one more."""
+        """Whether no more events can wait."""
         return len(self._waiting) >= MOST_WAITING
 
     def hear(
         self, event: KernelEvent, uuids: Mapping[str, str], *, at_seconds: float, heard_at: float, is_new: bool
     ) -> bool:
-        """Take an event in. Returns whether it is a new one. `uuids` are GPUs by their address, where the log says it.
+        """Take an event in. Returns whether it is a new one.
 
-        It happened at `at_seconds` since 1970. `heard_at` is of the clock of looks; `is_new`: it happened then.
+        `uuids` are the GPUs' UUIDs by address, as far as the log has them. It happened at `at_seconds` since 1970.
+        `heard_at` is a moment of the looks' clock. `is_new`: the event happened when it was heard.
         """
         error = (event.kind, event.address, event.instance, event.code, event.pid)
         since = event.booted_us - self._errors.get(error, -ONE_ERROR_US)
@@ -140,7 +142,10 @@ class KernelEvents:
         return True
 
     def recall(self, event: KernelEvent, uuids: Mapping[str, str], at_seconds: float) -> None:
-        """Take in an error of before: nobody asks who held the GPU then, and it still says how the GPU is."""
+        """Take in an earlier error.
+
+        Nobody asks who held the GPU then, but the error still counts for the GPU's health.
+        """
         self._gpus = {**{address: InventoryGpu(uuid=uuid) for address, uuid in uuids.items()}, **self._gpus}
         recalled = DeviceEvent(event=event, at_seconds=at_seconds, uuid=event.address)
         self._recalled = still_standing(self._recalled, recalled)
@@ -156,18 +161,18 @@ class KernelEvents:
         asked_at: float | None,
         now: float,
     ) -> None:
-        """A look: the owners by the answer that the kubelet was asked for at `asked_at`; None without one.
+        """Take in a look: its owners, by the answer that the kubelet was asked for at `asked_at` (None: no answer).
 
-        `pods` are those that the owners' names mean, none where pods are not read.
+        `pods` are the pods that the owners' names mean; none if the exporter does not read pods.
         """
         seen = _SeenAtLook(owners=owners, pods=pods, asked_at=asked_at)
         self._note_gpus(owners, inventory, subjects)
         self._place_recalled()
         settled: list[DeviceEvent] = []
-        holders_of = cache(_holders_of)  # in a flood many events are of one GPU
+        holders_of = cache(_holders_of)  # in a flood many events concern the same GPU
         waiting, self._waiting = self._waiting, deque()
         if waiting:
-            # a process may be gone by now, and was there at the look before
+            # a process may be gone by now, although it was there at the look before
             self._processes = {**_processes(measured), **_processes(self._measured)}
         for each in waiting:
             delay = None if asked_at is None else asked_at - each.heard_at
@@ -176,7 +181,7 @@ class KernelEvents:
             elif event := self._settled(each, seen, delay, holders_of):
                 settled.append(event)
         if settled:
-            # of a GPU that is lost there are no samples later on
+            # the index is noted now, since a lost GPU has no samples later on
             index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
             settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
             self.newest = (*settled, *self.newest)[:MOST_EVENTS]
@@ -185,16 +190,19 @@ class KernelEvents:
         self._before, self._measured = seen, measured
 
     def take(self) -> XidCounts:
-        """The XIDs that have been settled since this was asked last, by device, holder and number."""
+        """The number of XIDs whose holders became clear since the last call, by device, holder and XID."""
         counts, self._counts = self._counts, Counter()
         return counts
 
     def before_waiting(self, sequence: int) -> int:
-        """The number of the last record up to which everything is settled, where `sequence` was read last."""
+        """The number of the last record before any event that waits.
+
+        `sequence`, the record read last, if none waits.
+        """
         return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
 
     def _note_gpus(self, owners: Owners, inventory: Inventory, subjects: Iterable[Subject]) -> None:
-        """Note which GPU is at which address. A page loses a GPU that has fallen off the bus: what it said stays."""
+        """Note the GPU at each address. A page lacks a GPU that has fallen off the bus, so earlier notes stay."""
         if inventory is not self._inventory:
             self._inventory = inventory
             self._gpus |= {gpu.address: gpu for gpu in inventory.gpus if gpu.address}
@@ -206,14 +214,14 @@ class KernelEvents:
             self._gpus_of_pages |= gpus_by_address(subjects)
 
     def _place_recalled(self) -> None:
-        """The errors of before whose GPU is known by now say how it is."""
+        """Let earlier errors count whose GPU is known by now."""
         for recalled in self._recalled:
             if uuid := self._gpu_at(recalled.uuid).uuid:
                 self.standing = still_standing(self.standing, replace(recalled, uuid=uuid))
         self._recalled = tuple(each for each in self._recalled if not self._gpu_at(each.uuid).uuid)
 
     def _gpu_at(self, address: str) -> InventoryGpu:
-        """The GPU at an address: by the driver or the log, else by pages; `_NO_GPU` where nobody says it."""
+        """The GPU at an address: by the driver or the log, else by pages; `_NO_GPU` if none of them says it."""
         gpu = self._gpus.get(address)
         if gpu is not None:
             return gpu
@@ -226,11 +234,11 @@ class KernelEvents:
         event = waiting.event.event
         gpu = self._gpu_at(event.address)
         if event.kind == "pcie" and not gpu.uuid:
-            return None  # another device's
+            return None  # an error of a device that is no GPU
         holders, uids = _holders_at(waiting, seen, delay, lambda owners: holders_of(owners, gpu, event.instance))
         process = ((event.pid or 0, name) for name in gpu.names)
         of_process = next((self._processes[each] for each in process if each in self._processes), None)
-        # where nobody keeps accounts nobody takes them
+        # the limit matters if nobody keeps accounts, and so nobody takes the counts
         is_counted = event.kind == "xid" and event.code is not None and is_error(event.code)
         if is_counted and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
             sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}
@@ -249,10 +257,10 @@ class KernelEvents:
 def _holders_at(
     waiting: _Waiting, seen: _SeenAtLook, delay: float | None, holders_of: Callable[[Owners], Mapping[Owner, DeviceKey]]
 ) -> _HoldersAtEvent:
-    """Who held the GPU at the event, by the look before it and the one `seen` after it.
+    """The holders of the GPU at the event, by the look before it and the look `seen` after it.
 
-    The kubelet was asked `delay` seconds after the event was heard; None: it has not answered for long. It alone hands
-    devices out, so then those before it hold.
+    The kubelet was asked `delay` seconds after the event was heard. None: the kubelet has not answered for long. It
+    alone hands devices out, so the holders before the event still hold them then.
     """
     before, now = waiting.before, holders_of(seen.owners)
     is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
@@ -276,7 +284,7 @@ def _uids_of(holders: Iterable[Owner], pods: PodsByName) -> Mapping[PodName, str
 
 
 def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:
-    """The GPUs of a page by their addresses, as the kernel writes these; none where it is the page of several nodes."""
+    """The GPUs of a page, by their addresses as the kernel writes them; none if the page is of several nodes."""
     gpus: dict[str, InventoryGpu] = {}
     contradicted, hosts = set(), set()
     for subject in subjects:
@@ -293,31 +301,31 @@ def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:
 
 
 def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:
-    """Whose processes are and on which device, by pid and GPU."""
+    """The owner and the device of each process, by its pid and GPU."""
     owned = measured.owned.items() if measured else ()
     return {(process.pid, key.uuid): (owner, key) for (key, owner), processes in owned for process in processes}
 
 
 def _holders_of(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
-    """Who holds a GPU or an instance of it, each with a device that is held."""
+    """The holders of a GPU or of its instance, each with a device that it holds."""
     of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
     keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
     return {holder.owner: key for key in keys for holder in owners.holders[key]}
 
 
 def _recovery_action(event: KernelEvent) -> int | None:
-    """What the driver recommends by an XID 154: 0 for nothing; None where the text does not say it, or of any other."""
+    """The action that an XID 154 recommends (0: none); None if its text does not say it, and for other events."""
     action = _ACTION.search(event.text) if event.code == RECOVERY_CHANGED else None
     return None if action is None else int(action[1], 16)
 
 
 def is_well_again(device_event: DeviceEvent) -> bool:
-    """Whether the driver says that nothing is to be done about the GPU any more."""
+    """Whether the driver says that the GPU needs no recovery any more."""
     return _recovery_action(device_event.event) == 0
 
 
 def reason_of(device_event: DeviceEvent) -> HealthReason | None:
-    """Why the GPU is not well by this error; None where it says nothing of that, as one of a program does."""
+    """The reason that this error gives against the GPU's health; None if it gives none, as an error of a program."""
     event, reason = device_event.event, None
     recommends = bool(_recovery_action(event))
     if event.kind != "xid":
@@ -333,7 +341,7 @@ def reason_of(device_event: DeviceEvent) -> HealthReason | None:
 
 
 def still_standing(standing: tuple[DeviceEvent, ...], new: DeviceEvent) -> tuple[DeviceEvent, ...]:
-    """Which errors say how GPUs are after a new one: the last of each number, none of a GPU that is well again."""
+    """The errors that count after a new one: the last of each number; none of a GPU that is well again."""
     if new.uuid and is_well_again(new):
         return tuple(each for each in standing if each.uuid != new.uuid)
     others = (each for each in standing if each.uuid != new.uuid or _number(each) != _number(new))
@@ -345,5 +353,5 @@ def _number(device_event: DeviceEvent) -> tuple[object, ...]:
 
 
 def ends_at(device_event: DeviceEvent, reason: HealthReason) -> float:
-    """Until when it counts, in seconds since 1970."""
+    """The moment until which the error counts, in seconds since 1970."""
     return device_event.at_seconds + (DEGRADED_SECONDS if reason.verdict == "degraded" else FAILING_SECONDS)

@@ -1,8 +1,9 @@
-"""Which labels of a sample name its device and its owner, and which labels samples gain.
+"""The labels of a sample that name its device and its owner, and the labels that samples gain.
 
 The labels of an owner are one set under many names: pod, namespace and container, their legacy names, the names of
-`--labels.names`, pod_uid, and gpu_shared. A page may arrive with them (dcgm-exporter with -k, virtual GPUs). They are
-taken off every sample and written anew as one set: so no label is there twice, and two owners are never mixed.
+`--labels.names`, pod_uid, and gpu_shared. A page may arrive with them (dcgm-exporter with -k, virtual GPUs). The
+exporter takes them off every sample and writes them anew as one set. So no label is there twice, and the labels of two
+owners never mix.
 
 A pod's label `app.kubernetes.io/name` becomes `label_app_kubernetes_io_name`, as kube-state-metrics writes it. The
 prefix keeps a tenant's label `job` or `instance` from taking the place of Prometheus' own.
@@ -24,14 +25,14 @@ from exporter.model.pods import Owner, PodInfo
 
 SHARED_LABEL = "gpu_shared"
 UID_LABEL = "pod_uid"
-# pod_gpu_info's, where samples name no owner: rules and the cluster role then take owners from there, and only then
+# a label of pod_gpu_info if samples name no owners: only then rules and the cluster role take the owners from there
 WITHOUT_OWNERS = ("samples", "without_owners")
 # dcgm-exporter's own names for the labels of a claim
 CLAIM_LABELS = ("dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name")
 POD_LABEL_PREFIX = "label_"
 STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
-HOST_LABELS = ("Hostname", "hostname")  # the second since dcgm-exporter 4.8.3
+HOST_LABELS = ("Hostname", "hostname")  # dcgm-exporter writes the second since 4.8.3
 COPY, SPLIT, DEVICE = "copy", "split", "device"
 
 _NOT_ONLY_GPUS = ("uuid", "device")  # samples of disks have them, too
@@ -39,7 +40,7 @@ _NOT_ONLY_GPUS = ("uuid", "device")  # samples of disks have them, too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleLabels:
-    """Which labels of a sample say which device it is of: for each part the labels that may hold it, best first."""
+    """The labels of a sample that name its device: for each part of a name the labels that may have it, best first."""
 
     uuid: tuple[str, ...] = ("UUID", "uuid", "gpu_uuid")
     index: tuple[str, ...] = ("gpu",)
@@ -53,7 +54,7 @@ class SampleLabels:
 
     @property
     def all(self) -> frozenset[str]:
-        """Every label that may say something of a device."""
+        """All labels that may name a part of a device."""
         return frozenset(chain.from_iterable(getattr(self, part.name) for part in fields(self)))
 
     @property
@@ -76,7 +77,7 @@ class SampleLabels:
 
     @property
     def names_of_gpus(self) -> tuple[str, ...]:
-        """Those of `of_gpus` that hold a GPU's number or name."""
+        """The labels among `of_gpus` that have a GPU's number or name."""
         return tuple(name for name in (*self.index, *self.device) if name not in _NOT_ONLY_GPUS)
 
 
@@ -84,10 +85,10 @@ class SampleLabels:
 class LabelPolicy:
     """The label flags. `names` are the labels for pod, namespace and container, in that order.
 
-    `names_owners` is off where samples go out as nobody's (`nobodys`); subjects and rows are the same then.
-    `sharing` is copy, split or device. `additive` says by family what split divides; `divides_counters` is off where
-    nobody sees a second page (`textfile --once`). `has_pod_labels` and `has_claims` say that label_… and dra_… labels
-    are among those that say who owns a device.
+    `names_owners` is off if samples go out without owners (`nobodys`); subjects and rows stay the same. `sharing` is
+    copy, split or device. `additive` has the families that split divides. `divides_counters` is off if nobody sees a
+    second page (`textfile --once`). `has_pod_labels` and `has_claims`: label_… and dra_… labels are among the labels
+    that name an owner.
     """
 
     names: tuple[str, str, str] = STANDARD_NAMES
@@ -102,12 +103,12 @@ class LabelPolicy:
     sample_labels: SampleLabels = field(default_factory=SampleLabels)
 
     def is_owner_label(self, name: str) -> bool:
-        """Whether a label is taken off a sample before the owner's set is written."""
+        """Whether the exporter takes this label off a sample before it writes the owner's set."""
         is_left_out = not self.names_owners and (name.startswith(POD_LABEL_PREFIX) or name in CLAIM_LABELS)
         return name in self.names or name in OWNER_LABELS or self._is_extra(name) or is_left_out
 
     def read_subject(self, labels: Mapping[str, str]) -> Subject:
-        """What a sample is about, from its labels' names and (unescaped) values."""
+        """The device that a sample is about, from its labels' names and (unescaped) values."""
 
         def first(names: Sequence[str]) -> str:
             return next((labels[name] for name in names if labels.get(name)), "")
@@ -141,16 +142,19 @@ class LabelPolicy:
 
     @property
     def idle(self) -> AddedLabels:
-        """What a sample gains that nobody owns: empty labels, so that a target's own pod does not take their place."""
+        """The labels that a sample of nobody gains.
+
+        They are empty, so that the target's own pod does not take their place.
+        """
         return tuple((name, "") for name in self.names) if self.idle_labels else ()
 
     @property
     def nobodys(self) -> Rows | None:
-        """The row of every sample that goes out, where none names its owner."""
+        """The row of every sample if `names_owners` is off; None if it is on."""
         return None if self.names_owners else Rows((Row(labels=self.idle),))
 
     def labels_of(self, owner: Owner, *, uid: str = "", shared: bool = False) -> AddedLabels:
-        """An owner as a sample's labels name it; `shared` marks that others may have a part of the device."""
+        """The labels that name an owner; `shared` marks that others may have a part of the device."""
         values = (owner.pod, owner.namespace, owner.container)
         labels = tuple(zip(self.names, values, strict=True)) + labels_of_uid(uid)
         return (*labels, (SHARED_LABEL, "true")) if shared else labels
@@ -163,7 +167,7 @@ OWNER_LABELS = frozenset((*STANDARD_NAMES, *LEGACY_NAMES, UID_LABEL, SHARED_LABE
 
 
 def labels_of_uid(uid: str) -> AddedLabels:
-    """The label of a pod's UID; none of an empty one."""
+    """The label of a pod's UID; none if the UID is empty."""
     return ((UID_LABEL, uid),) if uid else ()
 
 
@@ -185,14 +189,14 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAdditions:
-    """What a pod's samples gain beside its names: its UID and its labels (label_…), as far as they are asked for."""
+    """The labels that a pod's samples gain beside its names: its UID and its labels (label_…), if asked for."""
 
     uid: str = ""
     labels: AddedLabels = ()
 
     @property
     def added(self) -> AddedLabels:
-        """Both as labels, pod_uid first."""
+        """The UID and the pod's labels together, pod_uid first."""
         return labels_of_uid(self.uid) + self.labels
 
 
@@ -203,7 +207,7 @@ NOTHING = PodAdditions()
 class PodLabelPolicy:
     """The flags about pod labels: `with_uid` is --labels.pod-uid, `patterns` are --labels.pod-labels (whole names).
 
-    `limit` (--labels.pod-labels-limit) is the most labels of one pod that go out, the first ones by name.
+    `limit` (--labels.pod-labels-limit) is the largest number of labels of one pod that go out: the first by name.
     """
 
     with_uid: bool = False
@@ -211,7 +215,10 @@ class PodLabelPolicy:
     limit: int = 32
 
     def labels_of(self, pod: PodInfo) -> tuple[PodAdditions, Mapping[str, int]]:
-        """What a pod's samples gain, and how many pod labels are renamed (collision) and left out (limit), if any."""
+        """The labels that a pod's samples gain.
+
+        And the number of pod labels renamed (collision) or left out (limit).
+        """
         wanted = sorted(name for name in pod.labels if any(pattern.fullmatch(name) for pattern in self.patterns))
         kept = wanted[: self.limit]
         names = _names(kept)
@@ -222,12 +229,18 @@ class PodLabelPolicy:
 
 
 def _sanitised(name: str) -> str:
-    """The Prometheus label name of a pod's label, as kube-state-metrics writes it; several may come out alike."""
+    """The Prometheus label name of a pod's label, as kube-state-metrics writes it.
+
+    Several labels may get the same name.
+    """
     return POD_LABEL_PREFIX + _NOT_IN_A_NAME.sub("_", name)
 
 
 def _names(labels: Sequence[str]) -> Mapping[str, str]:
-    """A Prometheus label name for each of these, which are sorted; those that come out alike get _conflict1 and on."""
+    """A Prometheus label name for each of these sorted labels.
+
+    If several get the same name, it ends in _conflict1 and on.
+    """
     counts = Counter(map(_sanitised, labels))
     taken = {name for name, count in counts.items() if count == 1}
     names = {}

@@ -1,15 +1,15 @@
-"""Devices that the kubelet's ids and the samples call by names that have nothing in common. Pure.
+"""Devices whose names in the kubelet's ids and in samples have nothing in common. Pure.
 
-AMD's device plugin names a GPU by its address on PCI, and the samples of AMD's exporter carry a number and a UUID. So
-an id resolves to no sample, and its device is one of those that samples have: which one, the ids do not say. But it is
-not one device more.
+AMD's device plugin names a GPU by its PCI address, and the samples of AMD's exporter have a number and a UUID. So an id
+resolves to no sample, although its device is one of those in the samples. The ids do not say which one. It must not be
+counted as a further device.
 
-Whose a device is may be clear all the same, though not which id it has:
+The owner of a device may be clear all the same, although its id is not:
 
-1. the page names owners by itself, and of one container it has as many devices as the kubelet gave it ids;
-2. one container holds all ids of such devices, and the page has exactly as many.
+1. the page itself names owners, and has as many devices of one container as the kubelet gave that container ids;
+2. one container holds all ids of such devices, and the page has exactly as many devices.
 
-Who has several of them then has them in the order of their names, which nothing depends on.
+If a container has several of them, ids and devices are paired in the order of their names; nothing depends on it.
 """
 
 from collections import defaultdict
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
-# the owners that a page names by itself, by device; a device of a page that names none has an empty set
+# The owners that a page itself names, by device; an empty set if it names none.
 OwnersOfPage = Mapping[DeviceKey, Collection[Owner]]
 Renamed = Mapping[DeviceKey, DeviceKey]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesOfKubelet:
-    """Devices as the kubelet names them: those that are held, each with its owners, and those on offer.
+    """Devices by the kubelet's names: the held devices, each with its owners, and the devices on offer.
 
-    `are_all`: the kubelet holds no other device of which nobody knows which one it is.
+    `are_all`: every other device that the kubelet handed out is known.
     """
 
     held: Mapping[DeviceKey, Collection[Owner]]
@@ -37,12 +37,12 @@ class NamesOfKubelet:
 
     @property
     def every(self) -> frozenset[DeviceKey]:
-        """All of them."""
+        """The held devices and those on offer."""
         return frozenset((*self.held, *self.offered))
 
 
 def joined(names: NamesOfKubelet, of_page: OwnersOfPage) -> Renamed:
-    """Which of the page's devices these are, by the kubelet's names, as far as their owners show it."""
+    """The page's devices by the kubelet's names, as far as their owners show it."""
     renamed: dict[DeviceKey, DeviceKey] = {}
     by_owner = _by_owner(names.held)
     for owner, keys in by_owner.items():
@@ -57,7 +57,7 @@ def joined(names: NamesOfKubelet, of_page: OwnersOfPage) -> Renamed:
 
 
 def _by_owner(held: Mapping[DeviceKey, Collection[Owner]]) -> Mapping[Owner, Sequence[DeviceKey]]:
-    """The devices of each owner, in order; none that several hold."""
+    """The devices of each owner, in order, without devices that several owners hold."""
     by_owner: defaultdict[Owner, list[DeviceKey]] = defaultdict(list)
     for key in sorted(held):
         owners = held[key]
@@ -67,7 +67,7 @@ def _by_owner(held: Mapping[DeviceKey, Collection[Owner]]) -> Mapping[Owner, Seq
 
 
 def _is_only(owner: Owner, of_page: Collection[Owner], others: Iterable[Owner]) -> bool:
-    """Whether the page names this owner alone. Some exporters name the pod, and no container."""
+    """Whether the page names only this owner. Some exporters name the pod without a container."""
     return len(of_page) == 1 and all(named in (owner, *_pod_alone(owner, others)) for named in of_page)
 
 

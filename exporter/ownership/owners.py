@@ -1,6 +1,6 @@
-"""From assignments (who was given which device id) to owners (who holds which device).
+"""The way from assignments (device ids that containers were given) to owners (containers that hold devices).
 
-device_ids.py says what an id refers to, and device_names.py whether that is a device of this node, and which one.
+device_ids.py says which device an id refers to, and device_names.py which device of this node that is, if any.
 """
 
 import re
@@ -33,7 +33,7 @@ from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, re
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined
 
-# of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
+# the prefix of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
 
 
@@ -52,7 +52,10 @@ NOTHING_OFFERED: "Offered" = MappingProxyType({})
 
 
 class Unmatched(StrEnum):
-    """Why an assigned device has no samples: the values of `unmatched_devices{reason}`. explain.py has the words."""
+    """The reasons why an assigned device has no samples: values of `unmatched_devices{reason}`.
+
+    explain.py has the texts.
+    """
 
     UNKNOWN_ID = "unknown_id"
     MIG_UNRESOLVED = "mig_unresolved"
@@ -68,16 +71,16 @@ class Unmatched(StrEnum):
     VFIO = "vfio"
 
 
-# with these nothing is wrong: no samples are to be expected
+# reasons with which nothing is wrong, since no samples are to be expected
 WITHOUT_SAMPLES = frozenset({Unmatched.NO_GPU, Unmatched.VFIO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """Where assignments are looked up. `node` is the name that this node's samples have as Hostname; "" for unknown.
+    """The facts by which assignments are looked up.
 
-    `places` are those of the CDI devices that assignments name; one stays as long as an assignment names it. `claims`
-    say which devices of claims are only looked at.
+    `node` is the Hostname of this node's samples; "" if it is not known. `places` has the CDI devices that assignments
+    name, as long as one names them. `claims` says which devices of claims containers only look at.
     """
 
     rules: Sequence[Rule] = RULES
@@ -89,12 +92,12 @@ class Knowledge:
 
 
 def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> bool:
-    """Whether `--resources` matches a resource (of a claim its driver). NVIDIA's driver for GPUs always matches."""
+    """Whether `--resources` matches a resource, or a claim's driver. NVIDIA's DRA driver for GPUs always matches."""
     return (of_claim and resource in DRA_DRIVERS) or any(fnmatchcase(resource, glob) for glob in globs)
 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
-    """The device that an assignment refers to, from its id or claim alone; None where no rule or slice knows it."""
+    """The device that an assignment refers to, by its id or claim alone; None if no rule or slice knows it."""
     claim = assignment.claim
     if claim is not None:
         if knowledge.claims.is_to_be_asked(claim):
@@ -113,12 +116,12 @@ def _read_id(resource: str, device_id: str, knowledge: Knowledge) -> DeviceRef |
     profile = profile_of_resource(resource)
     if not profile:
         return ref
-    # a compute instance is a part of a GPU instance, and samples are of the whole GPU instance
+    # a compute instance is a part of a GPU instance, but samples describe only the whole GPU instance
     return replace(ref, profile=profile, shared=ref.shared or _PART_OF_INSTANCE.match(profile) is not None)
 
 
 def needs_slices(assignment: Assignment, places: CdiPlaces = NO_PLACES) -> bool:
-    """Whether a claim's device is fully known only from ResourceSlices: a CDI name gives at most a GPU's UUID."""
+    """Whether only ResourceSlices tell all of a claim's device. A CDI name alone gives at most a GPU's UUID."""
     if assignment.claim is None:
         return False
     ref = read_claim(assignment.claim, {}, places)
@@ -129,29 +132,29 @@ ReadId = tuple[Assignment, DeviceRef | None]
 
 
 class OwnersBuilder:
-    """Works out who holds which device, and keeps for the next time what another claim does not change.
+    """Works out the holders of devices, and keeps for the next time all results that a new claim does not change.
 
-    An assignment that is the same object refers to what it did, unless `Knowledge` says something else now. A device
-    that has the holders it had has the same tuple of them, as an object.
+    An assignment that is the same object still refers to the same device, unless `Knowledge` has changed. A device
+    whose holders are the same keeps the same tuple of holders, as an object.
     """
 
     def __init__(self, gpus: frozenset[str] = frozenset()) -> None:
-        """`gpus` are those that were there before: a page lacks a GPU that is lost."""
+        """`gpus` are the GPUs of earlier pages, since a page lacks a lost GPU."""
         self.gpus = gpus
         self._devices = NodeDevices({}, Inventory())
         self._ordered: list[Assignment] = []
         self._knowledge = Knowledge()
-        # by the assignment's own id, with what decides it beside the rules and slices
+        # by id(assignment): the device, and the facts that decide it beside the rules and slices
         self._refs: dict[int, tuple[object, DeviceRef | None]] = {}
         self._holders: Mapping[DeviceKey, tuple[Holder, ...]] = {}
 
     def build(
         self, assignments: Iterable[Assignment], subjects: Subjects, knowledge: Knowledge, allocatable: Allocatable
     ) -> Owners:
-        """Who holds which device, by what the kubelet handed out and by what the samples are about, with their numbers.
+        """The owners, by the kubelet's assignments and the subjects of samples (with the number of samples of each).
 
-        A container that has several shares of a device is one holder. A device with several holders is shared. Ids are
-        looked up in `knowledge`. `allocatable` is what the kubelet can hand out.
+        A container with several shares of a device counts as one holder. A device with several holders is shared.
+        `knowledge` has the facts for the look-up of ids. `allocatable` has all ids that the kubelet can hand out.
         """
         if not self._devices.are_of(subjects, knowledge.inventory):
             self._devices = NodeDevices(subjects, knowledge.inventory)
@@ -173,11 +176,11 @@ class OwnersBuilder:
         return replace(owners, holders=self._holders, units=units, looks=looks)
 
     def _read(self, assignments: Iterable[Assignment], knowledge: Knowledge) -> Sequence[ReadId]:
-        """What each assignment that is no number of units refers to, in stable order."""
+        """The assignments that do not count units, with the devices that they refer to, in stable order."""
         last, self._knowledge = self._knowledge, knowledge
         refs = self._refs if knowledge.rules is last.rules and knowledge.slices is last.slices else {}
         new = {id(each): each for each in frozenset(assignments)}
-        # sorting takes little where all but a few are in order
+        # sorting is fast if nearly all of them are in order already
         self._ordered = [each for each in self._ordered if new.pop(id(each), None)] + list(new.values())
         self._ordered.sort(key=attrgetter("order"))
         self._refs = {}
@@ -194,7 +197,7 @@ class OwnersBuilder:
 
 
 def _deciding(claim: Claim, knowledge: Knowledge) -> tuple[object, ...]:
-    """What decides which device of a claim it is, and whether it is held."""
+    """The facts that decide which device a claim means, and whether a container holds it."""
     of_claims = knowledge.claims.is_to_be_asked(claim), knowledge.claims.is_look(claim)
     return (*of_claims, *(knowledge.places.get(name) for name in claim.cdi_names))
 
@@ -220,7 +223,7 @@ def _build(
 
     rivals = rivals_among(ref for _, ref in refs)
     placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
-    # a free id may mean the instance of its profile just as well as one in use: all are rivals
+    # all ids are rivals, since a free id may mean the instance of its profile just as well as an id in use
     rivals = rivals_among(every_ref)
     offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
     renamed, unnamed = _by_other_names(placed, offers, devices)
@@ -244,9 +247,9 @@ def _build(
 def _by_other_names(
     placed: Placed, offers: Sequence[tuple[str, DeviceRef | None, DeviceKey | None]], devices: NodeDevices
 ) -> tuple[Renamed, frozenset[DeviceKey]]:
-    """Which devices of the page are those that the kubelet names otherwise, and those names whose device is not clear.
+    """The page's devices by the kubelet's other names for them, and the names whose device is not clear.
 
-    The names that are more than the page has devices are of devices that the page lacks.
+    If there are more such names than devices on the page, the rest are names of devices that the page lacks.
     """
     held: dict[DeviceKey, set[Owner]] = {}
     taken: set[DeviceKey] = set()
@@ -285,10 +288,10 @@ def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Mapping[Own
     ids = Counter(key for _, _, key in placed)
     for key, of_key in holders.items():
         if len(of_key) > 1:
-            # two pods on one claim hold no shares by their ids, but they do share the device
+            # by their ids two pods on one claim have no shares, but they do share the device
             holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
         elif ids[key] == 1 and all(offered.get((holder.resource, key)) == 1 for holder in of_key.values()):
-            # of a device that has one share alone nobody else can have a part
+            # if a device has only one share, nobody else can have a part of it
             holders[key] = {owner: replace(holder, shared=False) for owner, holder in of_key.items()}
     return holders
 
@@ -309,18 +312,18 @@ def _matches(
 def _why_missing(subjects: Subjects, knowledge: Knowledge, placed: Placed, devices: NodeDevices) -> Unmatched:
     if UNREAD in subjects or UNREAD_OWNED in subjects:
         return Unmatched.TOO_MANY_DEVICES
-    # with this node's Hostname the page is this node's, whatever ids the kubelet handed out
+    # a page with this node's Hostname is of this node, whatever ids the kubelet handed out
     is_here = any(subject.is_device and subject.host and subject.host == knowledge.node for subject in subjects)
     return Unmatched.OTHER_NODE if not is_here and _is_of_another_node(placed, devices) else Unmatched.NO_SAMPLE
 
 
 def _is_of_another_node(placed: Placed, devices: NodeDevices) -> bool:
-    """Whether the pages are surely another node's: samples and ids both carry UUIDs, and have none in common."""
+    """Whether the pages are certainly of another node: samples and ids both have UUIDs, but none in common."""
     if not devices.has_gpu_uuids:
         return False
     handed_out = False
     for _, ref, key in placed:
-        # an id that is only a name or number proves nothing: every node has a GPU 0
+        # an id that is only a name or number proves nothing, since every node has a GPU 0
         if ref is None or key is None or not (ref.uuid or ref.mig):
             continue
         if key.uuid in devices.uuids:
@@ -331,7 +334,10 @@ def _is_of_another_node(placed: Placed, devices: NodeDevices) -> bool:
 
 
 def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, missing: Unmatched) -> Unmatched:
-    """Why an assignment has no samples: `ref` is None for an unknown form, `key` where the id fits several devices."""
+    """The reason why an assignment has no samples.
+
+    `ref` is None for an unknown form, `key` if the id fits several devices.
+    """
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
     if ref.allocator and key is None:

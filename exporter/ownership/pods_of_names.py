@@ -1,9 +1,9 @@
-"""Which pod an owner's name means: the pod that had the name when the kubelet last listed it.
+"""The pod that an owner's name means: the pod that had the name when the kubelet last listed it.
 
 The kubelet's List names pods without their uid, and a StatefulSet makes its pods anew under one name. The source of
-pods knows a new pod at once. The kubelet may not know it yet, since it is down or has just started: then its List still
-means the old pod. So List and pods are joined by time. In doubt a name means no pod: no uid and labels are better than
-wrong ones.
+pods knows a new pod at once. The kubelet may not know the new pod yet, since it is down or has just started: then its
+List still means the old pod. So this module joins List and pods by time. In doubt a name means no pod: no uid and
+labels are better than wrong ones.
 
 Pure, except for what `PodsOfOwners` remembers.
 """
@@ -18,15 +18,15 @@ from exporter.model.devices import Assignment
 from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
 
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
-# what an API server appends to a generateName: letters and digits that form no words
+# the ending that an API server appends to a generateName: letters and digits that form no words
 _GENERATED = re.compile(r".*-[bcdfghjklmnpqrstvwxz2456789]{5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The kubelet's last answer: when it was asked for, in seconds of the clock of `PodOfName`; None before the first.
+    """The kubelet's last answer: the moment at which it was asked for (clock of `PodOfName`), None before the first.
 
-    `unlisted` are the pods in force that this answer does not list.
+    `unlisted` are the pods in force (retention.py) that this answer does not list.
     """
 
     asked_at_seconds: float | None = None
@@ -36,8 +36,8 @@ class Listing:
 def pods_of(names: Iterable[PodName], before: PodsByName, pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
     """The pod that each name of a pod with devices means; names without a known pod are left out.
 
-    `before` are the pods until now, and the answer if nothing changed. A name in force that is not listed keeps its
-    pod. `pods_of_names` are the pods that have or had each name.
+    `before` has the pods until now; it is returned if nothing changed. A name in force that is not listed keeps its
+    pod. `pods_of_names` has, by name, the pods that have or had it.
     """
     pods: dict[PodName, PodInfo] = {}
     for name in names:
@@ -57,12 +57,12 @@ def may_change(names: Iterable[PodName], pods_of_names: PodsOfNames) -> bool:
 
 
 def may_come_again(pod: PodInfo) -> bool:
-    """Whether another pod may get this one's name: not where its controller had the name generated."""
+    """Whether another pod may get this pod's name: not if its controller had the name generated."""
     return not (any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name))
 
 
 class PodsOfOwners:
-    """The pods that hold devices, worked out anew only when their inputs may have changed."""
+    """The pods that hold devices, worked out again only if their inputs may have changed."""
 
     def __init__(self) -> None:
         self.pods: PodsByName = MappingProxyType({})
@@ -70,7 +70,7 @@ class PodsOfOwners:
         self._made_from: tuple[frozenset[Assignment], PodsOfNames, frozenset[PodName]] | None = None
 
     def update(self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
-        """The pods by namespace and name; the same object while inputs are the same, which identity decides."""
+        """The pods by namespace and name; the same object while the inputs are the same objects."""
         before = self._made_from
         if before is None or before[0] is not assignments:
             owners = (assignment.owner for assignment in assignments)
@@ -84,7 +84,7 @@ class PodsOfOwners:
 
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:
-    """The newest state of a pod that keeps its name: the one with its uid, or else the pod itself."""
+    """The newest state of a pod that keeps its name, found by its uid; the pod as it was if there is none."""
     return next((named.pod for named in of_name if pod and named.pod.uid == pod.uid), pod)
 
 

@@ -1,9 +1,9 @@
-"""Which devices of a claim a container asked for: the kubelet names all of them for each container of the pod.
+"""The devices of a claim that a container asked for. The kubelet names all of a claim's devices for every container.
 
-A container may ask for one request of a claim alone. Its own status names the devices that it got, by their CDI names
-(measured on kubelet 1.36.2). What a status has said stays true as long as the claim is there. So it also counts while
-nobody can say which pod the name means, as when the API server is away, until the kubelet no longer lists the claim
-for the container, lists another claim of that name, or another pod has the pod's name.
+A container of the pod may ask for only one request of a claim. Its own status names the devices that it got, by their
+CDI names (measured on kubelet 1.36.2). The status stays true as long as the claim is there. So it also counts while
+nobody can say which pod the name means, as when the API server is away. It ends when the kubelet no longer lists the
+claim for the container, lists another claim of that name, or another pod has the pod's name.
 
 Pure, except for what `Requests` remembers.
 """
@@ -13,25 +13,25 @@ from typing import NamedTuple
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner, PodInfo, PodsByName
 
-# a container, and namespace and name of its claim
+# A container, and the namespace and name of its claim.
 _Use = tuple[Owner, str, str]
 
 
 class _Got(NamedTuple):
-    """The devices by the names in a container's status, and the uid of its pod."""
+    """The devices that a container got, by their names in its status, and the uid of its pod."""
 
     uid: str
     names: frozenset[str]
 
 
 class Requests:
-    """Remembers which devices each container got of its claims."""
+    """Remembers the devices that each container got of its claims."""
 
     def __init__(self) -> None:
         self._got: dict[_Use, _Got] = {}
 
     def of_their_containers(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
-        """The assignments, without the devices of a claim that another container of the pod asked for."""
+        """The assignments without those devices of a claim for which only another container of the pod asked."""
         claims: dict[_Use, set[str]] = {}
         for assignment in assignments:
             if assignment.claim is not None:
@@ -40,7 +40,7 @@ class Requests:
         for use, names in claims.items():
             owner = use[0]
             of_use = _now(owner, pods.get((owner.namespace, owner.pod)), self._got.get(use))
-            # the names of another claim, such as one of the same name that was there before, say nothing of this one
+            # the names of another claim, such as an earlier claim of the same name, say nothing of this claim
             if of_use is not None and not names.isdisjoint(of_use.names):
                 got[use] = of_use
         self._got = got
@@ -58,7 +58,7 @@ def _use(owner: Owner, claim: Claim) -> _Use:
 
 
 def _now(owner: Owner, pod: PodInfo | None, before: _Got | None) -> _Got | None:
-    """What the container's status says; what it said before while it says nothing, unless the pod is another one."""
+    """The devices in the container's status. While it names none, the earlier ones count, unless the pod is another."""
     if pod is None:
         return before
     names = frozenset(

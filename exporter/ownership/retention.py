@@ -1,31 +1,34 @@
-"""Keeps owners, allocatable ids and devices of ResourceSlices in force while nobody says them.
+"""Retention: it keeps owners, allocatable ids and devices of ResourceSlices in force while their sources are silent.
 
-**Owners.** Only the kubelet hands devices out, so its last answer holds while it is down. A kubelet that has just
+**Owners.** Only the kubelet hands devices out, so its last answer stays true while it is down. A kubelet that has just
 started lists no pod (for 0.4 to 2 s, or until it reaches the API server), then perhaps some pods, then all (measured on
-1.20.2 and 1.36.2). So a pod that is not listed after a reconnect may still be there. It is kept until one of these:
+1.20.2 and 1.36.2). So a pod that is not listed after a reconnect may still be there. It is kept until one of these
+happens:
 
 - the kubelet lists it again: from then on the answer holds for it, at once;
 - the kubelet gives one of its devices to another pod, and not only to look at it;
 - the kubelet has listed other pods for 10 seconds without it;
 - the kubelet lists no pod at all, and its last answer with pods is older than `--kubelet.max-stale`.
 
-The 10 seconds count from the first answer that lists a pod; if no empty answer was seen, from the kubelet's start: it
-may have listed pods for long. Time in which the kubelet is down or lists nothing does not count. A further restart
-continues the count. Static pods are listed without the API server, so they do not show that the kubelet has reached it.
+The 10 seconds begin with the first answer that lists a pod. If no empty answer was seen, they begin with the kubelet's
+start, since it may have listed pods for long. Time in which the kubelet is down or lists nothing does not count. A
+further restart continues the count. Static pods are listed without the API server, so they do not show that the kubelet
+has reached it.
 
-**Allocatable ids.** GetAllocatableResources names an id only while a device plugin serves it and calls it healthy. A
-plugin that restarts takes all of its ids out of the answer (measured on 1.36: an empty message at once), and a GPU with
-an error takes out its own, while containers hold them. A share of such a GPU must not look like the whole of it.
+**Allocatable ids.** GetAllocatableResources names an id only while a device plugin serves it and calls it healthy.
+While a plugin restarts, the answer lacks all of its ids (measured on 1.36: an empty message at once), and while a GPU
+has an error, it lacks the ids of this GPU, although containers hold them. A share of such a GPU must not look like a
+whole GPU.
 
 **Devices of ResourceSlices.** A starting kubelet deletes all ResourceSlices of its node. A running one deletes those of
 a driver 30 s after the driver's socket went away. Drivers publish them again 30 s later, under other names and uids
-(measured on 1.36). The containers keep their devices. So a device outlives its slice until one of these:
+(measured on 1.36). The containers keep their devices. So a device outlives its slice until one of these happens:
 
 - the device's pool is complete again: from then on the pool holds, even if it lacks the device;
 - a slice of the pool describes the device in another way, even if the pool is not complete yet;
 - no assignment in force names the device, and two minutes have passed: a pod may get its claim meanwhile.
 
-Pure: every moment comes in as `now`, in seconds of any clock that never steps back.
+Pure: callers pass every moment in as `now`, in seconds of any clock that never steps back.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -59,11 +62,12 @@ _NONE: Mapping[Assignment, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
-    """The assignments in force, and what decides how long they are kept.
+    """The assignments in force, and the facts that decide how long they stay.
 
-    `unlisted` are those that no answer has listed since the reconnect, each with the seconds for which the kubelet has
-    listed other pods. `lists_pods`: the kubelet has listed pods since the reconnect. `listed_at` is the last answer for
-    which that was so, `answered_at` the last answer of all; None before the first.
+    `unlisted` are the assignments that no answer has listed since the reconnect, each with the seconds for which the
+    kubelet has listed other pods without it. `lists_pods`: the kubelet has listed pods since the reconnect. `listed_at`
+    is the moment of the last answer with `lists_pods`, `answered_at` the moment of the last answer of all; None before
+    the first.
     """
 
     assignments: frozenset[Assignment] = frozenset()
@@ -94,16 +98,17 @@ def answered(
     node: str = "",
     read: Read = read_by_built_in_rules,
 ) -> Retained:
-    """What is in force after the kubelet's answer at the moment `now`.
+    """The assignments in force after the kubelet's answer at the moment `now`.
 
-    `reconnected`: it came over another connection than the last one; `up_for_seconds` then says how long this kubelet
-    has been up, if that is known. The last answer with pods holds for `max_stale_seconds` while the kubelet lists none.
-    The names of static pods end in the name of the `node`. `read` says which device an assignment refers to.
+    `reconnected`: the answer came over another connection than the last answer; `up_for_seconds` then says how long
+    this kubelet has been up, if that is known. The last answer with pods stays in force for `max_stale_seconds` while
+    the kubelet lists no pod. The names of static pods end in the name of the `node`. `read` gives the device that an
+    assignment refers to.
     """
     unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
     if unlisted:
         given = _Given(answer.assignments, read)
-        # a share of a GPU by a claim has no name of its own: who had one beside another's takes nothing from it
+        # a claim's share of a GPU has no name of its own, so only new assignments can take a claim's device away
         given_anew = _Given(answer.assignments - before.assignments, read)
         unlisted = {
             assignment: missing
@@ -117,14 +122,14 @@ def answered(
     if lists_pods:
         since = 0.0 if before.answered_at is None else now - before.answered_at
         if reconnected:
-            # a clock that was set may give a wrong start: it lies between the last answer and this one
+            # the start may be wrong if somebody set the clock; the true start lies between the last answer and this one
             since = max(0.0, min(up_for_seconds, since))
         elif not listed_before:
             since = 0.0
         unlisted = {held: missing + since for held, missing in unlisted.items() if missing + since < GRACE_SECONDS}
     elif listed_at is not None and now - listed_at > max_stale_seconds:
         unlisted = _NONE
-    # An equal state stays the same object, so that nothing is worked out anew for it.
+    # An equal set stays the same object, so that nobody works anything out again for it.
     assignments = answer.assignments.union(unlisted)
     return Retained(
         assignments=before.assignments if assignments == before.assignments else assignments,
@@ -136,9 +141,9 @@ def answered(
 
 
 def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retained:
-    """What is in force once `read` knows what it did not when the kubelet answered: the devices of these CDI names.
+    """The assignments in force once `read` knows the devices of these CDI names, which it did not at the answer.
 
-    A claim that is awaited may have had the device of a new one: the number of a MIG instance comes again.
+    An unlisted claim may have had the device that a new claim has now, since the numbers of MIG instances come again.
     """
     if not before.unlisted:
         return before
@@ -154,9 +159,9 @@ def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retain
 def failed(
     before: Retained, *, now: float, max_stale_seconds: float, max_unlisted_seconds: float = STALE_WHILE_REFUSED_SECONDS
 ) -> Retained:
-    """What is in force after the kubelet failed to answer: everything, or nothing if it is too old.
+    """The assignments in force after the kubelet failed to answer: all of them, or none if they are too old.
 
-    It is too old when the last answer is older than `max_stale_seconds`, or the last one that listed pods is older than
+    They are too old if the last answer is older than `max_stale_seconds`, or the last answer with pods is older than
     `max_unlisted_seconds`.
     """
     if before.answered_at is None or before.known_at is None:
@@ -179,7 +184,7 @@ def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str)
 
 
 class _Given:
-    """The devices that an answer hands out: other pods have given these back."""
+    """The devices that an answer gives to containers: earlier holders have given them back."""
 
     def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:
         self._read = read
@@ -201,7 +206,7 @@ class _Given:
     def displaces(self, held: Assignment) -> bool:
         """Whether the answer gives the device of `held` to another container.
 
-        It hands out the same id, or the same device, and one of the two containers holds the device whole.
+        The answer has the same id; or it has the same device, and one of the two containers holds the whole device.
         """
         if held.claim in self._claims:
             return False  # several pods may hold one claim
@@ -217,10 +222,10 @@ _NOBODY = Owner(namespace="", pod="", container="")
 
 
 def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assignment], read: Read) -> Allocatable:
-    """The ids on offer after another answer: `before` itself where nothing changed.
+    """The ids on offer after another answer; `before` itself if nothing changed.
 
     A device that the answer does not name keeps its ids while somebody holds one of them. `held` are the assignments in
-    force, and `read` says what an assignment refers to.
+    force, and `read` gives the device that an assignment refers to.
     """
 
     def device(resource: str, device_id: str) -> Hashable:
@@ -242,21 +247,27 @@ def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assig
     return before if now == before else MappingProxyType(now)
 
 
-# A node of 16 GPUs publishes some 320 devices, MIG profiles counted.
+# A node of 16 GPUs publishes some 320 devices with its MIG profiles.
 MOST_KEPT = 10_000
 UNNAMED_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevices:
-    """The known devices of slices. `kept` are those that no slice describes now, and since when."""
+    """The known devices of slices.
+
+    `kept` are the devices that no slice describes now, each with the moment since when.
+    """
 
     devices: SliceDevices = field(default_factory=lambda: MappingProxyType({}))
     kept: Mapping[SliceDeviceName, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def described(before: KnownDevices, slices: Iterable[ResourceSlice], *, now: float) -> KnownDevices:
-    """The known devices when these are all slices. At most MOST_KEPT devices without a slice are kept, oldest first."""
+    """The known devices if `slices` are all slices.
+
+    At most MOST_KEPT devices without a slice stay, the oldest first.
+    """
     slices = tuple(slices)
     pools = complete_pools(slices)
     described: dict[SliceDeviceName, list[SliceDevice]] = {}
@@ -274,7 +285,7 @@ def described(before: KnownDevices, slices: Iterable[ResourceSlice], *, now: flo
 
 
 def named(before: KnownDevices, assignments: Iterable[Assignment], *, now: float) -> KnownDevices:
-    """`before` without devices that were kept long enough and that no assignment names; `before` itself if none is."""
+    """`before` without devices that stayed long enough and that no assignment names; `before` itself without such."""
     old = {name for name, since in before.kept.items() if now - since >= UNNAMED_SECONDS}
     if not old:
         return before

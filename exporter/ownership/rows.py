@@ -1,4 +1,4 @@
-"""The rows that go out for a sample: the owner of each, by the kubelet and the page, and the labels that it gains."""
+"""The rows that go out for a sample: each row's owner, by the kubelet and the page, and the labels that it gains."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -34,11 +34,11 @@ from exporter.ownership.labels import (
 
 
 class PerOwner:
-    """The samples of one page that are already one owner's part of their device: nobody copies or divides them.
+    """The samples of one page that are already one owner's part of their device, and so are not copied or divided.
 
-    A row of a virtual GPU is one owner's part. So are several rows of one family and device that came with different
-    owners. A row without owner beside a row with an owner reports the same GPU again; beside a virtual GPU's row it is
-    the part that no owner holds.
+    A row of a virtual GPU is one owner's part. Several rows of one family and device that came with different owners
+    are each one owner's part, too. A row without an owner beside a row with an owner reports the same GPU again. Beside
+    a virtual GPU's row it is the part that no owner holds.
     """
 
     def __init__(self, samples: Sequence[tuple[bytes, Subject]]) -> None:
@@ -47,7 +47,7 @@ class PerOwner:
         self._several = _of_several_owners(samples, self._device_of) if came_with_owners else frozenset()
 
     def __bool__(self) -> bool:
-        """Whether a sample's family makes a difference."""
+        """Whether the page has such samples: then a sample's rows depend on its family, too."""
         return bool(self._several)
 
     def __contains__(self, sample: tuple[bytes, Subject]) -> bool:
@@ -56,7 +56,7 @@ class PerOwner:
 
 
 def _device_numbers(samples: Sequence[tuple[bytes, Subject]]) -> dict[int, int]:
-    """A number for each device, by id(subject): on a large page a key for each sample costs 100 ms."""
+    """A number for each device, by id(subject). On a large page a key for every sample would cost 100 ms."""
     numbers: dict[object, int] = {}
     number_of: dict[int, int] = {}
     for _, subject in samples:
@@ -68,7 +68,7 @@ def _device_numbers(samples: Sequence[tuple[bytes, Subject]]) -> dict[int, int]:
 def _of_several_owners(
     samples: Sequence[tuple[bytes, Subject]], device_of: Mapping[int, int]
 ) -> frozenset[tuple[bytes, int]]:
-    """The families and device numbers that come with a virtual GPU's row, or with rows of different owners."""
+    """The families and device numbers of which the page has a virtual GPU's row, or rows of different owners."""
     first: dict[tuple[bytes, int], Subject] = {}
     several: set[tuple[bytes, int]] = set()
     for name, subject in samples:
@@ -83,7 +83,7 @@ def _of_several_owners(
     return frozenset(several)
 
 
-# how a family's values are made, and the unit of memory or of utilisation
+# The way to make a family's values, and the unit of memory or of utilisation.
 Measurable = tuple[Literal["memory", "free", "utilization", "work"], int]
 
 
@@ -102,7 +102,10 @@ class MeasuredRows:
         self.measurable: Mapping[bytes, Measurable] = measurable
 
     def of(self, how: Measurable, device: DeviceKey, owners: Sequence[Owner], rows: Sequence[Row]) -> Rows | None:
-        """The rows of `owners` with their values, and nobody's last where values add up; None where one is unknown."""
+        """The rows of `owners` with their values, and last the row of nobody if values add up.
+
+        None if a value is unknown.
+        """
         measured, shares = self._shares, [(device, owner) for owner in owners]
 
         def ratios() -> Sequence[float]:
@@ -126,7 +129,7 @@ class MeasuredRows:
         return None
 
     def times(self, device: DeviceKey) -> Mapping[Owner | None, int] | None:
-        """For how long the kernels of each owner have run by now; None for unknown."""
+        """The time (ns) for which each owner's kernels have run until now; None if it is not known."""
         return self._shares.sm_ns.get(device)
 
 
@@ -135,7 +138,7 @@ RowsOfSubject = tuple[Subject, DeviceKey, tuple[Holder, ...], Rows]  # the holde
 
 
 class Attribution:
-    """Says which rows go out for the samples of whole pages. One object for one state of owners."""
+    """A function that gives the rows of the samples of whole pages. One object stands for one state of owners."""
 
     def __init__(
         self,
@@ -147,10 +150,10 @@ class Attribution:
         measured: MeasuredShares | None = None,
         before: "Attribution | None" = None,
     ) -> None:
-        """`of_pods`: the labels that a pod's owners gain, by (namespace, pod). `book` outlives this object.
+        """`of_pods` has the labels that a pod's owners gain, by (namespace, pod). `book` outlives this object.
 
-        Devices whose holders are those of `before`, as an object, keep its rows as far as they depend on nothing else.
-        `measured` has the same owners for the life of this object; its values may change from page to page.
+        A device whose holders are the same object as in `before` keeps the rows of `before` that depend on nothing
+        else. `measured` has the same owners for the life of this object; its values may change from page to page.
         """
         self._owners = owners
         self._policy = policy
@@ -158,7 +161,7 @@ class Attribution:
         self._book = book or CounterBook()
         self._idle = policy.idle
         self._idle_row = Row(labels=self._idle)
-        self._nobody = Rows((self._idle_row,))  # one object for all that nobody holds
+        self._nobody = Rows((self._idle_row,))  # one object for all devices that nobody holds
         additive = policy.additive if policy.sharing == SPLIT else {}
         self._additive = {name.encode(): kind for name, kind in additive.items()}
         self._measured = (
@@ -170,29 +173,32 @@ class Attribution:
         self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
 
     def rows_with(self, of_pods: OfPods) -> Mapping[int, RowsOfSubject]:
-        """By the subjects' own ids, the rows that depend on holders and these labels of pods alone."""
+        """The rows that depend only on holders and these labels of pods, by id(subject)."""
         return self._rows_of if self._of_pods is of_pods else {}
 
     @property
     def looks_at_families(self) -> bool:
-        """Whether a sample's family makes a difference even where no sample came with an owner."""
+        """Whether rows depend on a sample's family even if no sample came with an owner."""
         return bool(self._additive or self._measured)
 
     def read_first(self, subjects: Iterable[Subject]) -> frozenset[bytes]:
-        """The families that `share` needs of a page with these subjects; none where nothing is repeated."""
+        """The families that `share` needs of a page with these subjects; none if no value of a GPU is repeated."""
         if not self._of_gpu or not any(subject.instance for subject in subjects):
             return frozenset()
         return frozenset((*self._of_gpu, *(name.encode() for name in ACTIVITY)))
 
     def share(self, readings: Iterable[Reading]) -> Work[Mapping[bytes, bytes]]:
-        """The parts that MIG instances have of a GPU's values, by series; other series keep their values.
+        """The MIG instances' parts of their GPU's values, by series. A series that is not in it keeps its value.
 
-        It notes how much the GPUs' counters grew, and yields where other tasks may run.
+        It notes by how much the GPUs' counters grew, and yields where other tasks may run.
         """
         return share_page(readings, self._of_gpu, self._book.share)
 
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
-        """Each sample's rows, by family name and subject. Callers pass one subject object for all of a device."""
+        """The rows of each sample, by family name and subject.
+
+        Callers pass the same subject object for a whole device.
+        """
         per_owner = PerOwner(samples)
         if not per_owner and not self.looks_at_families:
             return self._by_subject_alone(samples)
@@ -229,7 +235,7 @@ class Attribution:
         return [worked_out[id(subject)] for _, subject in samples]
 
     def _rows(self, subject: Subject, kind: Additive | None, *, per_owner: bool, how: Measurable | None = None) -> Rows:
-        """`how`: how the family's values are made where the use of each owner is measured."""
+        """The rows of a sample. `how` is the way to make the family's values of each owner's measured use."""
         if subject.is_unread:
             return _AS_IT_CAME if subject.came_with else self._nobody
         key = subject.key
@@ -266,7 +272,10 @@ class Attribution:
         return Rows((Row(labels=(*self._idle, *extra), pod_labels=pod_labels_among(extra)),))
 
     def _counter(self, rows: tuple[Row, ...], owners: tuple[Owner, ...], shared: DeviceKey | None = None) -> Rows:
-        """A counter's rows; nobody's alone without a second page. `shared` is the device if measured use decides."""
+        """The rows of a counter; only the row of nobody if there is no second page.
+
+        `shared`: measured use divides it.
+        """
         if not self._policy.divides_counters:
             return self._nobody
         measured = self._measured if shared else None
@@ -281,7 +290,10 @@ class Attribution:
         return Rows((*rows, self._idle_row), values, peek)
 
     def _of_holder(self, holder: Holder, subject: Subject) -> Row:
-        """The row of a holder. If the page names the same pod, its uid and pod labels fill what the exporter lacks."""
+        """The row of a holder.
+
+        If the page names the same pod, the page's uid and pod labels fill those that are missing.
+        """
         owner = holder.owner
         of_pod = self._of_pods.get((owner.namespace, owner.pod), NOTHING)
         uid, pod_labels = of_pod.uid, of_pod.labels

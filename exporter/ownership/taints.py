@@ -1,6 +1,6 @@
-"""What the taints of DRA devices say of how they are (KEP-5055). Pure.
+"""The health of DRA devices by their taints (KEP-5055). Pure.
 
-NVIDIA's DRA driver writes three (its cmd/gpu-kubelet-plugin/device_health.go), and keeps each until it starts anew:
+NVIDIA's DRA driver writes three taints (its cmd/gpu-kubelet-plugin/device_health.go), which stay until it restarts:
 
 - gpu.nvidia.com/xid=<number>, the last XID of the device: NoSchedule, or None for one that is a program's fault. It is
   read as an error of that moment, so it ends as those of the kernel's log do;
@@ -8,7 +8,7 @@ NVIDIA's DRA driver writes three (its cmd/gpu-kubelet-plugin/device_health.go), 
   node get it;
 - gpu.nvidia.com/unmonitored, None: the driver cannot watch the device.
 
-What other drivers mean by theirs, the effect alone says.
+Of other drivers' taints only the effect tells the meaning.
 """
 
 import re
@@ -45,14 +45,14 @@ TaintsOfDevices = Mapping[DeviceKey, Sequence[Taint]]
 def taints_of_devices(
     slices: Iterable[SliceDevice], inventory: Inventory, devices: Container[DeviceKey]
 ) -> TaintsOfDevices:
-    """The taints of these devices, as samples name them."""
+    """The taints of these devices, by their keys in samples."""
     cut = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig}
     tainted = ((cut.get(device.uuid, DeviceKey(uuid=device.uuid)), device.taints) for device in slices if device.taints)
     return {key: taints for key, taints in tainted if key in devices}
 
 
 def xids_of_taints(taints: TaintsOfDevices, others: Iterable[DeviceEvent]) -> tuple[DeviceEvent, ...]:
-    """The XIDs that taints hold; none that is among these `others`, which say more of it."""
+    """The XIDs in taints, without XIDs that are among the `others`, which tell more of them."""
     had = {(other.uuid, other.event.code) for other in others}
     return tuple(
         DeviceEvent(event=_xid(taint, key), at_seconds=taint.added_at, uuid=key.uuid)
@@ -67,7 +67,10 @@ def _xid(taint: Taint, key: DeviceKey) -> KernelEvent:
 
 
 def by_taints(taints: TaintsOfDevices, read: Container[DeviceKey]) -> Iterator[tuple[DeviceKey, HealthReason]]:
-    """Why devices are not well by their taints, but for the XIDs. `read` are those that samples or NVML know."""
+    """The reasons that taints, except XIDs, give against devices' health.
+
+    `read` are devices that samples or NVML know.
+    """
     lost = {key.uuid for key, of_device in taints.items() if any(taint.key == _LOST for taint in of_device)}
     for key, of_device in taints.items():
         for taint in of_device:

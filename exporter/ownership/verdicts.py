@@ -35,7 +35,7 @@ from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import ends_at, reason_of
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 
-# dcgm-exporter reads its GPUs every 30 s; its pod, the kubelet and the driver's library restart within two minutes
+# longer than dcgm-exporter's reads (every 30 s), and than a restart of its pod, the kubelet or the driver's library
 GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
 MOST_ERRORS = 256
 _MOST_XID = 999
@@ -46,7 +46,7 @@ _FIELD_OF: Mapping[bytes, Field] = {
 }
 _FAMILIES, _WATCHES = frozenset(_FIELD_OF), FAMILY.encode()
 PageWord = tuple[DeviceKey, HealthRule]
-MISSING_SECONDS = 86_400.0  # then a GPU that was there is forgotten
+MISSING_SECONDS = 86_400.0  # after this time a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
 _DRIVER = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
@@ -60,19 +60,20 @@ Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
 def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdict:
-    """The worst of these reasons, in whatever order they come; each once."""
+    """The verdict of these reasons, which is the worst of them. Their order does not matter, and each counts once."""
     ranked = sorted(set(reasons), key=rank)
     return DeviceVerdict(ranked[0].verdict if ranked else "ok", tuple(ranked[:MOST_REASONS]), index)
 
 
 class PageWords:
-    """What pages say of how GPUs are; it remembers values from look to look.
+    """The words of pages on the health of GPUs; it remembers values from look to look.
 
-    A page shows the last XID for good. So a new value is an error, unless it only informs; the one that was there first
-    is one only if the GPU had to be reset since, which takes the exporter of the page away, and its XIDs with it.
+    A page shows the last XID for ever. So a new value is an error, unless the XID only informs. The value on the first
+    page is an error only if a GPU with this XID needs a reset: a reset would have ended dcgm-exporter, and its XIDs
+    with it.
 
-    `words` are the same object as long as they say the same. `errors` are the XIDs that pages showed, and `reset_at`
-    says when a GPU's counters began anew, by its UUID.
+    `words` stays the same object while nothing changes. `errors` are the XIDs that pages showed. `reset_at` says when a
+    GPU's counters began anew, by its UUID.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ class PageWords:
         self._until: dict[PageWord, float] = {}
 
     def read(self, joined: JoinedPage | None, at: float) -> Work[None]:
-        """Take in what the page says at this moment; None for no page."""
+        """Take in the page of this moment; None if there is no page."""
         values: dict[tuple[bytes, DeviceKey], float] = {}
         watches: defaultdict[DeviceKey, dict[str, WatchRow]] = defaultdict(dict)
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
@@ -123,13 +124,13 @@ class PageWords:
             self.reset_at = {**self.reset_at, key.uuid: at}
         elif accounts and accounts[0] == "xids" and value != before and _is_xid_error(value):
             event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(value))
-            # a GPU's instances repeat it
+            # samples of a GPU's instances repeat the GPU's XID
             others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
             if before is not None or verdict_of(int(value)) in ("failing", "gone"):
                 self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=key.uuid))[-MOST_ERRORS:]
 
     def _take_watches(self, watches: Mapping[DeviceKey, Mapping[str, WatchRow]], at: float) -> None:
-        """What DCGM finds now takes the place of what it found of these devices before."""
+        """Let the present findings of DCGM take the place of its earlier findings on these devices."""
         for key, rule in tuple(self._until):
             if key in watches and rule.reason.code.startswith(OF_DCGM):
                 del self._until[key, rule]
@@ -142,7 +143,7 @@ def _is_xid_error(value: float) -> bool:
 
 
 class Verdicts:
-    """Remembers the last verdicts, and the devices that were read before."""
+    """The verdicts on all devices. It remembers the last verdicts, and the devices that were read before."""
 
     def __init__(self) -> None:
         self._verdicts: DeviceVerdicts = NO_VERDICTS
@@ -150,18 +151,18 @@ class Verdicts:
         self._at = self._due_at = 0.0
         self._page = PageWords()
         self._lost: Mapping[str, HealthReason] = {}
-        self._listed: set[DeviceKey] = set()  # by NVML, once
+        self._listed: set[DeviceKey] = set()  # devices that NVML has listed at any time
         self._index_of: dict[DeviceKey, str] = {}
-        # of what was read once, since when it is not; None: it was read at the last look
+        # by device that was read at any time: since when it is not read; None: the last look read it
         self._missing_since: dict[DeviceKey, float | None] = {}
 
     def look(
         self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...] | None, reading: DriverReading | None, at: float
     ) -> Work[DeviceVerdicts]:
-        """By device, all that are known; the same object as long as nothing changed.
+        """The verdicts on all known devices; the same object as long as nothing changed.
 
-        `errors` are those of the kernel's log that may still count; None where it is not read: then the XIDs of pages
-        count. `reading` is NVML's last.
+        `errors` are the errors of the kernel's log that may still count. None: nobody reads the log, and the XIDs of
+        pages count. `reading` is NVML's last reading.
         """
         page = self._page
         yield from page.read(snapshot.joined, at)
@@ -180,7 +181,7 @@ class Verdicts:
         listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
         self._listed |= listed
         read = listed.union(subject.key for subject in subjects or ())
-        read |= {DeviceKey(uuid=key.uuid) for key in read}  # a page may have rows of a GPU's instances alone
+        read |= {DeviceKey(uuid=key.uuid) for key in read}  # a page may have rows of a GPU's instances only
         by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
         yield
         by_page = ((key, rule.reason) for key, rule in page.words)
@@ -198,7 +199,7 @@ class Verdicts:
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
             verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
             verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
-        # Another look may have gone on in the pauses. It must not take the last verdicts for those of what it saw.
+        # Another look may have run in the pauses. It must not take the last verdicts for verdicts on its own snapshot.
         self._made_from = made_from
         if verdicts != self._verdicts:
             self._verdicts = MappingProxyType(verdicts)
@@ -207,7 +208,10 @@ class Verdicts:
     def _unread(
         self, key: DeviceKey, snapshot: Snapshot, listed: Container[DeviceKey], others: Container[HealthReason]
     ) -> Iterator[HealthReason]:
-        """Why nobody reads a device; nothing of one that the kubelet alone names, or that was read a moment ago."""
+        """The reason why nobody reads a device.
+
+        None if only the kubelet reports on it, or if it was read a moment ago.
+        """
         since = self._missing_since.get(key)
         if since is not None and self._is_before(since + GRACE_SECONDS):
             return
@@ -219,7 +223,7 @@ class Verdicts:
             yield UNREAD
 
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
-        """Those that are known, and those that were read before: a GPU for a day, an instance as long as it is late."""
+        """The known devices, and devices that were read before: a GPU for a day, a MIG instance for GRACE_SECONDS."""
         devices, missing = {device.key: device.index for device in known_devices(snapshot)}, self._missing_since
         for key in missing.keys() - read:
             since = missing[key]
@@ -233,7 +237,7 @@ class Verdicts:
         return devices
 
     def _is_before(self, moment: float) -> bool:
-        """Whether it has not come yet; then the verdicts are due then."""
+        """Whether a moment lies ahead. If so, the verdicts are worked out again at that moment."""
         if self._at < moment:
             self._due_at = min(self._due_at, moment)
         return self._at < moment
@@ -247,12 +251,12 @@ class Verdicts:
             if reason and uuid and reset_at <= error.at_seconds and self._is_before(ends_at(error, reason)):
                 keys = [key for key in devices if key.uuid in of_gpu and key.instance in ("", error.event.instance)]
                 own = [key for key in keys if key.instance == error.event.instance]
-                # the log alone may know a GPU that the driver could not reach from the start
+                # only the log may know a GPU that the driver never reached
                 yield from ((key, reason) for key in own or keys or (DeviceKey(uuid=uuid),))
 
 
 def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, tuple[int, Container[str]]]:
-    """The last XIDs of GPUs ("") and of instances that are errors, with the GPU's names, the last of all first."""
+    """The last XID that is an error, of each GPU ("") and instance, with the GPU's names; the latest of all first."""
     names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
     xids: dict[DeviceKey, tuple[int, Container[str]]] = {}
     for each in sorted(events, key=lambda event: -event.at_seconds):
@@ -264,7 +268,7 @@ def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[D
 
 
 def _xid_of(key: DeviceKey, xids: Mapping[DeviceKey, tuple[int, Container[str]]]) -> int | None:
-    """A GPU has the errors of its instances, and an instance those of its GPU."""
+    """The last XID of a device. A GPU has the errors of its instances, and an instance has the errors of its GPU."""
     of_gpu = ((of.instance, code) for of, (code, names) in xids.items() if key.uuid in names)
     return next((code for instance, code in of_gpu if "" in (instance, key.instance) or instance == key.instance), None)
 
@@ -277,7 +281,7 @@ def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
 
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
-        # a message is a driver's; NVIDIA's DRA driver tells the kubelet nothing, and samples say more than that
+        # the message is a driver's; NVIDIA's DRA driver sends none, and samples say more than Unknown without a message
         says = one_line(health.message)
         if says in NOT_OFFERED:
             yield key, UNOFFERED._replace(text=says)

@@ -20,7 +20,7 @@ _TOP = frozenset(
 _NODE = ("", "Node")
 MOST_STEPS = 8
 # The forms that Kubernetes allows for names of objects (RFC 1123), groups, versions and kinds (apimachinery's
-# validation). Whoever makes a pod writes its ownerReferences, and the API checks little more than that they are not
+# validation). The author of a pod writes its ownerReferences, and the API checks little more than that they are not
 # empty.
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -52,10 +52,10 @@ def read_owners(listed: object) -> tuple[OwnerReference, ...]:
 
 
 def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
-    """The owner that is marked as the controller; None where there is none.
+    """The owner that is marked as the controller; None if there is none.
 
-    A node counts as none, and so does a reference that no object can have: the author of a pod must not choose which
-    path of the API is asked for.
+    A node does not count as a controller, and neither does a reference that no object can have: the author of a pod
+    must not choose which path of the API the exporter asks for.
     """
     return next(
         (owner for owner in owners if owner.is_controller and _group_kind(owner) != _NODE and _can_be_an_object(owner)),
@@ -64,7 +64,7 @@ def controller(owners: Sequence[OwnerReference]) -> OwnerReference | None:
 
 
 def is_top(owner: OwnerReference) -> bool:
-    """Whether the walk ends at this owner, so that the API need not be asked what is above it."""
+    """Whether the walk ends at this owner, so that nobody need ask the API for the controller above it."""
     return _group_kind(owner) in _TOP
 
 
