@@ -1,4 +1,4 @@
-"""Exact decimals, with as many places as a sample's value is printed with; and a value as a number of JSON.
+"""Exact decimals, with as many places as a sample's text has; and the conversion of a value to a number of JSON.
 
 Python's `decimal` could do the same, and would cost every node 344 KiB of memory for it.
 """
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from exporter.dcgm.fields import Field
 
-# nobody means a number with more characters, or with a larger exponent
+# no exporter means to write a number with more characters, or with a larger exponent
 _LONGEST = 1_000
-# DCGM's values for "not supported", as 32-bit and 64-bit integers; as doubles they come out as a few above 2**47
-# or, printed with the shortest digits, as 2**63.
+# DCGM's values for "not supported", as 32-bit and 64-bit integers; as doubles they are a few above 2**47 or, printed
+# with the shortest digits, 2**63.
 _BLANK_RANGES = ((2147483632, 2147483647), (140737488355328, 140737488355343))
 _BLANK_INT64_AS_DOUBLE = 2.0**63
 _LEAST_BLANK = _BLANK_RANGES[0][0]
@@ -30,7 +30,7 @@ NOTHING = Amount(0)
 
 
 def is_amount(text: bytes) -> bool:
-    """Whether a sample's value is a number that can be divided."""
+    """Whether a sample's value is a number that this module can divide."""
     number = float(text)
     if not -_LEAST_BLANK < number < _LEAST_BLANK:
         if not isfinite(number) or number == _BLANK_INT64_AS_DOUBLE:
@@ -41,27 +41,27 @@ def is_amount(text: bytes) -> bool:
 
 
 def is_printable(text: bytes) -> bool:
-    """Whether a number is written, and can be written out, in a sensible number of digits."""
+    """Whether a number has a sensible number of digits, with and without its exponent."""
     if len(text) > _LONGEST:
         return False
     if b"e" not in text and b"E" not in text:
         return True
-    # float() makes 0 of 1e-99999, whose parts would take as many digits to write
+    # float() makes 0 of 1e-99999, but the parts of this number would have as many digits
     return abs(int(text.lower().partition(b"e")[2])) <= _LONGEST
 
 
 def read_amount(text: bytes) -> Amount:
-    """The value that a sample shows, which `is_amount` or `is_printable` says yes to."""
+    """The amount of a sample's value for which `is_amount` or `is_printable` is true."""
     mantissa, _, exponent = text.lower().partition(b"e")
     whole, _, fraction = mantissa.partition(b".")
     places = len(fraction) - int(exponent or 0)
     units = int(whole + fraction)
-    # 4.3e+09 is a whole number that Go printed shortly: its unit is 1
+    # 4.3e+09 is a whole number in Go's short form, so its unit is 1
     return Amount(units, places) if places >= 0 else Amount(units * 10**-places)
 
 
 def write_amount(amount: Amount) -> bytes:
-    """An amount with all its places, and without an exponent."""
+    """The text of an amount, with all its places and without an exponent."""
     units, places = amount
     if not places:
         return b"%d" % units
@@ -76,15 +76,15 @@ def write_amount(amount: Amount) -> bytes:
 _LEAST_EXPONENT, _MOST_EXPONENT = -4, 6
 _CONVERTED_PLACES = 6
 _TWO_DIGITS = 100
-# DCGM's values for "not supported", and some others, begin so
+# DCGM's values for "not supported" begin so, and so do some others
 _BLANK_STARTS = frozenset({b"2147", b"2.14", b"1407", b"1.40", b"9223", b"9.22"})
 
 
 def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
-    """What makes a sample's value another unit's: `times` / `per` of it, printed as dcgm-exporter 4.8.3 and later do.
+    """A converter of samples' values to another unit, by `times` / `per`; it prints as dcgm-exporter since 4.8.3 does.
 
-    The result is exact if `per` is a power of ten. Otherwise it has six decimals, or as many as the value, whichever is
-    more, and the last of them is rounded. What is no amount is copied.
+    The result is exact if `per` is a power of ten. Otherwise it has six decimals, or as many as the value if these are
+    more, and the last decimal is rounded. A value that is no amount is copied.
     """
     shift = len(str(times)) - len(str(per))
     is_shift = times * 10 ** max(-shift, 0) == per * 10 ** max(shift, 0)
@@ -108,7 +108,7 @@ def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
     }
 
     def move_point(text: bytes) -> bytes:
-        # the digits stay: no arithmetic is needed, which takes ten times as long
+        # the digits stay the same, so this needs no arithmetic, which would take ten times as long
         if text[:4] in _BLANK_STARTS:
             return convert(text)
         exponent = exponents.get(text[-4:])
@@ -122,7 +122,7 @@ def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
 
 
 def _shortly(digits: bytes, exponent: int) -> bytes:
-    """Digits, of which the first counts 10 ** `exponent`, as Go's %g writes them: 4.3e+09, 81000, 0.57."""
+    """The text of digits as Go's %g writes it: 4.3e+09, 81000, 0.57. The first digit counts 10 ** `exponent`."""
     digits = digits.rstrip(b"0")
     if not digits:
         return b"0"
@@ -136,7 +136,7 @@ def _shortly(digits: bytes, exponent: int) -> bytes:
 
 
 def plus(one: Amount, other: Amount) -> Amount:
-    """The sum, with the places of the one that has more."""
+    """The sum, with the places of the amount that has more."""
     more = one.places - other.places
     if more > 0:
         return Amount(one.units + other.units * 10**more, one.places)
@@ -144,7 +144,7 @@ def plus(one: Amount, other: Amount) -> Amount:
 
 
 def minus(one: Amount, other: Amount) -> Amount:
-    """The difference, with the places of the one that has more."""
+    """The difference, with the places of the amount that has more."""
     more = one.places - other.places
     if more > 0:
         return Amount(one.units - other.units * 10**more, one.places)
@@ -152,14 +152,17 @@ def minus(one: Amount, other: Amount) -> Amount:
 
 
 def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
-    """Equal parts that add up to the amount: what is left over goes to the first ones, unit by unit."""
+    """Equal parts that add up to the amount. The first parts get the remainder, unit by unit."""
     each, left = divmod(abs(amount.units), parts)
     sign = -1 if amount.units < 0 else 1
     return [Amount(sign * (each + (number < left)), amount.places) for number in range(parts)]
 
 
 def divisible(amount: Amount) -> Amount:
-    """The same amount; one of at most 1 in millionths at least: a ratio may be printed as 1, which has no halves."""
+    """The same amount.
+
+    One of at most 1 gets six places or more, since a ratio may be printed as 1, which has no halves.
+    """
     units, places = amount
     if places < _RATIO_PLACES and 0 < abs(units) <= 10**places:
         return Amount(units * 10 ** (_RATIO_PLACES - places), _RATIO_PLACES)
@@ -167,7 +170,10 @@ def divisible(amount: Amount) -> Amount:
 
 
 def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:
-    """How much a counter grew. A fall is a start from 0; with `may_lag` one by less than half is a late value: None."""
+    """The growth of a counter. A fall is a restart from 0.
+
+    With `may_lag`, a fall by less than half is a late value: None.
+    """
     grown = minus(now, before)
     if grown.units >= 0:
         return grown
@@ -176,17 +182,17 @@ def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:
     return now if now.units > 0 else NOTHING
 
 
-# JavaScript, and with it most readers of JSON, knows whole numbers exactly up to here.
+# JavaScript, like most readers of JSON, has exact whole numbers up to this one.
 _EXACT = 2**53
 _USUAL = 2**31 - 16
 
 
 def number(text: bytes, field: Field) -> int | float | None:
-    """A sample's value in its field's unit; None for NaN, infinities and DCGM's values for "not supported"."""
+    """The number of a sample's value in its field's unit; None for NaN, infinities and DCGM's "not supported"."""
     value = float(text)
     if not value:
-        return 0  # also what is too small for a double, or 0e99999999999999999999, which decimals cannot hold
-    # DCGM's "not supported" are larger than this; NaN is not in between either
+        return 0  # also for a number too small for a double, and for 0e99999999999999999999, which decimals cannot hold
+    # DCGM's values for "not supported" are larger, and NaN is not in this range either
     if not -_USUAL < value < _USUAL and not is_amount(text):
         return None
     if not field.times == field.per == 1:

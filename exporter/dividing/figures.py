@@ -1,13 +1,13 @@
-"""What is shown of a device, and of each container that holds it, by the rows of /container/metrics. Pure.
+"""The figures of a device, and of each container that holds it, from the rows of /container/metrics. Pure.
 
-The page, `top` and `kubectl gpu` all ask here, so that they agree. A row is a device in one container's hands.
-Where several hold the device, most of its fields are the whole device's (--sharing copy) or a part by a rule (split):
-of such a holder only `measured` is its own, and the rest stands in the device's line alone. dcgm-exporter repeats what
-a whole GPU draws on each of its MIG instances: that stands in the GPU's line alone, too.
+The page, `top` and `kubectl gpu` all take their figures from here, so that they agree. A row is a device and one
+container that holds it. If several containers hold the device, most of the row's fields are values of the whole device
+(--sharing copy) or a part by a rule (split). Of such a holder only `measured` is its own; only the device's line shows
+the rest. dcgm-exporter repeats the power of a whole GPU on each of its MIG instances; only the GPU's line shows it.
 
-The rows of a device that several hold have its own values beside theirs (`whole_device`). An older exporter, and a
-Prometheus server that a cluster role asks, leave them out. Then the values follow from the rows, if `sharing` is known
-(`copy`, `split`), or if the rows differ, which is taken for `split`.
+If several containers hold a device, its rows also have the device's own values (`whole_device`). Rows of an older
+exporter, and of a Prometheus server that a cluster role asks, lack them. Then the values follow from the rows, if
+`sharing` is known (`copy`, `split`), or if the rows differ, which counts as `split`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _PERCENT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Activity from 0 to 1, MiB, W and °C. None: not known, or not this line's to say."""
+    """The figures on one line: activity from 0 to 1, MiB, W and °C. None: not known, or not shown on this line."""
 
     activity: float | None = None
     memory_used_mib: float | None = None
@@ -33,12 +33,12 @@ class Figures:
 
     @property
     def utilization_percent(self) -> float | None:
-        """Percent: what people call utilisation, and what the state is made of."""
+        """The activity in percent, which people call utilisation. The state follows from it."""
         return None if self.activity is None else self.activity * _PERCENT
 
 
 def of_holder(row: DeviceRow, *, is_alone: bool) -> Figures:
-    """Of one container: what is measured of it, and the rest of the device's if nobody else holds that."""
+    """The figures of one container: its measured use and, if it alone holds the device, the device's other figures."""
     own_bytes = row.own_memory_bytes
     own_mib = None if own_bytes is None else own_bytes / _MIB
     if not is_alone:
@@ -48,7 +48,7 @@ def of_holder(row: DeviceRow, *, is_alone: bool) -> Figures:
 
 
 def of_device(rows: Sequence[DeviceRow], sharing: str = "") -> Figures:
-    """Of a GPU or a MIG instance as a whole, by its rows, one for each holder."""
+    """The figures of a whole GPU or MIG instance, from its rows, one for each holder."""
     first = rows[0]
     used = _amount(rows, "framebuffer_used", sharing)
     total = _amount(rows, "framebuffer_total", sharing)
@@ -65,7 +65,7 @@ def of_device(rows: Sequence[DeviceRow], sharing: str = "") -> Figures:
 
 
 def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_instances: Sequence[Figures]) -> Figures:
-    """Of a GPU that is cut into instances.
+    """The figures of a GPU that is cut into MIG instances.
 
     Args:
         parent: the GPU's own row; None where there is none.
@@ -75,7 +75,7 @@ def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_inst
     own = of_device([parent]) if parent else Figures()
     used, total = own.memory_used_mib, own.memory_total_mib
     if used is None or total is None:
-        # the GPU's own memory and its instances' are not mixed
+        # the GPU's own memory and the instances' memory are not mixed
         used = total_of(figures.memory_used_mib for figures in of_instances)
         total = total_of(figures.memory_total_mib for figures in of_instances)
     temperatures = [figures.temperature_celsius for figures in (own, *of_instances)]
@@ -89,13 +89,13 @@ def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_inst
 
 
 def repeated(rows: Sequence[DeviceRow], name: str) -> float | None:
-    """What all rows of a device say of it; None where they differ: they may be parts of it."""
+    """The value that all rows of a device repeat; None if they differ, since they may be parts."""
     numbers = {*_numbers(rows, name)}
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def total_of(values: Iterable[float | None]) -> float | None:
-    """A sum; one in which something is missing is not known."""
+    """The sum; None (not known) if a value is missing, or there is none."""
     numbers = [*values]
     if not numbers or None in numbers:
         return None
@@ -103,7 +103,10 @@ def total_of(values: Iterable[float | None]) -> float | None:
 
 
 def _activity(rows: Sequence[DeviceRow]) -> float | None:
-    """Of one row what its state is made of; of several what the page says of the whole device."""
+    """The device's activity: of a single row the activity of which its state is made.
+
+    Of several the page's for the device.
+    """
     if len(rows) == 1:
         return rows[0].activity
     whole = rows[0].whole_device
@@ -119,7 +122,7 @@ def _activity(rows: Sequence[DeviceRow]) -> float | None:
 
 
 def _percent_of_parts(rows: Sequence[DeviceRow]) -> float | None:
-    """The device's GPU_UTIL: a row that is not measured repeats it, and measured ones have their owners' parts."""
+    """The device's GPU_UTIL. A row without a measurement repeats it; a measured row has its owner's part."""
     copies = [row for row in rows if row.own_activity is None]
     of_device = _numbers(copies, "gpu_utilization")
     if of_device:
@@ -129,7 +132,7 @@ def _percent_of_parts(rows: Sequence[DeviceRow]) -> float | None:
 
 
 def _amount(rows: Sequence[DeviceRow], name: str, sharing: str) -> float | None:
-    """The whole device's amount of a field of which the rows may have parts."""
+    """The whole device's amount of a field, if rows may have only parts of it."""
     whole: float | None = getattr(rows[0].whole_device, name, None)
     numbers = _numbers(rows, name)
     if whole is not None or not numbers:
@@ -139,7 +142,7 @@ def _amount(rows: Sequence[DeviceRow], name: str, sharing: str) -> float | None:
     is_divided = _is_divided(rows, sharing)
     if is_divided is None:
         return None
-    # a row with a measured amount of memory has its owner's alone, and the others repeat the device's
+    # a row with measured memory has only its owner's memory, and the other rows repeat the device's
     is_memory = name == "framebuffer_used"
     copies = [row for row in rows if not is_memory or row.own_memory_bytes is None]
     of_device = _numbers(copies, name)
@@ -147,7 +150,7 @@ def _amount(rows: Sequence[DeviceRow], name: str, sharing: str) -> float | None:
 
 
 def _is_divided(rows: Sequence[DeviceRow], sharing: str) -> bool | None:
-    """Whether a device's rows have each a part of its power and memory; None where nobody can tell."""
+    """Whether each row has a part of the device's power and memory; None if nobody can tell."""
     if sharing:
         return sharing == "split"
     differ = any(len({*_numbers(rows, name)}) > 1 for name in ("power_usage", "framebuffer_free"))
@@ -155,7 +158,7 @@ def _is_divided(rows: Sequence[DeviceRow], sharing: str) -> bool | None:
 
 
 def _of_instances(rows: Sequence[DeviceRow], name: str) -> float | None:
-    """The GPU's amount, by the rows of its instances: each repeats it, or has its part."""
+    """The GPU's amount, from the rows of its instances, which repeat it or have parts of it."""
     numbers = _numbers(rows, name)
     if not numbers:
         return None
@@ -163,6 +166,6 @@ def _of_instances(rows: Sequence[DeviceRow], name: str) -> float | None:
 
 
 def _numbers(rows: Iterable[DeviceRow], name: str) -> Sequence[float]:
-    """The values of a numeric field that are known."""
+    """The known values of a numeric field."""
     values = map(attrgetter(name), rows)
     return [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""MIG instances: how much of a GPU each is, and dividing among them what dcgm-exporter reports of the whole GPU.
+"""MIG instances: the part of a GPU that each of them is, and the division of a whole GPU's values among them.
 
 dcgm-exporter repeats fields of the whole GPU (power, energy, temperature, bytes over PCIe and NVLink, XID) on the row
 of each instance (its issue 257).
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 # `<c>g.<m>gb` has c of the GPU's compute slices; a compute instance in front of it (1c.3g.20gb) changes nothing
 _PROFILE = re.compile(r"(?:[0-9]+c\.)?([0-9]+)g\.")
-# Of models that nobody knows: of all but a few.
+# The compute slices of a GPU whose model is not known. All but a few models have so many.
 USUAL_SLICES = 7
-# The compute slices of a GPU by words of its model's name, as "Supported MIG Profiles" of NVIDIA's MIG User Guide (610)
-# has them: the largest profile is the whole GPU.
+# The compute slices of a GPU, by words of its model's name: those of its largest profile, which is the whole GPU, in
+# "Supported MIG Profiles" of NVIDIA's MIG User Guide (610).
 _SLICES_OF_MODELS = {
     **dict.fromkeys(("A100", "A100X", "A800", "H100", "H800", "H20", "H200", "GH200"), 7),
     **dict.fromkeys(("B200", "GB200", "B300", "GB300"), 7),
@@ -20,19 +20,19 @@ _SLICES_OF_MODELS = {
     "THOR": 3,
     **dict.fromkeys(("RTX PRO 5000", "RTX PRO 4500"), 2),
 }
-# Rows that differ by more are the instances' own values. Those of one GPU may be read a moment apart.
+# Rows that differ by more are the instances' own values. Rows that repeat a GPU's value may be read a moment apart.
 MOST_DIFFERENCE = 0.01
 _WHOLE = 1_000_000  # activity in millionths
 
 
 def compute_slices(profile: str) -> int:
-    """The compute slices of a MIG profile: 3 of 3g.40gb; 1 where the profile does not say."""
+    """The compute slices of a MIG profile: 3 of 3g.40gb; 1 if the profile does not say it."""
     match = _PROFILE.match(profile)
     return max(1, int(match[1])) if match else 1
 
 
 def slices_of_model(model: str) -> int | None:
-    """The compute slices that a GPU of this model (label modelName) is cut into; None where its name is not known."""
+    """The compute slices that a GPU of this model (label modelName) is cut into; None if the model is not known."""
     words = f" {' '.join(model.upper().replace('-', ' ').split())} "
     return next((slices for name, slices in _SLICES_OF_MODELS.items() if f" {name} " in words), None)
 
@@ -44,9 +44,9 @@ def is_repeated(values: Sequence[float]) -> bool:
 
 
 def weights(slices: Sequence[int], activities: Sequence[float | None]) -> Sequence[int]:
-    """By what instances share what the GPU used: activity (GR_ENGINE_ACTIVE, 0 to 1) times compute slices.
+    """The weights by which instances share the GPU's use: activity (GR_ENGINE_ACTIVE, 0 to 1) times compute slices.
 
-    By slices alone where none is active, or no activity is known.
+    Only the slices count if no instance is active, or if no activity is known.
     """
     by_activity = [
         of * round(min(max(activity or 0.0, 0.0), 1.0) * _WHOLE)
@@ -56,9 +56,9 @@ def weights(slices: Sequence[int], activities: Sequence[float | None]) -> Sequen
 
 
 def apportion(amount: int, by: Sequence[int]) -> list[int]:
-    """`amount` (0 or more) in parts that add up to it, by weights of which one at least is above 0.
+    """Parts of `amount` (0 or more) that add up to it, by weights. At least one weight is above 0.
 
-    What is left over goes to the first parts of a weight above 0, unit by unit.
+    The first parts with a weight above 0 get the remainder, unit by unit.
     """
     total = sum(by)
     parts = [amount * weight // total for weight in by]

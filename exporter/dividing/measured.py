@@ -1,8 +1,9 @@
-"""What owners are measured to use, as the values of a device's samples.
+"""The measured use of owners, as values of a device's samples.
 
 Memory adds up: the owners' parts and the rest, for the row without owner, are the sample's value to the last digit,
-even if the measurement is of another time. Utilisation does not: kernels of several owners run at a time. What the
-device does while kernels run (power, activity of its units) is divided by the time for which each owner's kernels ran.
+even if the measurement was made at another time. Utilisation does not add up, since kernels of several owners can run
+at the same time. The device's work while kernels run (power, activity of its units) is divided by the time for which
+each owner's kernels ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 _MIB = 2**20
 # bytes of one unit, by family: the JSON field is in MiB
 MEMORY = {name.encode(): _MIB // field.per for name, field in FIELDS.items() if field.json == "framebuffer_used"}
-# what a sample shows of a device that works all the time, by family: the JSON field is in percent
+# the value of a device that works all the time, by family: the JSON field is in percent
 UTILIZATION = {name.encode(): 100 // field.times for name, field in FIELDS.items() if field.json == "gpu_utilization"}
-# memory that nobody uses
+# families of memory that nobody uses
 FREE = frozenset(name.encode() for name, field in FIELDS.items() if field.json == "framebuffer_free")
-# gauges of what the device does: power, and by its profiling bytes over PCIe and NVLink, and how active its units are
+# gauges of the device's work: power and, from profiling, bytes over PCIe and NVLink and the activity of its units
 WORK = frozenset(
     name.encode()
     for name, field in FIELDS.items()
@@ -38,7 +39,10 @@ _BILLION = 1_000_000_000
 
 
 def memory_texts(value: bytes, owners_bytes: Sequence[int], unit_bytes: int) -> list[bytes]:
-    """The owners' memory and the rest of the device's `value`, each at its precision. What is no amount is copied."""
+    """The owners' memory and the rest of the device's `value`, at the value's precision.
+
+    A value that is no amount is copied.
+    """
     if not is_amount(value):
         return [value] * (len(owners_bytes) + 1)
     whole, places = read_amount(value)
@@ -47,19 +51,19 @@ def memory_texts(value: bytes, owners_bytes: Sequence[int], unit_bytes: int) -> 
 
 
 def utilization_texts(value: bytes, ratios: Sequence[float], full: int) -> list[bytes]:
-    """The owners' utilisation at the precision of the device's `value`. What is no amount is copied."""
+    """The owners' utilisation at the precision of the device's `value`. A value that is no amount is copied."""
     if not is_amount(value):
         return [value] * len(ratios)
-    # 4.9 prints a ratio of 1 without places
+    # dcgm-exporter 4.9 prints a ratio of 1 without places
     places = max(read_amount(value).places, _LEAST_PLACES if full == 1 else 0)
     return [write_amount(Amount(round(ratio * full * 10**places), places)) for ratio in ratios]
 
 
 def work_texts(value: bytes, ratios: Sequence[float], nobodys: float) -> list[bytes]:
-    """A device's `value` in parts of its owners and of nobody, which add up to it, at its own precision.
+    """The parts of a device's `value` for its owners and for nobody, at its precision. They add up to it.
 
-    The parts are by utilisation (0 to 1). Where no kernels run, owners have equal parts and nobody has 0. What is no
-    amount is copied.
+    The parts are by utilisation (0 to 1). If no kernels run, owners get equal parts, and nobody gets 0. A value that is
+    no amount is copied.
     """
     if not is_amount(value):
         return [value] * (len(ratios) + 1)
@@ -74,7 +78,7 @@ def work_texts(value: bytes, ratios: Sequence[float], nobodys: float) -> list[by
 
 
 def scale_down(parts: Sequence[int], total: int | None) -> list[int]:
-    """The parts, in proportion, so that they add up to the total at most."""
+    """The parts, made smaller in proportion if together they are more than the total."""
     together = sum(parts)
     if total is None or together <= total:
         return list(parts)
@@ -82,16 +86,16 @@ def scale_down(parts: Sequence[int], total: int | None) -> list[int]:
     return [end - begin for begin, end in pairwise(borders)]
 
 
-# a device and one of its owners
+# A device and one of its owners.
 Share = tuple[DeviceKey, Owner]
 
 
 class MeasuredShares:
-    """What owners are measured to use, for rows: by device and owner, only what is known.
+    """The measured use of owners, for rows: by device and owner, as far as it is known.
 
-    `nobodys_sm_ratios` is what the processes of nobody use, by device; 0 where there are none. `sm_ns` is as in
-    `Measured`. Rows read it while a page is written. `followed_by` changes the values in place while their owners are
-    the same, so that rows need not be made anew.
+    `nobodys_sm_ratios` is the part of the time (0 to 1) in which kernels of nobody's processes ran, by device; 0
+    without such processes. `sm_ns` is as in `Measured`. Rows read these values while a page is written. `followed_by`
+    changes the values in place while the owners are the same, so that nobody need make the rows again.
     """
 
     def __init__(self, measured: "Measured | None" = None) -> None:
@@ -112,7 +116,7 @@ class MeasuredShares:
         return bool(self.memory_bytes or self.sm_ratios)
 
     def followed_by(self, measured: "Measured | None") -> "MeasuredShares":
-        """The next measurement: this very object with other values, or another object."""
+        """The next measurement: the same object with other values, or another object."""
         now = MeasuredShares(measured)
         if (
             now.memory_bytes.keys() != self.memory_bytes.keys()

@@ -1,10 +1,11 @@
-"""Divides a device's values among its owners (`--sharing split`), in exact amounts: the parts add up.
+"""The division of a device's values among its owners (`--sharing split`), in exact amounts: the parts add up.
 
-First MIG instances: dcgm-exporter repeats the GPU's power, energy and bytes over PCIe and NVLink on the row of each
-instance. Each instance gets a part, by what it did (instances.py). Rows that differ are the instances' own values.
+First come MIG instances: dcgm-exporter repeats the GPU's power, energy and bytes over PCIe and NVLink on the row of
+each instance. Each instance gets a part, by its activity (instances.py). Rows that differ are the instances' own
+values.
 
-Then owners. A gauge is divided as it stands. A counter is divided by its increases, since owners come and go while it
-only grows:
+Then come owners. The value of a gauge is divided as it is. Of a counter the increases are divided, since owners come
+and go while it only grows:
 
 - every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
 - each row gets its part of every later increase, the row without owner gets what comes while nobody holds the device;
@@ -39,7 +40,8 @@ from exporter.model.pages import Page, Reading
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
 
-# A GPU's counter is forgotten after this many others. 16 GPUs with 10 such fields have 160.
+# The most counters of GPUs that are remembered: the counter unused for longest goes. 16 GPUs with 10 such fields have
+# 160.
 MOST_COUNTERS = 2_048
 _READINGS_A_SLICE = 4_000
 
@@ -57,7 +59,7 @@ class CutGpu:
     _weights: dict[tuple[str, ...], Sequence[int]] = field(default_factory=dict)
 
     def parts(self, units: int, instances: Iterable[str]) -> Mapping[str, int]:
-        """`units` in parts of these different instances, which add up to it."""
+        """The parts of `units` for these different instances. They add up to it."""
         among = tuple(instances)
         by = self._weights.get(among)
         if by is None:
@@ -73,10 +75,11 @@ ShareCounter = Callable[[OfGpu, Sequence[Reading], CutGpu], None]
 def share_page(
     readings: Iterable[Reading], additive: Mapping[bytes, Additive], share_counter: ShareCounter
 ) -> Work[Mapping[bytes, bytes]]:
-    """The parts of gauges, by series; other series keep their values. Counters go to `share_counter`.
+    """The parts of gauges, by series; a series that is not in it keeps its value. Counters go to `share_counter`.
 
-    It yields where other tasks may run. `additive` has the families that a page may repeat; other readings are the
-    instances' activity. Samples without an instance stay as they are: `dcgm-exporter -d g,i` writes the GPU's own row.
+    It yields where other tasks may run. `additive` has the families whose values a page may repeat. All other readings
+    are the instances' activity. Samples without an instance stay as they are: `dcgm-exporter -d g,i` writes the GPU's
+    own row.
     """
     parts: dict[bytes, bytes] = {}
     gpus = yield from _cut_gpus(readings, additive)
@@ -120,13 +123,13 @@ def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -
 
 
 def are_repeated(rows: Sequence[Reading]) -> bool:
-    """Whether all these rows of one field show the GPU's value."""
+    """Whether these rows of one field all repeat the GPU's value."""
     texts = {value for _, value in rows}
     return len(texts) == 1 or is_repeated([float(text) for text in texts])
 
 
 def _parts_of_gauge(rows: Sequence[Reading], gpu: CutGpu) -> Mapping[bytes, bytes]:
-    """The parts of the first row's value, at its precision. A lone instance keeps its text."""
+    """The parts of the first row's value, at its precision, by series. A single instance keeps the value's text."""
     instances = dict.fromkeys(series.subject.instance for series, _ in rows)
     if len(instances) == 1:
         return {}
@@ -139,7 +142,7 @@ def _parts_of_gauge(rows: Sequence[Reading], gpu: CutGpu) -> Mapping[bytes, byte
 class _Counter:
     """A counter of a GPU: its value, the series that showed it, and the number of the read that last moved it.
 
-    `is_repeated`: the rows show the GPU's value; None while all of them show 0.
+    `is_repeated`: the rows repeat the GPU's value. None while all of them show 0.
     """
 
     value: Amount
@@ -149,22 +152,22 @@ class _Counter:
 
 
 class GpuCounters:
-    """The GPUs' counters that instances' rows repeat: how much each row grows with a read."""
+    """The GPUs' counters that instances' rows repeat. It tells by how much each row grows with a read."""
 
     def __init__(self) -> None:
         self._counters: OrderedDict[OfGpu, _Counter] = OrderedDict()
 
     def grow(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu, read: int) -> Mapping[bytes, Amount]:
-        """What each series grows by, once a read; other series show their instances' own values.
+        """The growth of each series, once for every read. A series that is not in it shows its instance's own value.
 
-        Instances of this and of the last read share the growth. Where rows that differed begin to repeat one value, old
-        and new do not compare: nothing grows.
+        The instances that both this read and the last read have share the growth. If rows that differed begin to repeat
+        one value, the old values cannot be compared with the new one: nothing grows.
         """
         value = read_amount(max((text for _, text in rows), key=float))
         series = frozenset(row.identity for row, _ in rows)
         counter = self._counters.get(of)
         before = counter.is_repeated if counter else None
-        # what is 0 everywhere is both
+        # rows that are all 0 may be repeated values or own values
         repeated = are_repeated(rows) if value.units else before
         if counter is None:
             self._counters[of] = _Counter(value, series, repeated, read)
@@ -179,7 +182,7 @@ class GpuCounters:
         if not repeated or before is False:
             counter.value = value
             return grows if repeated else {}
-        # rows are read a moment apart, and a new cut has other rows: a small fall is no reset
+        # a small fall is no reset, since rows are read a moment apart, and a new cut has other rows
         grown = growth(counter.value, value, may_lag=True)
         if grown is None:
             return grows
@@ -190,19 +193,22 @@ class GpuCounters:
         return grows
 
 
-# nanoseconds for which the kernels of each owner (None: of nobody) have run; they only grow
+# The nanoseconds for which the kernels of each owner (None: nobody) have run. They only grow.
 RunTimes = Mapping[Owner | None, int]
-# Rows of a series that are remembered, those of owners that left included. A forgotten owner begins at 0 again, which
-# increase() sees as a restart.
+# The most rows of a series that are remembered, with the rows of owners that have left. A forgotten owner begins at 0
+# again, which increase() sees as a restart.
 _MOST_ROWS = 16
-# 16 GPUs of 7 instances with 10 such fields are 1,120
+# 16 GPUs of 7 instances with 10 such fields have 1,120 series
 MOST_SERIES = 2_048
-# Sources whose last read is remembered: a node has one or two, --dcgm.selector finds at most 64.
+# The most sources whose last read is remembered. A node has one or two; --dcgm.selector finds at most 64.
 _MOST_SOURCES = 256
 
 
 def split_gauge(text: bytes, parts: int) -> list[bytes]:
-    """A value in equal parts (`in_parts`) at its own precision, a value of at most 1 more finely (`divisible`)."""
+    """Equal parts (`in_parts`) of a value, at its own precision.
+
+    A value of at most 1 is divided more finely (`divisible`).
+    """
     if not is_amount(text):
         return [text] * parts
     return [write_amount(part) for part in in_parts(divisible(read_amount(text)), parts)]
@@ -212,9 +218,9 @@ def split_gauge(text: bytes, parts: int) -> list[bytes]:
 class _Rows:
     """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
 
-    The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part`: the
-    value then was a whole GPU's. `ran` is how long the owners' kernels had run when the counter was last divided or an
-    owner came; None where that was not known.
+    The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part`: at
+    that read the value was the whole GPU's. `ran` is the time for which each owner's kernels had run when the counter
+    was last divided, or when the owner came; None if that was not known.
     """
 
     device: Amount
@@ -239,7 +245,7 @@ class _Rows:
             self.rows[row] = plus(self.rows[row], part)
 
     def note_times(self, times: RunTimes | None, *, is_divided: bool) -> None:
-        """Kernels count from here on for the next increase; if there was none, since the last one."""
+        """Begin to count kernels for the next increase. If nothing was divided now, times that already count go on."""
         before = self.ran
         if times is None or before is None or is_divided:
             self.ran = times
@@ -247,8 +253,8 @@ class _Rows:
             self.ran = {owner: before.get(owner, ns) for owner, ns in times.items()}
 
     def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
-        """How much the counter grew, now that `sources` report the value `now`; note the value."""
-        # two upstreams of one GPU read it a moment apart: the other one's value counts once it is larger
+        """Note the value `now`, which `sources` report. Returns by how much the counter grew."""
+        # two upstreams of one GPU read it a moment apart, so the value of the other upstream counts once it is larger
         grown = growth(self.device, now, may_lag=sources != self.sources)
         if grown is None:
             return NOTHING
@@ -259,8 +265,8 @@ class _Rows:
 class CounterBook:
     """The values of every divided counter and of its rows.
 
-    It advances once with every new read of the upstreams, whoever asked for it. The same page changes nothing, nor does
-    an older page, which a late scrape may join.
+    It advances once with every new read of the upstreams, whoever asked for the page. The same page changes nothing,
+    and neither does an older page, which a late scrape may join.
     """
 
     def __init__(self) -> None:
@@ -270,15 +276,15 @@ class CounterBook:
         self._read = 0
         self._is_older = False
         self._gpus = GpuCounters()
-        self._grown: dict[bytes, Amount] = {}  # with this read, by series: parts of what whole GPUs grew by
+        self._grown: dict[bytes, Amount] = {}  # by series: its part of a whole GPU's growth with this read
 
     @property
     def series(self) -> int:
-        """How many divided counters are remembered, at most MOST_SERIES, beside those of cut GPUs."""
+        """The number of remembered divided counters, without those of cut GPUs; at most MOST_SERIES."""
         return len(self._series)
 
     def turn_to(self, pages: Sequence[Page]) -> None:
-        """The next values of `advance` are those of these pages, joined."""
+        """Turn to these pages: the next values for `advance` come from them, joined."""
         self._is_older = any(page.moment < self._read_at.get(page.source, page.moment) for page in pages)
         if self._is_older or all(page.moment == self._read_at.get(page.source) for page in pages):
             return
@@ -291,17 +297,20 @@ class CounterBook:
         self._grown = {}
 
     def share(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu) -> None:
-        """Divide a counter that instances' rows may repeat; call it before `advance`, for all rows of a page."""
+        """Divide a counter that instances' rows may repeat.
+
+        Callers do this for all rows of a page, before `advance`.
+        """
         if not self._is_older:
             self._grown.update(self._gpus.grow(of, rows, gpu, self._read))
 
     def advance(
         self, series: bytes, owners: Sequence[Owner], value: bytes, times: RunTimes | None = None
     ) -> list[bytes]:
-        """The rows' values at a read: one for each of `owners`, in that order, then the one without owner.
+        """The rows' values at a read: one value for each of `owners`, in that order, then the value without owner.
 
-        `series` is the identity of the counter's series without its owners. `times` are those of this read; None where
-        somebody's is not known.
+        `series` is the identity of the counter's series without its owners. `times` are the kernels' times at this
+        read; None if a time is not known.
         """
         if self._is_older or not is_amount(value):
             return self.peek(series, owners, value)
@@ -313,17 +322,17 @@ class CounterBook:
             self._series[series] = state
             _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)
-        # of several upstreams' rows of one series the first counts
+        # if several upstreams have a row of one series, the first row counts
         if state.read != self._read:
             state.read = self._read
             grown = state.grow_to(now, self._sources)
-            if of_gpu is not None or state.has_part:  # a GPU's value before and an instance's now do not compare
+            if of_gpu is not None or state.has_part:  # a GPU's earlier value cannot be compared with an instance's
                 grown = of_gpu or NOTHING
             state.has_part = of_gpu is not None
-            if grown.units:  # not even 0.000 is added otherwise: the same page again has the same text again
+            if grown.units:  # else nothing is added, not even 0.000, so that the same page has the same text again
                 state.divide(grown, owners, times)
             state.note_times(times, is_divided=bool(grown.units))
-        elif times is not None and state.ran is not None:  # whoever comes while the page is shown begins here
+        elif times is not None and state.ran is not None:  # an owner that comes while the page is shown begins here
             state.note_times(times, is_divided=False)
         for owner in owners:
             state.rows.setdefault(owner, NOTHING)
@@ -334,7 +343,10 @@ class CounterBook:
         return [write_amount(state.rows[owner]) for owner in (*owners, None)]
 
     def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:
-        """The rows' values in the same order, without moving them. A value that is no amount is copied to each row."""
+        """The rows' values in the order of `advance`, without moving them.
+
+        A value that is no amount is copied to each row.
+        """
         if not is_amount(value):
             return [value] * (len(owners) + 1)
         state = self._series.get(series)
@@ -343,7 +355,10 @@ class CounterBook:
 
 
 def _run_since(before: RunTimes | None, now: RunTimes | None, owners: Sequence[Owner | None]) -> Sequence[int]:
-    """For how long each owner's kernels ran since `before`; () if one is unknown. A smaller time is a start from 0."""
+    """The time for which each owner's kernels ran since `before`; () if one is not known.
+
+    A fall is a restart from 0.
+    """
     if before is None or now is None:
         return ()
     pairs = [(before[owner], now[owner]) for owner in owners if owner in before and owner in now]
