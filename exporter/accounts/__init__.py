@@ -1,1 +1,1 @@
-"""How much of a device each container had: fields, dividing, and the ledger of time, energy and errors. Pure."""
+"""Accounting: the ledger of the time, energy and errors that each container had of each device. Pure."""

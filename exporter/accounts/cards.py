@@ -1,7 +1,7 @@
-"""What each container asked for in GPUs, and what it uses of them, card by card. Pure.
+"""The GPUs that each container asked for, and its use of them, card by card. Pure.
 
-What a container uses is what its processes are measured to use. Where that is unknown, and a container alone holds a
-device, it is what the page says of the device. What is unknown is None, and so is a sum with such a part.
+The use of a container is the measured use of its processes. If that is unknown, and only this container holds the
+device, the page's values of the device count. An unknown value is None, and so is a sum with an unknown part.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ FAMILIES_OF_CARDS = frozenset(_FACTORS)
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a container uses of the GPU of this index: percent of the time, and MiB. None where it is unknown."""
+    """A container's use of the GPU with this index: percent of the time, and MiB. None: not known."""
 
     index: str
     utilization: float | None
@@ -44,9 +44,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards of a container: `each` whose index is known, what it uses of all together, and what it asked for.
+    """The cards of a container: `each` card with a known index, its use of all cards together, and what it asked for.
 
-    `asked_cards` counts physical GPUs: a share, or a MIG instance, is a part of one.
+    `asked_cards` counts physical GPUs: a share, or a MIG instance, is a part of a GPU.
     """
 
     each: tuple[Card, ...]
@@ -71,10 +71,10 @@ def cards_by_owner(
     measured: "Measured | None",
     index_of: Mapping[str, str],
 ) -> Work[Mapping[Owner, Cards]]:
-    """What each container that holds something of a GPU asked for and uses, in stable order.
+    """The cards of each container that holds a GPU or a part of one, in stable order.
 
-    `subjects` are what the page is about, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of
-    GPUs by UUID.
+    `subjects` are the page's subjects, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of GPUs
+    by UUID.
     """
     page = _Page()
     for number, reading in enumerate(readings, start=1):
@@ -102,7 +102,7 @@ def cards_by_owner(
 
 
 class _Page:
-    """What a page says of devices, each without those that are parts of it."""
+    """A page's values of devices. A GPU's values do not include those of its instances."""
 
     def __init__(self) -> None:
         self._values: defaultdict[DeviceKey, dict[str, float]] = defaultdict(dict)
@@ -121,18 +121,21 @@ class _Page:
                 self._instances[key.uuid][key] = None
 
     def of(self, device: DeviceKey, field: str) -> float | None:
-        """A field of a device; None where the page does not say it."""
+        """A field of a device; None if the page lacks it."""
         return self._values[device].get(field) if device in self._values else None
 
     def memory_of(self, device: DeviceKey) -> float | None:
-        """The memory in use, in MiB: of a GPU that is cut, that of its instances."""
+        """The memory in use, in MiB. If the page lacks it for a GPU, it is the sum over its MIG instances."""
         own = self.of(device, _USED)
         if own is not None or device.instance:
             return own
         return _sum([self._values[key].get(_USED) for key in self._instances.get(device.uuid, ())])
 
     def all_memory_of(self, device: DeviceKey) -> float | None:
-        """All memory of a device, in MiB. Not every page has what is reserved, which is half a percent or so."""
+        """All memory of a device, in MiB.
+
+        It may lack the reserved memory (half a percent or so), as not every page has it.
+        """
         total = self.of(device, _TOTAL)
         if total is not None:
             return total
@@ -147,7 +150,7 @@ def _use(key: DeviceKey, owner: Owner, page: _Page, measured: "Measured | None")
     use = measured.uses.get((key, owner)) if measured else None
     memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
     if _is_instance(key):
-        # a part of a card's time: neither NVML nor dcgm-exporter measures it
+        # neither NVML nor dcgm-exporter measures an instance's part of the card's time
         return _Used(key.uuid, None, memory)
     busy = round(use.sm_ratio * 100, _PLACES) if use and use.sm_ratio is not None else page.of(key, _UTILIZATION)
     return _Used(key.uuid, busy, memory)
@@ -182,7 +185,7 @@ def _add_units(
     used: "defaultdict[Owner, list[_Used]]",
     asked: dict[Owner, _Asked],
 ) -> None:
-    """Add the holders of units of GPUs: their ids say what they asked for, their processes what they use."""
+    """Add the holders of units of GPUs: their ids tell what they asked for, and their processes what they use."""
     units: defaultdict[Owner, dict[str, Assignment]] = defaultdict(dict)
     for held in owners.units:
         units[held.owner][held.resource] = held
@@ -196,7 +199,7 @@ def _add_units(
         if MEMORY in of_owner:
             memory = float(of_owner[MEMORY].units * MEMORY_MIB)
         elif len(of_card) == 1 and cores >= 1:
-            # whoever asks for whole cards gets all of their memory
+            # a container that asks for whole cards gets all of their memory
             (all_of_card,) = of_card
             memory = None if all_of_card is None else cores * all_of_card
         before = asked.get(owner, (0.0, 0.0))
@@ -204,7 +207,7 @@ def _add_units(
 
 
 def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") -> list[_Used]:
-    """What the processes of a holder of units use, by GPU; of an unknown GPU, where there may be more."""
+    """The use of the processes of a holder of units, by GPU. It has an unknown GPU ("") if there may be more."""
     if measured is None:
         return [_Used("", None, None)]
     uses = [

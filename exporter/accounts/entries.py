@@ -10,7 +10,8 @@ from exporter.model.accounts import Account
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 
-# 16 GPUs of 7 instances with 16 shares each are 1,792 and 112 of nobody. One takes about 1.4 kB, counters included.
+# 16 GPUs of 7 instances with 16 shares each have 1,792 entries, and 112 of nobody. An entry takes about 1.4 kB, with
+# its counters.
 MOST_ACCOUNTS = 4_096
 _SHOWN_ENOUGH = 2
 NANOSECONDS, MICROJOULES, COUNTS = 9, 6, 0  # powers of ten
@@ -19,7 +20,10 @@ _NO_LABELS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class AmountFamily:
-    """A counter by container. `amount` names it in the accounts, in units of 10**-`power`; `label` divides it."""
+    """A family of counters by container.
+
+    `amount` is its name in the accounts, in units of 10**-`power`; `label` divides it.
+    """
 
     name: str
     amount: str
@@ -29,14 +33,14 @@ class AmountFamily:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What one container has had of one device; see `Account`. Two entries are the same only as one object.
+    """The entry of one container and one device; see `Account`. Entries are compared by identity.
 
-    `began_at_ns` is the look that first saw it; None where that is not known, or the labels have changed since.
-    `gone_at_ns` is the moment since which the container does not hold the device, `shown_before` how many times the
-    accounts had been shown by then. A dropped entry is no account any more.
+    `began_at_ns` is the moment of the first look that saw it; None if that is not known, or if the labels have changed
+    since. `gone_at_ns` is the moment since which the container does not hold the device, `shown_before` how many times
+    the accounts had been shown by then. A dropped entry is no account any more.
 
-    Since `idle_since_at_ns` it was idle whenever its use was known; None where it was not idle when it last was. At
-    `idle_seen_at_ns` a page last said so.
+    Since `idle_since_at_ns` the container was idle whenever its use was known; None if it was not idle when its use was
+    last known. `idle_seen_at_ns` is the last moment at which a page showed it idle.
     """
 
     owner: Owner | None
@@ -54,7 +58,7 @@ class Entry:
     is_dropped: bool = field(default=False, init=False)
 
     def add(self, name: str, amount: int, label: str = "") -> None:
-        """Count an amount, which begins at 0; where it is divided by a label, that of one value of the label."""
+        """Add to an amount, which begins at 0. If a label divides the amount, `label` is one value of the label."""
         if label:
             amounts = self.by_label.setdefault(name, {})
             amounts[label] = amounts.get(label, 0) + amount
@@ -62,11 +66,12 @@ class Entry:
             self.amounts[name] = self.amounts.get(name, 0) + amount
 
     def account(self, clock_set_ns: int = 0, at_ns: int | None = None) -> Account:
-        """As it stands now. `clock_set_ns` is by how much the machine's clock was set since the process started.
+        """The account as it is now.
 
-        `at_ns` is the moment of this look: only if it saw the container idle, the account says since when.
+        `clock_set_ns` is by how much the machine's clock was set since the process started. `at_ns` is the moment of
+        this look. The account says since when the container is idle only if this look saw it idle.
         """
-        # Each look makes one of every entry: this does what Account(…) does, in two thirds of the time.
+        # Every look makes an account of every entry. This does the same as Account(…), in two thirds of the time.
         by_label = {name: dict(amounts) for name, amounts in self.by_label.items()} if self.by_label else _NO_LABELS
         began_ns = None if self.began_at_ns is None else self.began_at_ns + clock_set_ns
         idle_ns = None
@@ -77,9 +82,9 @@ class Entry:
 
 
 class Entries:
-    """All entries by container, pod's uid and device. At most MOST_ACCOUNTS: those gone longest make room.
+    """All entries by container, pod's uid and device. At most MOST_ACCOUNTS stay: the entries gone longest make room.
 
-    `at_ns` is the moment of this look, at which new ones begin.
+    `at_ns` is the moment of this look, at which new entries begin.
     """
 
     def __init__(self) -> None:
@@ -87,7 +92,7 @@ class Entries:
         self.at_ns: int | None = None
         self._all: dict[tuple[Owner | None, str, DeviceKey], Entry] = {}
         self._uids: dict[tuple[Owner | None, DeviceKey], str] = {}
-        self._gone_first: deque[Entry] | None = None  # the order in which they make room, until one more is gone
+        self._gone_first: deque[Entry] | None = None  # the order in which they make room, until another is gone
 
     def __len__(self) -> int:
         return len(self._all)
@@ -96,9 +101,9 @@ class Entries:
         return iter(self._all.values())
 
     def of(self, owner: Owner | None, device: DeviceKey, uid: str = "") -> Entry:
-        """The entry of a container that holds a device, or nobody's; a new one where there is none.
+        """The entry of a container that holds a device, or nobody's; a new entry if there is none.
 
-        An entry without a uid gets the one given here. Without a uid here, it is the last container of that name.
+        An entry without a uid gets `uid`. Without `uid`, the entry of the last container of that name is meant.
         """
         last = self._uids.get((owner, device))
         if uid and last == "":
@@ -116,11 +121,11 @@ class Entries:
         return kept
 
     def has_nobodys(self, device: DeviceKey) -> bool:
-        """Whether there is an entry of what nobody had of a device."""
+        """Whether there is nobody's entry of a device."""
         return (None, device) in self._uids
 
     def put(self, entry: Entry) -> None:
-        """Take an entry in. Without room for it, it is dropped."""
+        """Take an entry in, or drop it if there is no room for it."""
         if len(self._all) >= MOST_ACCOUNTS:
             entry.is_dropped = True
             return
@@ -128,7 +133,10 @@ class Entries:
         self._uids[entry.owner, entry.device] = entry.uid
 
     def note_held(self, held: set[Entry], at_ns: int) -> None:
-        """Note these as held, or as nobody's part of a device that is there. All others are gone from here on."""
+        """Note the entries that are held, or are nobody's part of a device that is there.
+
+        All others are gone from here on.
+        """
         for entry in self._all.values():
             if entry in held:
                 entry.gone_at_ns = None
@@ -141,7 +149,7 @@ class Entries:
         self._gone_first = None
 
     def forget(self, before_ns: int) -> None:
-        """Drop those that have been gone since this moment or longer, and were shown since."""
+        """Drop the entries that have been gone since this moment or longer, and have been shown since."""
         old = [
             entry
             for entry in self._all.values()

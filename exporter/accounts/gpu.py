@@ -1,4 +1,7 @@
-"""One GPU at one look: who holds it, what is remembered of it, and what its page says. Each amount counts from this."""
+"""One GPU at one look: its holders, its state of the looks before, and its page's samples.
+
+All amounts count from this.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,20 +19,23 @@ WHOLE = 1_000_000  # activity in millionths
 
 
 class AmountOfGpu(Protocol):
-    """What an amount remembers of one GPU from look to look. A dataclass: its fields are kept in the state file."""
+    """The state of one amount for one GPU, from look to look.
+
+    It is a dataclass, and the state file keeps its fields.
+    """
 
     def count(self, gpu: "GpuAtLook", /) -> None:
-        """Count what the GPU had since its last look, and start at 0 what the page has values for."""
+        """Count the amount since the GPU's last look. Start it at 0 if the page has values for it."""
 
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """What is remembered of a GPU since the last look that saw it; `look` is its number, `samples` what it saw.
+    """The state of a GPU after the last look that saw it. `look` is the number of that look, `samples` are what it saw.
 
-    `page` is the time since the page was new (it has no values). `steady` held the GPU for all the time that the page
-    describes, and at the look before it; None where the holders changed meanwhile. `holders_before` held it at the look
-    before the page was new. `amounts` are by the amount's name. `shape` is who held what, and the values that the page
-    had.
+    `page` is the time since the page was new (without values). `steady` are the holders for all the time that the page
+    describes, and at the look before it; None if the holders changed meanwhile. `holders_before` are the holders at the
+    look before the page was new. `amounts` are by the amount's name. `shape` is the holders together with the kinds and
+    devices of the page's values.
     """
 
     look: int = -1
@@ -42,7 +48,7 @@ class GpuState:
 
     @property
     def counters(self) -> Iterable[CountersAtLook]:
-        """The page, and each amount's own counters."""
+        """The page's time, and the counters of every amount that has some."""
         for counters in (self.page, *(getattr(amount, "counters", None) for amount in self.amounts.values())):
             if counters is not None:
                 yield counters
@@ -60,13 +66,13 @@ class Interval(NamedTuple):
 class GpuAtLook:
     """A GPU at a look. A counter that the page lacks for `keep_ns` is forgotten.
 
-    A device is idle below `idle_below` (0 to 1). `kernels` ran since the last look. `nobody` finds nobody's entry of a
-    device. `idle_power` is what GPUs of its model draw while nobody holds them. `is_away`: the GPU's page is away, and
-    `samples` are empty. `counts_xids` is off where the kernel's log says them.
+    A device is idle below `idle_below` (0 to 1). `kernels` are the kernels' times since the last look. `nobody` finds
+    nobody's entry of a device. `idle_power` is the power that GPUs of its model draw while nobody holds them.
+    `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is off if XIDs come from the kernel's log.
 
-    `begin` works out the rest. `described` has the times that are to be counted now, with the samples that describe
-    them. `is_new`: dcgm-exporter has read the GPU since the last look; `is_other`: it has other holders than then, or
-    the page has values of other fields or devices, so counters may have to start.
+    `begin` works out the other fields. `described` has the stretches to count now, with the samples that describe them.
+    `is_new`: dcgm-exporter has read the GPU since the last look. `is_other`: the GPU has other holders than at the last
+    look, or the page has values of other fields or devices, so that counters may have to start.
     """
 
     look: int
@@ -87,7 +93,10 @@ class GpuAtLook:
     is_other: bool = True
 
     def count(self) -> None:
-        """Count all amounts since the GPU's last look, and remember this one; of a page that is away, who holds it."""
+        """Count all amounts since the GPU's last look, and remember this look.
+
+        If the page is away, only note the holders.
+        """
         if self.is_away:
             for counters in self.state.counters:
                 self.reach(counters)
@@ -98,10 +107,11 @@ class GpuAtLook:
         self._end(page)
 
     def begin(self) -> CountersAtLook:
-        """Find out whether dcgm-exporter has read the GPU since, and which times its page describes.
+        """Find out whether dcgm-exporter has read the GPU since the last look, and which stretches its page describes.
 
         dcgm-exporter reads the GPU every 30 s, so a page describes the past. If the holders did not change since the
-        last read, this page goes on to describe their time until the next read. If they did, only the next page does.
+        last read, this page also stands for their time until the next read. If they changed, only the next page
+        describes that time.
         """
         state = self.state
         shape = (self.holders_now, [(kind, *rows) for kind, rows in self.samples.rows.items()], *self.kernels)
@@ -120,7 +130,7 @@ class GpuAtLook:
         return page
 
     def samples_of(self, stretch: Stretch) -> GpuSamples:
-        """The samples that describe a stretch since the last read; none of a time that was not seen."""
+        """The samples that describe a stretch since the last read; none if nobody saw the stretch."""
         if not stretch.is_seen:
             return GpuSamples()
         return self.state.samples if stretch.held is self.state.steady else self.samples
@@ -141,7 +151,7 @@ class GpuAtLook:
         )
 
     def give(self, held: HeldGpu, name: str, ns: int, label: str = "") -> None:
-        """Divide a time of the GPU among those who held it, by their parts, and count it to them."""
+        """Divide a time of the GPU among its holders, by their parts, and count it to them."""
         if not ns:
             return
         *parts, nobodys = held.times(ns)
@@ -154,7 +164,7 @@ class GpuAtLook:
             self.nobody(held.key).add(name, nobodys, label)
 
     def start(self, *amounts: tuple[str, str], instances: AbstractSet[str] | None = None) -> None:
-        """Start amounts (name and label) at 0 of all who hold the GPU's devices, or those of these GPU_I_IDs.
+        """Start amounts (name and label) at 0 for all holders of the GPU, or of its devices with these GPU_I_IDs.
 
         Prometheus' increase() ignores a counter's first sample, so a counter that starts at its first amount loses it.
         """
@@ -165,7 +175,7 @@ class GpuAtLook:
                         entry.add(name, 0, label)
 
     def start_nobodys(self, name: str, instances: AbstractSet[str] | None = None) -> None:
-        """Start nobody's amount of the same devices at 0."""
+        """Start nobody's amount at 0, for the same choice of devices as in `start`."""
         for device in self.holders_now.devices:
             if instances is None or device.key.instance in instances:
                 self.nobody(device.key).add(name, 0)
@@ -175,9 +185,9 @@ class GpuAtLook:
         return CountersAtLook(self.holders_now, self.look, self.at_ns, values)
 
     def reach(self, counters: CountersAtLook) -> Stretch:
-        """Bring counters up to this look. Returns the time since the last look that read them, which is added to them.
+        """Add the time since their last look to counters. Returns this stretch.
 
-        It is a gap where the last look did not read them: nobody saw who held the GPU when.
+        It is a gap if the last look did not read the counters: nobody saw who held the GPU in it.
         """
         ns = max(0, self.at_ns - counters.at_ns)
         if self.interval is None or self.interval.is_gap or counters.look != self.look - 1:
@@ -191,10 +201,10 @@ class GpuAtLook:
         return stretch
 
     def _end(self, page: CountersAtLook) -> None:
-        """Leave what this look has seen to the next one."""
+        """Keep what this look has seen for the next look."""
         state = self.state
         if self.is_new and page.stretches:
-            # who came just before the page's time is not steady: a part of that time may be somebody else's
+            # holders that came just before the page's time are not steady, since a part of it may be somebody else's
             came = state.holders_before not in (None, self.holders_now)
             is_steady = all(stretch.held is self.holders_now and not stretch.is_gap for stretch in page.stretches)
             is_steady = is_steady and not came

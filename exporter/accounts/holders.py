@@ -1,4 +1,4 @@
-"""Who holds what, as entries of the ledger: brought up to date at each look, where mostly nothing has changed."""
+"""The holders of GPUs, as entries of the ledger. Every look brings them up to date; mostly nothing has changed."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 
-# GPUs that are remembered. One that is not there any more is forgotten after this many others.
+# The most GPUs that are remembered; those that are gone make room.
 MOST_GPUS = 1_024
 _GPUS_A_SLICE = 100
 _UID = "pod_uid"
 _WORKLOAD = ("workload_name", "workload_kind")
-# In the place of a holder that an amount cannot be given to: what would be its part is nobody's.
+# The entry in place of a holder that must get no amounts. Its part goes to nobody.
 NO_ENTRY = Entry(None, "", DeviceKey(uuid=""))
 NO_ENTRY.is_dropped = True
 
@@ -28,7 +28,7 @@ NO_ENTRY.is_dropped = True
 class HeldGpu:
     """A GPU at one look: its devices with their holders, whose parts are parts of `whole`.
 
-    As long as the same containers hold it in the same way, all looks have one object. `holders` are those of all
+    While the same containers hold it in the same way, all looks have the same object. `holders` are the holders of all
     devices, each with its device.
     """
 
@@ -51,14 +51,14 @@ class HeldGpu:
         return bool(self.devices[0].key.instance)
 
     def times(self, ns: int) -> Sequence[int]:
-        """A time of the GPU in parts: that of each of `holders`, and at last what nobody held."""
-        # each look asks for one time more than once
+        """The parts of a time of the GPU: one for each of `holders`, and last the part that nobody held."""
+        # a look asks for the same time more than once
         if not self._times or self._times[0][0] != ns:
             self._times[:] = [(ns, apportion(ns, self._parts))]
         return self._times[0][1]
 
     def without(self, is_other: Callable[[Entry], bool]) -> "HeldGpu":
-        """The same GPU without some holders, whose parts are then nobody's."""
+        """The same GPU without some holders. Their parts are then nobody's."""
         if not any(is_other(entry) for _, entry in self.holders):
             return self
         devices = []
@@ -73,10 +73,10 @@ class HeldGpu:
 
 
 class Holders:
-    """The GPUs of the last look that counted, by UUID, and the entries of those who hold them.
+    """The GPUs of the last look that counted, by UUID, and the entries of their holders.
 
-    `subjects` are what its pages describe, or the last page of a source that is away. `models` has GPUs' models by
-    UUID. By model, `capacity` counts GPUs, and `allocated` is the part of them that is held.
+    `subjects` are the subjects of that look's pages, and of the last page of a source that is away. `models` has GPUs'
+    models by UUID. By model, `capacity` counts GPUs, and `allocated` is the part of them that containers hold.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -93,7 +93,7 @@ class Holders:
 
     @property
     def owners(self) -> Mapping[DeviceKey, tuple[Owner, ...]]:
-        """Who held each device at the last look."""
+        """The holders of each device at the last look."""
         owners: dict[DeviceKey, tuple[Owner, ...]] = {}
         for held in self.held.values():
             for device in held.devices:
@@ -101,20 +101,20 @@ class Holders:
         return owners
 
     def knows_devices(self, snapshot: Snapshot) -> bool:
-        """Whether a page, of this look or an earlier one, or the inventory has named the GPUs.
+        """Whether a page, of this look or an earlier look, or the inventory has named the GPUs.
 
-        Neither ever names those of virtual machines: a node may have no others.
+        Neither ever names the GPUs of virtual machines, and a node may have no other GPUs.
         """
         if snapshot.joined is not None or self.subjects or snapshot.inventory.gpus:
             return True
         return any(match.ref is not None and match.ref.is_vfio for match in snapshot.owners.matches)
 
     def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
-        """Read who holds what at this look. Entries of those who hold nothing any more are gone from here on."""
+        """Read the holders at this look. Entries of containers that no longer hold the device are gone from here on."""
         self.subjects = self._subjects_of(snapshot)
         made_from = (snapshot.owners, self.subjects, snapshot.inventory)
         named_by = (snapshot.pod_labels, snapshot.workloads)
-        # by identity, since comparing what they hold would cost every look
+        # inputs are compared by identity, since comparing their contents would cost time at every look
         is_same = bool(self._made_from) and all(a is b for a, b in zip(self._made_from, made_from, strict=True))
         if is_same and named_by == self._named_by:
             return
@@ -134,7 +134,10 @@ class Holders:
         self._entries.note_held(live, at_ns)
 
     def _held_gpu(self, gpu: Gpu, snapshot: Snapshot, live: set[Entry]) -> HeldGpu:
-        """A GPU with the entries of its holders, which are added to `live`; the object of before, if it is the same."""
+        """A GPU with the entries of its holders, which are added to `live`.
+
+        The last look's object if nothing changed.
+        """
         key = DeviceKey(uuid=gpu.uuid)
         devices = []
         for device in gpu.devices:
@@ -156,7 +159,10 @@ class Holders:
         return HeldGpu(key, gpu.whole, tuple(devices))
 
     def _subjects_of(self, snapshot: Snapshot) -> Mapping[Subject, int]:
-        """What this look's page describes; of GPUs that it lacks while a source is away, what was described before."""
+        """The subjects of this look's page.
+
+        While a source is away, earlier subjects of GPUs that the page lacks stay.
+        """
         if snapshot.joined is None:
             return self.subjects
         subjects = snapshot.joined.subjects
@@ -175,7 +181,7 @@ class Holders:
         held = dict.fromkeys(capacity, 0.0)
         for gpu in gpus:
             held[gpu.model] += gpu.held / gpu.whole
-        # of which model these are is not known where the node has several: each has its part then
+        # if the node has several models, it is not known which one these are, so every model gets its part of them
         unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.values() if gpu.is_unnamed)
         for model, count in capacity.items():
             held[model] += unnamed * count / len(gpus)
@@ -183,7 +189,7 @@ class Holders:
         self.allocated = MappingProxyType({model: min(1.0, held[model] / of) for model, of in capacity.items()})
 
     def nobody(self, device: DeviceKey, at_ns: int) -> Entry:
-        """Nobody's entry of a device. If the device is not there any more, the entry is gone from the start."""
+        """Nobody's entry of a device. If the device is no longer there, the entry is gone from the start."""
         entry = self._entries.of(None, device)
         if entry not in self._live:
             held = self.held.get(device.uuid)
@@ -211,7 +217,7 @@ def _uid_among(labels: AddedLabels) -> str:
 
 
 def _labels(old: AddedLabels, of_pod: AddedLabels | None, workload: tuple[str, str] | None) -> AddedLabels:
-    """A pod's labels, brought up to date: what the snapshot does not say stays as it was."""
+    """A pod's labels, brought up to date. Labels that the snapshot does not tell stay as they were."""
     kept = of_pod if of_pod is not None else tuple(label for label in old if label[0] not in _WORKLOAD)
     if workload is None:
         return (*kept, *(label for label in old if label[0] in _WORKLOAD))

@@ -1,4 +1,4 @@
-"""Who holds which part of which GPU, in whole numbers: what the kubelet says, of the devices that the page has."""
+"""The parts of GPUs that containers hold, in whole numbers: by the kubelet, for the devices of the page."""
 
 import re
 from collections import Counter, defaultdict
@@ -27,10 +27,10 @@ Holder = TypeVar("Holder")
 
 @dataclass(frozen=True, slots=True)
 class Device(Generic[Holder]):
-    """A GPU that is not cut, or a MIG instance: its compute slices, and the part that each of its holders has.
+    """A GPU without MIG instances, or a MIG instance: its compute slices, and the part that each of its holders has.
 
-    A part is a number of the GPU's `whole`; `part` is all of the device. `is_sampled`: the page has samples of it.
-    `is_shared`: its holders have shares of it, or are several.
+    A part is a number out of the GPU's `whole`; `part` is the whole device. `is_sampled`: the page has samples of the
+    device. `is_shared`: its holders have shares of it, or there are several.
     """
 
     key: DeviceKey
@@ -43,9 +43,9 @@ class Device(Generic[Holder]):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A physical GPU: what can be held of it, and the number that is all of it; parts add up to `whole` at most.
+    """A physical GPU: its devices, and the number `whole` that stands for all of it. Parts add up to `whole` at most.
 
-    A MIG instance whose GPU is unknown stands for itself. `knows_slices` is off where the GPU is cut, and into how many
+    A MIG instance whose GPU is unknown stands for itself. `knows_slices` is off if the GPU is cut and the number of its
     slices is unknown: then it has USUAL_SLICES. `is_unnamed`: it is one of the GPUs that samples have by other names.
     """
 
@@ -58,12 +58,12 @@ class Gpu:
 
     @property
     def held(self) -> int:
-        """How much of `whole` is held."""
+        """The part of `whole` that containers hold."""
         return sum(part for device in self.devices for _, part in device.holders)
 
     @property
     def is_physical(self) -> bool:
-        """Whether it is one GPU more, and neither an instance of an unknown one nor a second name of another."""
+        """Whether it counts as a GPU: it is neither an instance of an unknown GPU nor a second name of another GPU."""
         return not self.uuid.startswith(_MIG) and not self.is_unnamed
 
 
@@ -72,9 +72,9 @@ Gpus = Mapping[str, Gpu]
 
 @dataclass(slots=True)
 class _SampledDevices:
-    """What samples say of devices: their keys, the models of GPUs by UUID, and the profiles of instances.
+    """The devices of samples: their keys, the models of GPUs by UUID, and the profiles of instances.
 
-    `numbers` are of GPUs whose samples have no UUID.
+    `numbers` are the numbers of GPUs whose samples have no UUID.
     """
 
     keys: set[DeviceKey] = field(default_factory=set)
@@ -95,9 +95,9 @@ class _SampledDevices:
 def gpus_of(
     owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]
 ) -> Work[Gpus]:
-    """The GPUs of a look, by UUID and in stable order: those of samples, those that somebody holds, the inventory's.
+    """The GPUs of samples, of holders and of the inventory at a look, by UUID and in stable order.
 
-    `known_models` are those of GPUs that the page lacks for the moment. A MIG GPU is counted by its instances. A
+    `known_models` are the models of GPUs that the page lacks for the moment. A MIG GPU is counted by its instances. A
     container that holds the whole GPU holds every instance without a holder of its own.
     """
     subjects = tuple(subjects)
@@ -119,7 +119,7 @@ def gpus_of(
     slices = _Slices(inventory, models, profiles)
     maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners.matches, owners.offered))
     yield
-    # GPUs that rules name otherwise than samples do; without samples it is unknown whose names they are
+    # GPUs that rules name otherwise than samples do; without samples nobody knows of which GPUs these are the names
     on_offer = _named_by_rules(owners) if subjects else ()
     gpus: dict[str, Gpu] = {}
     for uuid in sorted({*(key.uuid for key in keys), *of_inventory, *on_offer}):
@@ -143,7 +143,7 @@ def _named_by_rules(owners: Owners) -> set[str]:
 
 
 def _of_inventory(inventory: Inventory, sampled: _SampledDevices) -> Iterable[str]:
-    """The UUIDs of an inventory's GPUs, as samples write them. Profiles that samples lack are noted."""
+    """The UUIDs of an inventory's GPUs, as samples write them. It also notes profiles that samples lack."""
     profiles = sampled.profiles
     for gpu in inventory.gpus:
         if gpu.index in sampled.numbers:
@@ -157,7 +157,7 @@ def _of_inventory(inventory: Inventory, sampled: _SampledDevices) -> Iterable[st
 
 
 class _Slices:
-    """Into how many compute slices GPUs are cut: by NVML, else by their model, and no fewer than there are."""
+    """The number of compute slices of GPUs: by NVML, else by the model, and at least that of the largest profile."""
 
     def __init__(self, inventory: Inventory, models: Mapping[str, str], profiles: Mapping[DeviceKey, str]) -> None:
         self._by_nvml = {gpu.uuid.removeprefix("GPU-"): gpu.slices for gpu in inventory.gpus}
@@ -167,13 +167,13 @@ class _Slices:
             self._largest[model] = max(self._largest.get(model, 1), compute_slices(profile))
 
     def of(self, uuid: str, model: str) -> tuple[int, bool]:
-        """The number, and whether it is known."""
+        """The number of a GPU's slices, and whether it is known."""
         slices = self._by_nvml.get(uuid.removeprefix("GPU-")) or slices_of_model(model)
         return max(slices or USUAL_SLICES, self._largest.get(model, 1)), slices is not None
 
 
 class _Shares:
-    """Which part of a device each of its holders has, by the ids that the kubelet gave out and those it offers."""
+    """The part of a device that each holder has, by the ids that the kubelet has handed out and offers."""
 
     def __init__(self, matches: Iterable[Match], offered: Mapping[tuple[str, DeviceKey], int]) -> None:
         self._offered = offered
@@ -183,7 +183,7 @@ class _Shares:
                 self._held[match.key][match.assignment.resource][match.assignment.owner] += 1
 
     def of(self, device: DeviceKey) -> tuple[Mapping[Owner, int], int]:
-        """By owner how much of a device it holds, and the number that is all of the device (1 at least)."""
+        """The part of a device that each owner holds, and the number that stands for all of the device (1 at least)."""
         if device not in self._held:
             return Counter(), 1
         shares: list[tuple[Owner, Share]] = []
@@ -195,12 +195,12 @@ class _Shares:
         parts: Counter[Owner] = Counter()
         for owner, (numerator, denominator) in shares:
             parts[owner] += numerator * whole // denominator
-        # the kubelet may give out a device as a whole and in parts at once
+        # the kubelet may hand out a device as a whole and in parts at the same time
         return parts, max(whole, parts.total())
 
 
 def _compute_instance(resource: str) -> Share | None:
-    """Which part of its MIG instance a compute instance is, by the resource's name: 1 of 3 for mig-1c.3g.20gb."""
+    """The part of its MIG instance that a compute instance is, by the resource's name: 1 of 3 for mig-1c.3g.20gb."""
     match = _COMPUTE_INSTANCE.search(resource)
     if match is None:
         return None
@@ -210,7 +210,7 @@ def _compute_instance(resource: str) -> Share | None:
 
 @dataclass(frozen=True, slots=True)
 class _GpuMaker:
-    """Makes the GPUs of one look. `sampled` are the devices of samples, `profiles` those of instances."""
+    """A maker of the GPUs of one look. `sampled` are the devices of samples, `profiles` the profiles of instances."""
 
     owners: Owners
     sampled: AbstractSet[DeviceKey]
@@ -219,7 +219,7 @@ class _GpuMaker:
     shares: _Shares
 
     def make(self, uuid: str, model: str, keys: Sequence[DeviceKey]) -> Gpu:
-        """A GPU, whose devices have these keys: its own, or those of its instances."""
+        """A GPU whose devices have these keys: its own key, or the keys of its instances."""
         holders = self.owners.holders
         parent = DeviceKey(uuid=uuid)
         is_cut = bool(keys[0].instance) or uuid.startswith(_MIG)
@@ -227,7 +227,7 @@ class _GpuMaker:
         all_slices, knows_slices = self.slices.of(uuid, model) if is_cut else (1, True)
         is_held_whole = holders.get(parent) and not any(holders.get(key) for key in keys)
         if keys[0].instance and is_held_whole:
-            # the instances are all of it, also where they leave slices unused
+            # together the instances count as the whole GPU, even if they leave slices unused
             all_slices = sum(slices)
         held = [self._parts(key, key if holders.get(key) else parent) for key in keys]
         unit = lcm(*(whole for _, whole in held))
@@ -240,17 +240,17 @@ class _GpuMaker:
         return Gpu(uuid, model, whole_gpu, devices, knows_slices, parent in self.owners.unnamed)
 
     def _device(self, key: DeviceKey, slices: int, unit: int, parts: Mapping[Owner, int], whole: int) -> Device[Owner]:
-        """A device of which each holder has a part of `whole`; in the GPU's numbers a slice is `unit`."""
+        """A device whose holders have `parts` of `whole`. In the GPU's numbers a slice is `unit`."""
         each = slices * (unit // whole)
         holders = tuple((owner, part * each) for owner, part in sorted(parts.items()))
         is_shared = any(holder.shared for holder in self.owners.of(key))
         return Device(key, slices, key in self.sampled, holders, part=slices * unit, is_shared=is_shared)
 
     def _parts(self, key: DeviceKey, held: DeviceKey) -> tuple[Mapping[Owner, int], int]:
-        """By owner how much of a device it holds, and the number that is all of it; `held` is it or its GPU."""
+        """The part of a device that each owner holds, and the number for all of it. `held` is the device or its GPU."""
         holders = {holder.owner for holder in self.owners.of(key)}
         parts, whole = self.shares.of(held)
         if any(owner not in parts for owner in holders):
-            # the kubelet names no ids for them: equal parts
+            # equal parts, since the kubelet names no ids for them
             return dict.fromkeys(holders, 1), len(holders)
         return {owner: parts[owner] for owner in holders}, whole

@@ -1,8 +1,8 @@
-"""What a GPU draws while nobody holds it, by model, as far as the counters of the node's own GPUs tell.
+"""The power that a GPU draws while nobody holds it, by model, as far as the counters of the node's own GPUs tell.
 
-A time in which nobody held a GPU shows it. Where no GPU of the model has ever rested for so long, the lowest power is
-that of a busy one. There the line through what was drawn and how active the GPU was, continued to no activity, tells it
-better: in nanoseconds t with active time a, a GPU draws p * t + s * a, and p is what is looked for.
+A time in which nobody held a GPU shows this power. If no GPU of the model has ever rested for a whole such time, the
+lowest power seen is that of a busy GPU. Then a line tells it better: the line through energy and activity, continued to
+no activity. In t nanoseconds with active time a, a GPU draws the energy p * t + s * a, and p is the power at rest.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from math import gcd
 
 Power = tuple[int, int]  # microjoules in nanoseconds, exactly
 
-# A line through fewer times than this is not believed, nor one whose p may be off by more than this part of the mean
-# power: its standard error.
+# A line does not count if it goes through fewer times than _FEWEST, or if the standard error of p is more than one part
+# in _MOST_OFF of the mean power.
 _FEWEST = 10
-_MOST_OFF = 10  # one of so many parts
-# Then each of these counts for half, so that new ones tell.
+_MOST_OFF = 10  # the denominator of that part
+# After so many times all of them count for half, so that new times have weight.
 _MOST_TIMES = 4_096
 
 
@@ -22,8 +22,8 @@ _MOST_TIMES = 4_096
 class IdlePower:
     """The power of one model at rest.
 
-    `lowest` is the lowest of all times; `has_rested`: nobody held a GPU in one of them. Of `times`
-    the sums of squares and products are kept: of lengths t (ns), active times a (ns) and energies e (uj).
+    `lowest` is the lowest power in any time; `has_rested`: in one of the times nobody held a GPU. `times` counts the
+    times whose sums of squares and products are kept: of lengths t (ns), active times a (ns) and energies e (uj).
     """
 
     lowest: Power | None = None
@@ -37,7 +37,10 @@ class IdlePower:
     ee: int = 0
 
     def note(self, power: Power, *, is_nobodys: bool) -> None:
-        """Note what a GPU drew in a time that no restart of its counter is in; in one of nobody's, it rested."""
+        """Note the power of a GPU in a time without a restart of its counter.
+
+        `is_nobodys`: nobody held it, so it rested.
+        """
         energy, ns = power
         lowest = self.lowest
         if lowest is None or is_nobodys or energy * lowest[1] < lowest[0] * ns:
@@ -45,7 +48,7 @@ class IdlePower:
         self.has_rested = self.has_rested or is_nobodys
 
     def note_active(self, power: Power, active_ns: int) -> None:
-        """Note for how long the GPU was active in the time in which it drew this."""
+        """Note for how long the GPU was active in the time in which it drew this power."""
         energy, ns = power
         self.times += 1
         self.tt += ns * ns
@@ -65,7 +68,7 @@ class IdlePower:
 
     @property
     def power(self) -> Power | None:
-        """What is known best; None before a counter has grown."""
+        """The best estimate of the power at rest; None before a counter has grown."""
         if self.lowest is None or self.has_rested:
             return self.lowest
         at_rest = self._on_the_line()
@@ -74,9 +77,9 @@ class IdlePower:
         return at_rest
 
     def _on_the_line(self) -> Power | None:
-        """What the line says of no activity, by least squares; None where the times do not tell.
+        """The power without activity on the line of least squares; None if the line does not count.
 
-        All sums are whole numbers, so each side of the comparison is multiplied by what it is divided by: fractions
+        All sums are whole numbers. So both sides of the comparison are multiplied by their denominators: fractions
         would bring a library of decimals onto every node.
         """
         of_all = self.tt * self.aa - self.ta * self.ta

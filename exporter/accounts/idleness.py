@@ -1,9 +1,9 @@
-"""Whether each holder of a device was idle in the time that a page describes, as far as the page can tell.
+"""Idleness: whether each holder of a device was idle in the time that a page describes, as far as the page can tell.
 
-It has one mean activity for all of that time. Where one container alone may have held the device in it, the activity is
-its own. Of several, one after the other or at a time, all are idle if the device was active for less of the time than
-would make one of them busy, and one is busy for sure if the device was active for longer than the others can have held
-it. Whatever lies between is not known.
+A page has one mean activity for all of that time. If only one container can have held the device in it, the activity is
+that container's. If several may have held it, in turn or together, two cases are clear. A holder is idle if the device
+was active for less time than would make that holder busy. A holder is busy if the device was active for longer than the
+others can have held it, by enough to make that holder busy. Anything between is not known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from exporter.accounts.gpu import WHOLE, GpuAtLook
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.stretches import Stretch
 
-# By GPU_I_ID and holder; None where it is not known.
+# Whether a holder was idle, by GPU_I_ID and holder; None if it is not known.
 Verdicts = Mapping[tuple[str, Entry], bool | None]
 NO_VERDICTS: Verdicts = {}
 _Holders = AbstractSet[Entry]
 
 
 def verdicts(gpu: GpuAtLook, window: Sequence[Stretch], rows: Mapping[str, int], least: int) -> Verdicts:
-    """Whether each who held a device at a look of this window was idle, by a page with these rows of activity.
+    """Whether each holder at a look of this window was idle, by a page with these rows of activity.
 
     `window` are the stretches that the page describes. A container is idle below `least`; both are in millionths.
     """
@@ -41,14 +41,17 @@ def verdicts(gpu: GpuAtLook, window: Sequence[Stretch], rows: Mapping[str, int],
                 if holders - {entry}:
                     others_ns += stretch.ns
                 elif after - {entry}:
-                    # it changed hands at some time since the last look of this stretch
+                    # the device changed hands at some time since the last look of this stretch
                     others_ns += min(step_ns, stretch.ns)
             decided[instance, entry] = _verdict(active_ns, own_ns, others_ns, least)
     return decided
 
 
 def _verdict(active_ns: int, own_ns: int, others_ns: int, least: int) -> bool | None:
-    """`others_ns` is for how long others held the device at most."""
+    """Whether a holder was idle; None: not known.
+
+    `others_ns` is the longest time for which others can have held the device.
+    """
     is_idle = active_ns * WHOLE < least * own_ns
     if is_idle or not others_ns:
         return is_idle

@@ -1,4 +1,4 @@
-"""The ledger: what each container has had of each device, look by look. Pure, except for what it remembers.
+"""The ledger: the amounts that each container has had of each device, look by look. Pure, except for what it remembers.
 
 A container that holds a device at a look holds it until the next look, and gets the time between them. dcgm-exporter
 may read the GPUs less often than the exporter looks: a counter's growth is then divided, by time, among all who held
@@ -31,10 +31,10 @@ _LATE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How accounts are kept, as the settings of --accounting say.
+    """The rules of accounting, from the settings of --accounting.
 
     A device is idle below `idle_below` (0 to 1). Looks are `interval_ns` apart. The account of a container that is gone
-    ends after `keep_ns`.
+    stays for `keep_ns`.
     """
 
     idle_below: float = 0.05
@@ -43,10 +43,10 @@ class Rules:
 
 
 class Gaps:
-    """For how long nothing could be seen, by what was missing (`ns`).
+    """The time for which nothing could be seen, by the source that was missing (`ns`).
 
-    `noted_at_ns` is the last look's moment, even if it failed, `failing` what that look lacked; `is_gap`: there was a
-    gap since the last look that counted.
+    `noted_at_ns` is the last look's moment, even if it failed. `failing` is the source that this look lacked. `is_gap`:
+    there was a gap since the last look that counted.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Gaps:
     def note(self, snapshot: Snapshot, at_ns: int, interval_ns: int) -> bool:
         """Count the time since the last look as a gap if nothing was seen in it. Returns whether this look counts.
 
-        Without a page it counts: the kubelet says who holds what, and only what pages say is missing.
+        A look without a page counts: the kubelet names the holders, and only the values of pages are missing.
         """
         kubelet = snapshot.health.get(KUBELET)
         failing: Gap | None = "page" if snapshot.joined is None else None
@@ -69,7 +69,7 @@ class Gaps:
         if reason in _HOLDERS_UNKNOWN or self.failing == "kubelet":
             self.is_gap = True
         elif reason is None and snapshot.is_page_away:
-            reason = "page"  # of some devices; the others were seen
+            reason = "page"  # the page of some devices; the others were seen
         if reason is not None and since > 0:
             self.ns[reason] += since
         self.noted_at_ns = at_ns
@@ -78,12 +78,12 @@ class Gaps:
 
 
 class Ledger:
-    """Keeps the accounts. It notes the looks of the service's own pulse alone: scrapes change nothing.
+    """The keeper of the accounts. It only notes the looks of the service's own pulse; scrapes change nothing.
 
-    `look` is the number of the last look that counted, `counted_at_ns` its moment, and `began_at_ns` that of the first
-    look. `clock_set_ns` is by how much the machine's clock was set since the process started. `states` are by the GPU's
-    UUID; `idle_powers` are what GPUs draw at rest, by model. `kernel_sequence` is the
-    number of the last record of the kernel's log whose XIDs are counted; None where the pages' XIDs are.
+    `look` is the number of the last look that counted, `counted_at_ns` its moment, and `began_at_ns` the moment of the
+    first look. `clock_set_ns` is by how much the machine's clock was set since the process started. `states` are by the
+    GPU's UUID; `idle_powers` are the powers of GPUs at rest, by model. `kernel_sequence` is the number of the last
+    record of the kernel's log whose XIDs are counted; None if the XIDs of pages count.
     """
 
     def __init__(self) -> None:
@@ -103,17 +103,17 @@ class Ledger:
 
     @property
     def rows(self) -> int:
-        """How many accounts are remembered; at most MOST_ACCOUNTS."""
+        """The number of accounts that are remembered; at most MOST_ACCOUNTS."""
         return len(self.entries)
 
     def note_shown(self) -> None:
-        """Note that somebody was shown the accounts: an account of a container that is gone is shown twice at least."""
+        """Note that the accounts were shown: the account of a container that is gone is shown at least twice."""
         self.entries.shown += 1
 
     def note_kernel_log(self, new: XidCounts, sequence: int, at_ns: int) -> None:
-        """Count XIDs that the kernel's log has said up to a record. From here on those of pages are not counted.
+        """Count XIDs of the kernel's log up to the record `sequence`. From here on the XIDs of pages are not counted.
 
-        The driver prints each XID, and dcgm-exporter's pages have some of them.
+        The driver prints every XID there, and dcgm-exporter's pages have only some of them.
         """
         self.kernel_sequence = sequence
         for (device, owner, xid), number in new.items():
@@ -123,7 +123,7 @@ class Ledger:
     def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
         """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object.
 
-        All slices have to be done: after a half of them the accounts are wrong.
+        The caller must do all slices: before the last one the accounts are wrong.
         """
         if self.gaps.noted_at_ns is None:
             self.began_at_ns = at_ns
@@ -149,7 +149,7 @@ class Ledger:
                 yield
             holders_now = self.holders.held.get(uuid)
             if holders_now is None:
-                continue  # no GPU's
+                continue  # the page's samples are of no GPU
             gpu = GpuAtLook(
                 look=self.look,
                 at_ns=at_ns,
@@ -170,7 +170,7 @@ class Ledger:
         self.entries.forget(at_ns - rules.keep_ns)
 
     def _begin_look(self, at_ns: int) -> Interval | None:
-        """Begin a look that counts; the time since the last one, if there was any."""
+        """Begin a look that counts. Returns the time since the last such look; None if there was none."""
         interval = None
         if self.counted_at_ns is not None:
             interval = Interval(max(0, at_ns - self.counted_at_ns), self.gaps.is_gap)
@@ -187,7 +187,7 @@ class Ledger:
         return state
 
     def _forget_states(self, most: int) -> None:
-        """Keep the states of at most so many GPUs: those that were seen last."""
+        """Keep the states of at most `most` GPUs: those that were seen last."""
         too_many = len(self.states) - most
         if too_many > 0:
             oldest_first = sorted(self.states, key=lambda uuid: self.states[uuid].look)

@@ -1,8 +1,8 @@
-"""How active the devices of a GPU were in each stretch of the time that a page describes.
+"""Loads: the activity of a GPU's devices in each stretch of the time that a page describes.
 
-A page has one activity of each device, the mean of all its time. A device that containers held for a part of that time
-was active in that part, since one that nobody holds is not: the more, the more of them held it at a time. A device that
-nobody held in any of it was active throughout, by whatever works there outside Kubernetes.
+A page has one activity of each device, the mean over all its time. If containers held the device for a part of that
+time, its activity belongs to that part, since a device that nobody holds is not active. It is higher while more
+containers hold it. If nobody held the device in that time, something outside Kubernetes used it all the time.
 """
 
 from collections import Counter
@@ -16,15 +16,15 @@ from exporter.accounts.holdings import Device
 from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import Stretch
 
-Part = tuple[int, int]  # numerator and denominator: how active a device was
+Part = tuple[int, int]  # numerator and denominator of a device's activity
 _NONE: Part = (0, 1)
 
 
 def spread(active_ns: int, held_ns: Mapping[int, int]) -> Mapping[int, Part]:
-    """How active a device was while so many containers held it, by their number, and so in what proportion.
+    """A device's activity by the number of containers that held it, in proportion to that number.
 
-    `active_ns` is its active time in all, and `held_ns` for how long each number of containers held it. It is not
-    active for more than all of a time: what is left over is nobody's here.
+    `active_ns` is its whole active time, `held_ns` the time for which each number of containers held it. An activity is
+    at most 1: active time beyond that is left out.
     """
     if len(held_ns) == 1:
         ((number, ns),) = held_ns.items()
@@ -42,12 +42,12 @@ def spread(active_ns: int, held_ns: Mapping[int, int]) -> Mapping[int, Part]:
 
 
 class Loads:
-    """The loads of one GPU's devices in the pieces of a window, of which `samples` say the activity.
+    """The loads of one GPU's devices in the pieces of a window; `samples` have the devices' activity in it.
 
-    A load is active time times compute slices, in a unit of this window alone. `pieces` are the window's stretches, and
-    one without a length for each of `edges`, who held the GPU just before the window and just after it: what a device
-    was active for longer than looks saw it held may be theirs (`GpuAtLook.edges`). `loads` are by piece and by device,
-    of the devices that the page has; all are 0 where the activity is not known.
+    A load is active time times compute slices, in a unit that only this window has. `pieces` are the window's stretches
+    and, for the holders just before and just after the window (`edges`), a piece without a length: if a device was
+    active for longer than looks saw holders, the rest of this time may be theirs (`GpuAtLook.edges`). All loads are 0
+    if the activity is not known.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Loads:
         at_edges = [Stretch(held, 0) for held in edges if is_seen and held is not None and held.holders]
         self.pieces: Sequence[Stretch] = [*window, *at_edges]
         self._samples = samples
-        # as mostly: then nothing changes within the window
+        # the usual case: nothing changes within the window
         self._is_one = len(self.pieces) == 1
         if self._is_one:
             return
@@ -73,25 +73,28 @@ class Loads:
         self._unit = lcm(*(whole for parts in self._parts.values() for _, whole in parts.values()))
 
     def of_pieces(self) -> Sequence[int]:
-        """The loads of all devices of each piece together; all are 0 where one of the stretches was not seen."""
+        """The sum of the devices' loads, for each piece; all are 0 if one of the stretches was not seen."""
         if self._is_one:
             return [1]
         if len(self._window) + len(self._at_edges) < len(self.pieces):
             return [0] * len(self.pieces)
         loads = []
         for piece in self.pieces:
-            # of a GPU that is not cut there is one device, whether this look's page had it or not
+            # a GPU that is not cut has one device, even if this look's page lacked it
             devices = [device for device in piece.held.devices if device.is_sampled or not piece.held.is_cut]
             loads.append(sum(self._load(piece, device) for device in devices))
         return loads
 
     def of_devices(self, piece: Stretch, devices: Sequence[Device[Entry]]) -> Sequence[int]:
-        """The loads of these devices in a piece: their slices alone where none has one, or none is known."""
+        """The loads of these devices in a piece; only their slices if all loads are 0 or not known."""
         loads = [self._load(piece, device) for device in devices] if piece.is_seen else []
         return loads if any(loads) else [device.slices for device in devices]
 
     def _held_ns(self) -> Mapping[str, Counter[int]]:
-        """By GPU_I_ID for how long each number of containers held a device; an empty one where only edges do."""
+        """The time for which each number of containers held a device, by GPU_I_ID.
+
+        Empty if only the edges have holders.
+        """
         held_ns: dict[str, Counter[int]] = {}
         for piece in self._at_edges:
             for device, _ in piece.held.holders:

@@ -1,4 +1,4 @@
-"""What one look says of the node's GPUs, in whole numbers: the page's samples, by GPU, as accounting reads them."""
+"""The observation of a look: the page's samples by GPU, in whole numbers, as accounting reads them."""
 
 import re
 from collections import defaultdict
@@ -18,9 +18,10 @@ _REASONS = "reasons"
 
 @dataclass(slots=True)
 class XidSamples:
-    """The XIDs that a page shows of a GPU: the values of the last XID (0 for none), and dcgm-exporter's own counts.
+    """The XIDs of a GPU on a page: the values of the last XID (0: none), and dcgm-exporter's own counts.
 
-    The counts are by XID, None where the page has none: `counts` over a while, `totals` since dcgm-exporter's start.
+    The counts are by XID; None if the page has none. `counts` cover a sliding window, `totals` the time since
+    dcgm-exporter's start.
     """
 
     values: frozenset[int] = frozenset()
@@ -35,7 +36,7 @@ class XidSamples:
 
 @dataclass(slots=True)
 class GpuSamples:
-    """What the samples of one GPU say: `rows` by kind, and in each by GPU_I_ID ("" for the GPU's own).
+    """The samples of one GPU: `rows` by kind, and within a kind by GPU_I_ID ("" for the GPU's own).
 
     `energy` is in microjoules (a counter), `power` in microwatts, `activity` and `utilization` in millionths. The rows
     of `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
@@ -45,31 +46,31 @@ class GpuSamples:
     xids: XidSamples = field(default_factory=XidSamples, init=False)
 
     def of(self, kind: str) -> Mapping[str, int]:
-        """The rows of a kind; none where the page has none."""
+        """The rows of a kind; empty if the page has none."""
         return self.rows.get(kind, _NO_ROWS)
 
     def differs_from(self, before: "GpuSamples") -> bool:
-        """Whether dcgm-exporter read the GPU again since. XIDs do not count: some are reported as they happen.
+        """Whether dcgm-exporter has read the GPU again since. XIDs do not count, as some pages show them at once.
 
         A page without values that change with each read counts as new.
         """
         return self.rows != before.rows or not self.rows.keys() - {_REASONS}
 
     def activity_of(self, instance: str) -> int | None:
-        """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None where the page has neither."""
+        """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None if the page has neither."""
         activity = self.of("activity").get(instance)
         return self.of("utilization").get(instance) if activity is None else activity
 
 
 class _Family(NamedTuple):
-    """A kind of rows, the power of ten that makes its unit of the family's, and for a violation its reason."""
+    """A family's kind of rows, the power of ten that makes the kind's unit of its own, and a violation's reason."""
 
     kind: str
     power: int
     reason: str = ""
 
 
-# NVIDIA's XIDs have three digits at most: what has more, or is 0, is none
+# NVIDIA's XIDs have at most three digits. A number with more digits, or 0, is no XID.
 _XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
 _MOST_XID = 999
 
@@ -80,25 +81,25 @@ def _families() -> Iterator[tuple[bytes, _Family]]:
             quantity, power = dcgm_field.accounts
             is_violation = quantity == "violations"
             reason = dcgm_field.name.removeprefix("DEV_").removesuffix("_VIOLATION").lower() if is_violation else ""
-            # of the names of one field those with a larger unit are larger by a power of ten
+            # some names of a field have a unit that is larger by a power of ten
             yield name.encode(), _Family(quantity, power + len(str(dcgm_field.times)) - 1, reason)
 
 
 _OF: Mapping[bytes, _Family] = dict(_families())
 FAMILIES = frozenset(_OF)
-# sign, digits before and after the point, exponent; a float that a program prints has no more digits
+# Sign, digits before and after the point, exponent. Programs print floats with no more digits.
 _NUMBER = re.compile(rb"([+-]?)([0-9]{0,20})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 _MOST_DIGITS = 40
 _MOST_ZEROS = 60
-# What DCGM prints for "not supported" is larger than this.
+# DCGM's values for "not supported" are larger than this.
 _USUAL = 2**31 - 16
 
 
 def units(text: bytes, power: int) -> int | None:
     """The value in units of 10**-power, rounded down: b"112.5" with power 6 is 112500000.
 
-    None for what is no amount: NaN, infinities, negative numbers, DCGM's values for "not supported", and texts that no
-    exporter prints (hexadecimal, or over 40 digits).
+    None if the text is no amount: NaN, infinities, negative numbers, DCGM's values for "not supported", and texts that
+    no exporter prints (hexadecimal, or over 40 digits).
     """
     whole, _, fraction = text.partition(b".")
     if (whole + fraction).isdigit() and len(text) <= _MOST_DIGITS:
@@ -113,7 +114,10 @@ def units(text: bytes, power: int) -> int | None:
 
 
 def _with_exponent(text: bytes) -> tuple[int, int]:
-    """A number with a sign or an exponent as digits and a power of ten; -1 for a negative one, and for what is none."""
+    """The digits and the power of ten of a number with a sign or an exponent.
+
+    Digits of -1 for a negative or no number.
+    """
     match = _NUMBER.fullmatch(text)
     if match is None:
         return -1, 0
@@ -124,7 +128,7 @@ def _with_exponent(text: bytes) -> tuple[int, int]:
 
 
 class _Table(NamedTuple):
-    """The rows of one family of one GPU; of a count of errors, those of one XID."""
+    """The key of one GPU's rows of one family and, if the family counts errors, of one XID."""
 
     uuid: str
     family: _Family
@@ -133,15 +137,15 @@ class _Table(NamedTuple):
 
 @dataclass(slots=True)
 class _SampleRows:
-    """Where the values of a table stand among a page's readings, and the GPU_I_ID that each is of."""
+    """The places of a table's values among a page's readings, and the GPU_I_ID of each value."""
 
     places: list[int] = field(default_factory=list)
     instances: list[str] = field(default_factory=list)
 
     def amounts(self, readings: Sequence[Reading], power: int) -> dict[str, int]:
-        """The values by GPU_I_ID, as far as they are amounts. Of two sources' rows the first one counts."""
+        """The values by GPU_I_ID, as far as they are amounts. If two sources have a row, the first row counts."""
         texts = [readings[place][1] for place in self.places]
-        if texts.count(texts[0]) == len(texts):  # instances repeat the GPU's value, mostly
+        if texts.count(texts[0]) == len(texts):  # the usual case: instances repeat the GPU's value
             amount = units(texts[0], power)
             return dict.fromkeys(self.instances, amount) if amount is not None else {}
         amounts: dict[str, int] = {}
@@ -153,16 +157,16 @@ class _SampleRows:
 
 
 class ObservationReader:
-    """Reads pages. It works out what their series mean once, and again when a page has others."""
+    """A reader of pages. It works out the meaning of their series once, and again when a page has other series."""
 
     def __init__(self) -> None:
         self._series: list[Sampled] = []
         self._tables: Mapping[_Table, _SampleRows] = {}
 
     def read(self, joined: JoinedPage) -> Work[Mapping[str, GpuSamples]]:
-        """What the page says, by the GPU's UUID (`Subject.key`). Rows of a virtual GPU's pods are left out."""
+        """The page's samples, by the GPU's UUID (`Subject.key`). Rows of a virtual GPU's pods are left out."""
         readings = yield from listed(joined.readings(FAMILIES))
-        # they are the same objects as long as the page has the same series
+        # series are the same objects as long as the page has them
         series = [each for each, _ in readings]
         if series != self._series:
             self._series, self._tables = series, (yield from _tables_of(series))
@@ -196,7 +200,7 @@ def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
 
 
 def _put(samples: GpuSamples, table: _Table, rows: dict[str, int]) -> None:
-    """The rows of a table into their place. What is the whole GPU's is repeated on them."""
+    """Put the rows of a table into their place. Rows of values of the whole GPU repeat one value."""
     match table.family.kind:
         case "xids":
             samples.xids.values |= {amount if amount <= _MOST_XID else 0 for amount in rows.values()}
@@ -211,6 +215,6 @@ def _put(samples: GpuSamples, table: _Table, rows: dict[str, int]) -> None:
         case "reasons":
             samples.rows[_REASONS] = {"": max(rows.values())}
         case kind:
-            # two names of one measurement are two tables
+            # two names of the same measurement give two tables
             other = samples.rows.get(kind)
             samples.rows[kind] = {**rows, **other} if other else rows

@@ -28,7 +28,7 @@ _Json = Any
 
 
 def as_version_4(content: _Json) -> _Json:
-    """The content of such a file as a file of version 4 has it."""
+    """The content of a file of version 1 to 3 in the form of version 4."""
     devices: dict[tuple[str, str], int] = {}
 
     def number(uuid: str, instance: str) -> int:
@@ -61,7 +61,7 @@ def _entry(number: int, owner: _Json, uid: str, _: _Json, labels: _Json, ratio: 
     *values, xids, throttled, gone, shown_before = more
     amounts = {name: value for name, value in zip(_AMOUNTS, values, strict=False) if value is not None}
     if len(values) < len(_AMOUNTS) and "active_ns" in amounts and "allocated_ns" in amounts:
-        # until version 2, all that was held was taken for observed
+        # up to version 2, all held time counted as observed
         amounts["observed_ns"] = amounts["allocated_ns"]
     by_label = {name: counts for name, counts in (("xids", xids), ("throttled_ns", throttled)) if counts}
     return (owner, uid, number, labels, ratio, amounts, by_label, gone, shown_before)

@@ -1,7 +1,7 @@
-"""The ledger's records as rows of JSON, and back: a record is a dataclass, and the types of its fields say how.
+"""The conversion of the ledger's records to rows of JSON and back. A record is a dataclass; its fields' types decide.
 
-Entries, GPUs with their holders, and devices are shared by many records, which refer to them by number. A moment, which
-is a field whose name ends in at_ns, is written as the time before the last look.
+Many records share entries, GPUs with their holders, and devices, and refer to them by number. A moment (a field whose
+name ends in at_ns) is written as the time before the last look.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from exporter.accounts.holders import NO_ENTRY, HeldGpu
 from exporter.model.devices import DeviceKey
 
 _MOMENT = "at_ns"
-_DROPPED = -1  # the number of an entry that was dropped meanwhile
+_DROPPED = -1  # stands for an entry that was dropped meanwhile
 _Record = Any
 _Row = Sequence[Any]
 _Hint = Any  # a type, as it is annotated
@@ -28,14 +28,15 @@ _Hint = Any  # a type, as it is annotated
 
 @cache
 def columns_of(kind: type) -> Mapping[str, _Hint]:
-    """The columns of a kind of record, with their types: the fields that one is made with."""
+    """The columns of a kind of record, with their types: the fields of its constructor."""
     return {each.name: each.type for each in fields(kind) if each.init}
 
 
 class RowWriter:
-    """Makes rows of records: those in them are made by `json`, which json.dumps calls for what is no JSON.
+    """A maker of rows.
 
-    `entries`, `held` and `devices` have the numbers of what has one by now, `columns` those of each kind of record.
+    Records within a record become rows by `json`, which json.dumps calls for objects without a JSON form. `entries`,
+    `held` and `devices` have the numbers that were given so far, `columns` the columns of each kind of record.
     """
 
     def __init__(self, now_ns: int, entries: Iterable[Entry]) -> None:
@@ -62,7 +63,7 @@ class RowWriter:
         return values
 
     def json(self, value: object) -> object:
-        """What JSON can say of a value: a record's row or, where many refer to it, its number."""
+        """The JSON form of a value: a record's row or, if many records share the value, its number."""
         return _WRITERS.get(type(value), RowWriter.row)(self, value)
 
 
@@ -80,20 +81,20 @@ _WRITERS: Mapping[type, _Write] = {
 
 @cache
 def _row_writer(kind: type) -> _RowWriter:
-    """What takes the values from a record, and what converts those of which JSON has no type, by place."""
+    """A function that takes the values from a record, and converters, by place, for values without a JSON type."""
     columns = columns_of(kind)
     values_of = attrgetter(*columns) if len(columns) > 1 else lambda record: [getattr(record, name) for name in columns]
     converters: list[tuple[int, _Write]] = []
     for place, (name, hint) in enumerate(columns.items()):
         if name.endswith(_MOMENT):
             converters.append((place, lambda rows, at_ns: rows.now_ns - at_ns))
-        elif dict[int, int] in (hint, *get_args(hint)):  # in an object of JSON, keys are texts
+        elif dict[int, int] in (hint, *get_args(hint)):  # pairs, since keys of a JSON object are texts
             converters.append((place, lambda _, counts: sorted(counts.items())))
     return values_of, converters
 
 
 class RowReader:
-    """Makes records of rows, whose `columns` are by kind of record; `entries`, `held` and `devices` by number."""
+    """A maker of records from rows. `columns` are by kind of record; `entries`, `held` and `devices` are by number."""
 
     def __init__(self, now_ns: int, columns: Mapping[str, Sequence[str]], devices: Sequence[DeviceKey]) -> None:
         self.now_ns = now_ns
@@ -103,13 +104,13 @@ class RowReader:
         self.held: Sequence[HeldGpu] = ()
 
     def record(self, kind: type, row: _Row) -> _Record:
-        """The record that is this row."""
+        """The record of this row."""
         hints = columns_of(kind)
         columns = zip(self.columns[kind.__name__], row, strict=True)
         return kind(**{name: _reader(hints[name], name)(self, value) for name, value in columns})
 
     def amounts(self, rows: Mapping[str, _Row]) -> dict[str, AmountOfGpu]:
-        """What is remembered of a GPU by amount; new where the file lacks an amount."""
+        """The state of each amount for a GPU; a new state if the file lacks the amount."""
         return {
             name: self.record(type(amount), rows[name]) if name in rows else amount
             for name, amount in new_amounts().items()
@@ -127,7 +128,7 @@ _READERS: Mapping[_Hint, _Read] = {
 
 @cache
 def _reader(hint: _Hint, name: str = "") -> _Read:
-    """What makes values of a type of JSON, in a column of this name."""
+    """A function that makes values of this type from JSON, in a column of this name."""
     origin: _Hint = get_origin(hint)
     kind = hint if origin is None else origin
     if kind is UnionType:
@@ -138,7 +139,7 @@ def _reader(hint: _Hint, name: str = "") -> _Read:
         return _READERS[hint]
     if is_dataclass(kind):
         return lambda rows, row: rows.record(kind, row)  # type: ignore[arg-type]
-    # a holder is an entry
+    # the holders of a `Device` are entries
     inner = [_reader(Entry if isinstance(each, TypeVar) else each) for each in get_args(hint) if each is not ...]
     if not inner:
         return lambda _, value: kind(value)  # int, float, str or bool

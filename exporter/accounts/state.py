@@ -1,13 +1,13 @@
 """The ledger as bytes, so that counters survive a restart: a line with a version and a checksum, then JSON.
 
 Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
-lacks has its default: version 4 has no column for when accounts began, 5 nothing of the kernel's log, 6 not since when
-containers are idle, and 7 of what models draw at rest only the lowest power. Moments are kept as the time before the
-last look, since the next process has another clock. How long kernels ran up to the last look is not kept: the next
-process counts from 0. old_state.py reads older versions.
+lacks gets its default. Version 4 lacks the moment when accounts began, version 5 the kernel's log, version 6 the moment
+since when containers are idle; version 7 has only the lowest power of models at rest. Moments are written as the time
+before the last look, since the next process has another clock. The times of kernels up to the last look are not
+written: the next process counts from 0. old_state.py reads older versions.
 
-An amount that this exporter does not have is skipped, so a new amount needs no new version. Any other change of the
-form does.
+A reader skips amounts that it does not know, so a new amount needs no new version. Any other change of the form needs
+one.
 """
 
 import json
@@ -33,16 +33,16 @@ _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
 _GAPS: Mapping[str, Gap] = {gap: gap for gap in GAPS}
-# of any number: what a page may say (observation.py) is far below, and so are sums of it below the largest float
+# the limit of any number: values of a page (observation.py) are far below it, and their sums below the largest float
 _MOST = 1e200
-# After a longer time without an exporter, a container of the same name may be another one.
+# After a longer time without an exporter, a container of the same name may be another container.
 MOST_BY_NAME_NS = 300_000_000_000
 _LEAST_STEP_NS = 1_000_000_000
 _Json = Any  # what json writes and reads
 
 
 class Boot(NamedTuple):
-    """A start of the machine: its id (Linux' boot_id, "" for unknown), and its moment by the process' wall clock."""
+    """A start of the machine: its id (Linux' boot_id; "": not known), and its moment by the process' wall clock."""
 
     id: str = ""
     at_ns: int = 0
@@ -52,7 +52,7 @@ UNKNOWN_BOOT = Boot()
 
 
 def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> Work[bytes]:
-    """The ledger at this moment of the wall clock (ns since 1970). Nothing may be counted until it is done."""
+    """The bytes of the ledger at this moment of the wall clock (ns since 1970). Nobody may count until this is done."""
     gaps = ledger.gaps
     holders = ledger.holders
     now_ns = gaps.noted_at_ns or 0
@@ -77,7 +77,7 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
         "entries": (yield from listed(map(rows.row, ledger.entries))),
         "now": [*holders.held.values()],
         "gpus": ledger.states,
-        # json.dumps asks for these last: by then all have their numbers
+        # json.dumps asks for these last, when all of them have their numbers
         "held": lambda: [*map(rows.row, rows.held)],
         "devices": lambda: [*rows.devices],
         "columns": rows.columns,
@@ -88,11 +88,11 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
 
 
 def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) -> Ledger:
-    """The ledger of `dump_in_slices`. Its last look lies as long before `at_ns` as it was dumped before `wall_ns`.
+    """The ledger of the bytes of `dump_in_slices`.
 
-    Within one boot, steps of the wall clock are left out of that time. After another boot nobody holds what was held
-    before; after a long time, a container that has only a name does not. Raises ValueError: the data is damaged, of
-    something else or of a newer version; one line says which.
+    Its last look lies as long before `at_ns` as the dump before `wall_ns`. Within one boot, steps of the wall clock do
+    not count in that time. After another boot all holders are forgotten; after a long time, holders without a uid are.
+    Raises ValueError, with one line that says why: the data is damaged, of something else, or of a newer version.
     """
     head, _, body = data.partition(b"\n")
     *magic, version, checksum = head.split(b" ") if head.count(b" ") > 1 else (b"", b"", b"")
@@ -112,20 +112,23 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
         raise ValueError(f"it is damaged: {type(error).__name__} while reading it") from error
     is_booted = bool(before.id and boot.id and before.id != boot.id)
     if is_booted and ledger.kernel_sequence is not None:
-        ledger.kernel_sequence = -1  # the log of this boot, from its beginning
+        ledger.kernel_sequence = -1  # count the log of this boot from its beginning
     if is_booted or since_ns > MOST_BY_NAME_NS:
         _forget_holders(ledger, lambda entry: is_booted or not entry.uid)
     return ledger
 
 
 def _step(before: Boot, now: Boot) -> int:
-    """How far the wall clock was set forward within a boot. Less than a second is the time between two looks at it."""
+    """How far the wall clock was set forward within a boot.
+
+    A step of less than a second is an error of measurement: 0.
+    """
     step = now.at_ns - before.at_ns if before.id and before.id == now.id else 0
     return step if abs(step) >= _LEAST_STEP_NS else 0
 
 
 def _forget_holders(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
-    """Give those who held something at the last look, and may be others by now, nothing of the time since."""
+    """Take the time since the last look from holders that may be other containers by now (`is_other`)."""
     for entry in ledger.entries:
         if is_other(entry):
             entry.idle_since_at_ns = None
@@ -168,7 +171,7 @@ def _moment(ago_ns: _Json, now_ns: int) -> int | None:
 
 def _read_gaps(gaps: Gaps, content: _Json, now_ns: int) -> None:
     gaps.noted_at_ns = now_ns if content["noted"] else None
-    # then the time up to the next look is a gap
+    # if it is set, the time up to the next look is a gap
     gaps.failing = None if content["failing"] is None else _GAPS[content["failing"]]
     gaps.ns.update({reason: int(content["gap_ns"][reason]) for reason in gaps.ns})
 
@@ -188,7 +191,10 @@ def _checksum(version: int, body: bytes) -> bytes:
 
 
 def _bounded(text: str) -> int | float:
-    """A number that no sum takes out of the range of floats, with its type. Any other raises a ValueError."""
+    """A number so small that no sum leaves the range of floats, with its type.
+
+    Raises ValueError for a larger number.
+    """
     number = float(text)
     if not abs(number) < _MOST:
         raise ValueError("a number out of range")

@@ -1,4 +1,4 @@
-"""What is remembered between two reads of a GPU: who held it for how long, and for how long whose kernels ran.
+"""The stretches between two reads of a GPU: its holders and their times, and the times of their kernels.
 
 dcgm-exporter reads its GPUs every 30 s by default; the exporter looks at its page more often. When a page changes, a
 counter's growth covers the time since the last change. It is divided among all who held the GPU in that time.
@@ -17,13 +17,13 @@ from exporter.model.pods import Owner
 
 # dcgm-exporter must have read the GPU anew within this time, even if the page still has the same values.
 MOST_UNREAD_NS = 120_000_000_000
-# Stretches that are remembered. Of the time before them, the holders are unknown.
+# The most stretches that are remembered. The holders of the time before them are unknown.
 MOST_STRETCHES = 64
-# All traces of a device together: they are a proportion, and no time.
+# The sum of a device's traces, which stand for a proportion and not for a time.
 FAINT_NS = 1_000
 
-# By GPU_I_ID for how long kernels ran (ns): those of each holder of a device, in the order of its holders, and at last
-# those of processes of no holder. A device for which that is unknown is left out.
+# By GPU_I_ID, the times (ns) for which kernels ran: one for each holder of the device, in the order of its holders, and
+# last the time of processes of no holder. A device with an unknown time is left out.
 Kernels = Mapping[str, Sequence[int]]
 NO_KERNELS: Kernels = MappingProxyType({})
 _Times = Mapping[Owner | None, int]
@@ -35,8 +35,8 @@ NOT_MEASURED: SmNs = MappingProxyType({})
 class Stretch:
     """A time in which the same containers held a GPU.
 
-    `is_gap`: no look saw who held it; `held` has those who held it at both ends. `is_blind`: the kubelet told who held
-    it, but the GPU's page was away at the beginning or at the end.
+    `is_gap`: no look saw who held it; `held` then has the containers that held it before and after. `is_blind`: the
+    kubelet named the holders, but the GPU's page was away at the beginning or at the end.
     """
 
     held: HeldGpu
@@ -47,11 +47,11 @@ class Stretch:
 
     @property
     def is_seen(self) -> bool:
-        """Whether both the holders and the page were seen."""
+        """Whether looks saw both the holders and the page."""
         return not (self.is_gap or self.is_blind)
 
     def and_then(self, after: "Stretch") -> "Stretch | None":
-        """Both as one; None where they differ in more than their lengths."""
+        """Both stretches as one; None if they differ in more than their lengths."""
         if self.held is not after.held or self.is_gap or after.is_gap or self.is_blind is not after.is_blind:
             return None
         kernels = self.kernels or after.kernels
@@ -68,8 +68,8 @@ class Stretch:
 class CountersAtLook:
     """Counters that a page shows of a GPU, by name, and the time since the page was read with these values.
 
-    `look` is the number of the last look that read them, `at_ns` its moment, `held` who held the GPU then; `is_away`:
-    the page was away at that look. `stretches` go from the look that saw the values first to the last one.
+    `look` is the number of the last look that read them, `at_ns` its moment, `held` the holders then. `is_away`: the
+    page was away at that look. `stretches` go from the first look that saw these values to the last look.
     """
 
     held: HeldGpu
@@ -82,13 +82,13 @@ class CountersAtLook:
 
     @property
     def described(self) -> Sequence[Stretch]:
-        """The stretches that a page describes if it was read just now: those after the last one that nobody saw."""
+        """The stretches that a page read just now describes: those after the last stretch that nobody saw."""
         unseen = [number for number, stretch in enumerate(self.stretches, 1) if not stretch.is_seen]
         return self.stretches[max(unseen, default=0) :]
 
     @property
     def is_old(self) -> bool:
-        """Whether dcgm-exporter must have read the GPU again since, although the values are the same."""
+        """Whether dcgm-exporter must have read the GPU again by now, although the values are the same."""
         return sum(stretch.ns for stretch in self.stretches) >= MOST_UNREAD_NS
 
     def add(self, stretch: Stretch) -> None:
@@ -104,15 +104,15 @@ class CountersAtLook:
             stretches[:2] = [Stretch(oldest.held.by_unknown(), oldest.ns + next_one.ns, is_gap=True)]
 
     def renew(self) -> None:
-        """The values are new at the last look."""
+        """Note that the last look saw new values."""
         self.has_moved = False
         self.stretches.clear()
 
     def grow_to(self, name: str, now: int) -> int:
-        """How much a counter grew since the last look that read it; 0 for a counter that is new.
+        """The growth of a counter since the last look that read it; 0 for a new counter.
 
-        A fall to less than half is a restart from 0. On a smaller fall the larger value stays: one of two pages is
-        late.
+        A fall to less than half is a restart from 0. After a smaller fall the larger value stays, since one of two
+        pages is late.
         """
         before = self.values.setdefault(name, now)
         if now == before or now < before <= 2 * now:
@@ -121,7 +121,7 @@ class CountersAtLook:
         return now - before if now > before else now
 
     def divide(self, amounts: Mapping[str, int]) -> Iterable[tuple[Stretch, Mapping[str, int]]]:
-        """Divide what has grown since the values were new among the stretches, by time."""
+        """Divide the growth since the values were new among the stretches, by time."""
         if len(self.stretches) == 1:
             yield self.stretches[0], amounts
             return
@@ -134,9 +134,9 @@ class CountersAtLook:
 
 
 class KernelTimes:
-    """Remembers what NVML measured at the last look: `Measured.sm_ns`, which begins at 0 with each process.
+    """Remembers NVML's measurement at the last look: `Measured.sm_ns`, which begins at 0 when the exporter starts.
 
-    NVML may have no new sample since the last look. For two minutes the proportion of the last sample then stays.
+    NVML may have no new sample since the last look. Then the proportion of the last sample holds for two minutes.
     """
 
     def __init__(self) -> None:
@@ -144,9 +144,9 @@ class KernelTimes:
         self._newest: dict[DeviceKey, tuple[int, Sequence[object], list[int]]] = {}
 
     def since_last(self, now: SmNs, holders_before: Mapping[str, HeldGpu], at_ns: int) -> Mapping[str, Kernels]:
-        """For how long kernels of those who held a GPU at the last look ran since, by GPU.
+        """The times for which kernels of the last look's holders ran since that look, by GPU.
 
-        `now` is measured at this look, at `at_ns`; it is empty where nobody measures.
+        `now` is the measurement of this look, at `at_ns`; it is empty if nobody measures.
         """
         last, self._last = self._last, now
         if not last or not now:
@@ -157,13 +157,16 @@ class KernelTimes:
             held = holders_before.get(key.uuid)
             for device in held.devices if held is not None else ():
                 if device.key == key and device.holders and (times := _grown(device, last[key], now[key])):
-                    # the same part of another whole is another share
+                    # the part counts, too, since the same number out of another whole is another share
                     shares = device.part, device.holders
                     times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(key, shares, times, at_ns)
         return times_of
 
     def _with_newest(self, key: DeviceKey, shares: Sequence[object], times: list[int], at_ns: int) -> list[int]:
-        """The times. Without a new sample: traces of time in the last one's proportion, which any new one outweighs."""
+        """The times.
+
+        Without a new sample, traces of time in the last sample's proportion, which any new sample outweighs.
+        """
         if any(times):
             self._newest[key] = at_ns, shares, times
             return times
@@ -174,7 +177,7 @@ class KernelTimes:
 
 
 def _grown(device: Device[Entry], last: _Times, now: _Times) -> list[int]:
-    """The holders' times, and at last nobody's; [] where one of them is unknown."""
+    """The holders' times, and last nobody's; [] if one of them is not known."""
     owners = [entry.owner for entry, _ in device.holders]
     if any(owner not in last or owner not in now for owner in owners):
         return []

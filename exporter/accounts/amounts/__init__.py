@@ -1,4 +1,4 @@
-"""The amounts that are counted by container, one file each, in the order of the families on /metrics."""
+"""The amounts that are counted by container, in the order of the families on /metrics. Each amount has a file."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -26,5 +26,5 @@ AMOUNTS: Sequence[CountedAmount] = (
 
 
 def new_amounts() -> dict[str, AmountOfGpu]:
-    """What is remembered of a GPU that no look saw before, by the amount's name."""
+    """The state of the amounts, by name, for a GPU that no look has seen before."""
     return {amount.name: amount.of_gpu() for amount in AMOUNTS if amount.of_gpu is not None}

@@ -1,13 +1,13 @@
-"""Activity: for how much of the time that containers held a device it was used, and for how much it was idle.
+"""Activity: for how much of the time in which containers held a device they used it, and for how much it was idle.
 
-GR_ENGINE_ACTIVE is the mean since dcgm-exporter read the GPU before. A device that nobody holds is not active, so those
-who held it since share all of its activity.
+GR_ENGINE_ACTIVE is the mean since dcgm-exporter's previous read of the GPU. A device that nobody holds is not active,
+so all of its activity belongs to the containers that held it since that read.
 
-If the kernels of a shared device are measured, each owner has their part of the time in which the device was active,
-which may be more than its share of the time. Otherwise each owner is as active as the device.
+If NVML measures the kernels of a shared device, an owner gets the part of the active time that its kernels have, which
+may be more than its share of the device. Otherwise every owner is as active as the device.
 
-Since when an owner is idle follows from what is counted here: idle time begins it, other time ends it. Time that nobody
-saw does neither, up to --accounting.keep, so that a restart of the exporter does not begin it anew.
+The moment since when an owner is idle follows from these amounts: idle time sets it, other time clears it. Time that
+nobody saw changes nothing, up to --accounting.keep, so that it survives a restart of the exporter.
 """
 
 from collections import Counter
@@ -38,9 +38,9 @@ _NOTHING: _Shared = {}
 
 
 class _PageOfWindow(NamedTuple):
-    """What a page tells of a stretch: each device's activity in millionths, and what several holders had of it.
+    """The activity of each device in a stretch, in millionths, and by the number of its holders, as a page tells them.
 
-    `window` are the stretches that it describes together, where their holders are not all the same.
+    `window` are the stretches that the page describes together, if their holders are not all the same.
     """
 
     rows: Mapping[str, int]
@@ -50,14 +50,14 @@ class _PageOfWindow(NamedTuple):
     window: Sequence[Stretch] = ()
 
     def part(self, device: Device[Entry]) -> Part:
-        """How active a device was."""
+        """The part of the time in which a device was active."""
         shared = self.shared.get(device.key.instance) if self.shared else None
         if shared is not None and len(device.holders) in shared:
             return shared[len(device.holders)]
         return min(self.rows[device.key.instance], WHOLE), WHOLE
 
     def verdict(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
-        """Whether a holder was idle; None where that is not known."""
+        """Whether a holder was idle; None if that is not known."""
         instance = device.key.instance
         if not self.verdicts or (instance, entry) not in self.verdicts:
             if self.rows[instance] < self.least:
@@ -69,7 +69,7 @@ class _PageOfWindow(NamedTuple):
         return is_idle
 
     def by_kernels(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
-        """What NVML says of a holder of whom the page cannot tell: it has to have seen whose kernels ran meanwhile."""
+        """Whether a holder was idle by NVML, if the page cannot tell; None unless NVML saw kernels in the window."""
         instance = device.key.instance
         ran_ns = stretch.kernels.get(instance)
         if ran_ns is None:
@@ -87,8 +87,8 @@ class _PageOfWindow(NamedTuple):
 class Activity:
     """The activity of a GPU.
 
-    `carried` is active time (ns) by GPU_I_ID that the last page described while no look saw a holder: it may be of
-    those who came with that page.
+    `carried` is active time (ns) by GPU_I_ID that the last page described, although no look saw a holder then: it may
+    belong to containers that came just as that page was read.
     """
 
     carried: dict[str, int] = field(default_factory=dict)
@@ -111,21 +111,21 @@ class Activity:
         _note_seen(gpu, least)
 
     def _new(self, gpu: GpuAtLook, least: int) -> _PageOfWindow:
-        """What this page tells of all who did not hold the GPU for all of its time."""
+        """The activity of stretches that the page describes beside the time of one steady set of holders."""
         state = gpu.state
         rows = _rows(gpu.samples)
         window = state.page.described if state.page is not None else ()
         carried = self.carried
         self.carried = {}
         if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
-            return _PageOfWindow(rows, least)  # as mostly: all is counted
+            return _PageOfWindow(rows, least)  # the usual case: all is counted
         if not window:
             return _PageOfWindow(rows, least)
         shared = self._shared(gpu, window, carried)
         return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window)
 
     def _shared(self, gpu: GpuAtLook, window: Sequence[Stretch], carried: Mapping[str, int]) -> _Shared:
-        """How active each device was while it was held, in the times that could not be counted before this read."""
+        """The activity of each held device, in stretches that nobody could count before this read."""
         state = gpu.state
         shared: dict[str, Mapping[int, Part]] = {}
         for instance, activity in gpu.samples.of("activity").items():
@@ -147,7 +147,7 @@ class Activity:
         return shared
 
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
-        """Give active time in which no look saw a holder to those who left as it began, and who came as it ended."""
+        """Give active time in which no look saw a holder to the holders just before the window and just after it."""
         is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
         before, after = gpu.edges(window, is_whole=is_whole)
         left = before if before is not None and _holders(before, instance) else None
@@ -155,7 +155,7 @@ class Activity:
         part = ns // 2 if left is not None and has_come else ns
         part = min(part, gpu.interval.ns if gpu.interval else 0)
         if left is None and not has_come and gpu.holders_now is window[-1].held:
-            # they came a little before a look saw them, and go on
+            # the holders came a little before a look saw them, and still hold it
             has_come = _holders(gpu.holders_now, instance) > 0
         if has_come:
             self.carried[instance] = part
@@ -164,7 +164,7 @@ class Activity:
 
 
 def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
-    """Give active time of a device to those who held it."""
+    """Count active time of a device to its holders."""
     for (device, entry), part_ns in zip(held.holders, held.times(ns), strict=False):
         if device.key.instance == instance and not entry.is_dropped:
             entry.add(ACTIVE, part_ns)
@@ -172,19 +172,19 @@ def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
 
 
 def _rows(samples: GpuSamples) -> Mapping[str, int]:
-    """How active each device was, by GPU_I_ID: GR_ENGINE_ACTIVE, else GPU_UTIL."""
+    """The activity of each device, by GPU_I_ID: GR_ENGINE_ACTIVE, else GPU_UTIL."""
     return {**samples.of("utilization"), **samples.of("activity")}
 
 
 def _holders(held: HeldGpu, instance: str) -> int:
-    """How many hold a device."""
+    """The number of a device's holders."""
     return sum(device.key.instance == instance for device, _ in held.holders)
 
 
 def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_ns: int) -> None:
-    """Count a time in the same hands, which began at `begin_ns`."""
+    """Count a stretch, which has the same holders from `begin_ns` on."""
     held = stretch.held
-    # all are 0 where kernels ran for so short a time that nobody saw them
+    # all times are 0 if kernels ran for so short a time that nobody saw them
     measured = {instance for instance, times in stretch.kernels.items() if any(times)}
     for (device, entry), ns in zip(held.holders, held.times(stretch.ns), strict=False):
         instance = device.key.instance
@@ -209,7 +209,10 @@ def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_
 
 
 def _note(entry: Entry, idle_since_ns: int | None) -> None:
-    """Note that a holder was idle from a moment on, or that it was not, or has let go of the device since."""
+    """Note since when a holder is idle; None: it is not idle.
+
+    A holder that has given the device back is not, either.
+    """
     if idle_since_ns is None or entry.gone_at_ns is not None:
         entry.idle_since_at_ns = None
     elif entry.idle_since_at_ns is None:
@@ -217,13 +220,16 @@ def _note(entry: Entry, idle_since_ns: int | None) -> None:
 
 
 def _note_seen(gpu: GpuAtLook, least: int) -> None:
-    """Note who is still idle by this look's page, and forget since when of those whom none has shown for too long."""
+    """Note the holders that are still idle by this page.
+
+    Forget the idle time of holders that no page has shown for long.
+    """
     rows = {**gpu.samples.of("utilization"), **gpu.samples.of("activity")}
     unseen_ns = gpu.interval.ns if gpu.interval and not gpu.interval.is_gap else 0
     oldest_ns = gpu.at_ns - max(gpu.keep_ns, unseen_ns)
     for device in gpu.holders_now.devices:
         instance = device.key.instance
-        # what its kernels do is in none of the rows
+        # no row has the activity of a holder's own kernels
         is_idle = instance in rows and (rows[instance] < least or instance in gpu.kernels)
         for entry, _ in device.holders:
             if entry.idle_seen_at_ns < oldest_ns:
@@ -235,7 +241,7 @@ def _note_seen(gpu: GpuAtLook, least: int) -> None:
 def _count_measured(
     gpu: GpuAtLook, stretch: Stretch, device: Device[Entry], page: _PageOfWindow, begin_ns: int
 ) -> None:
-    """Divide the time in which a device was active by that of each holder's kernels, and of nobody's processes."""
+    """Divide a device's active time in proportion to the kernels' times of each holder and of nobody's processes."""
     device_ns = stretch.ns * device.part // stretch.held.whole
     ran_ns = stretch.kernels[device.key.instance]
     active, of_all = page.part(device)
@@ -254,7 +260,8 @@ def _count_measured(
             entry.add(IDLE_UNKNOWN, ns)
         elif is_idle:
             entry.add(IDLE, ns)
-        # a page with GPU_UTIL alone is of the last second before dcgm-exporter's read: it misses bursts of kernels
+        # GPU_UTIL covers only the last second before dcgm-exporter's read, so a page without GR_ENGINE_ACTIVE misses
+        # bursts
         _note(entry, begin_ns if is_idle and own_ns * WHOLE < page.least * stretch.ns else None)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)

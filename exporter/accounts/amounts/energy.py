@@ -1,9 +1,9 @@
-"""Energy: what a GPU's counter grew by, or else its power times time, divided among those who held it.
+"""Energy: the growth of a GPU's counter, or else its power times time, divided among the GPU's holders.
 
-A counter's growth is divided by time among all who held the GPU since it grew before; while nobody held the GPU, it
-drew the least power that is known of its model. On MIG the page repeats the GPU's value on each instance's row: it is
-counted once, and divided among the instances by activity and slices. Where the rows differ, they are the instances'
-own. Each holder of a shared device has its kernels' part of the time, if that is measured, else an equal part.
+A counter's growth is divided by time among all who held the GPU since the counter grew last. While nobody held the GPU,
+it drew the least power that is known of its model. On MIG the page repeats the GPU's value on each instance's row: the
+value is counted once, and divided among the instances by activity and slices. Rows that differ are the instances' own
+values. A holder of a shared device gets its kernels' part of the time if NVML measures it, else an equal part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +21,13 @@ ENERGY = "energy_uj"
 FAMILIES = (AmountFamily("pod_gpu_energy_joules_total", ENERGY, MICROJOULES),)
 _PER_MICROJOULE = 1_000_000_000  # microwatts times nanoseconds
 _SEVERAL = 2
-# Microjoules by GPU_I_ID; those of "" are the whole GPU's.
+# Microjoules by GPU_I_ID. The key "" is the whole GPU.
 _Microjoules = Mapping[str, int]
 
 
 @dataclass(slots=True, eq=False)
 class Energy:
-    """The energy of a GPU; `counters` are by GPU_I_ID ("" for the GPU's).
+    """The energy of a GPU. `counters` are by GPU_I_ID ("" for the GPU's own).
 
     `rows_are_own` says that the rows of MIG instances are the instances' own, and not the GPU's repeated.
     """
@@ -49,7 +49,7 @@ class Energy:
             self._count_counters(gpu, rows)
 
     def _count_counters(self, gpu: GpuAtLook, rows: _Microjoules) -> None:
-        """Count what the counters of this page grew by; those that are read for the first time begin here."""
+        """Count the growth of this page's counters. A counter that is read for the first time begins here."""
         self.rows_are_own = _are_own(rows, was=self.rows_are_own)
         values = {**rows, "": _of_gpu(rows)}
         counters = self.counters
@@ -73,7 +73,7 @@ class Energy:
 def _count_growth(
     gpu: GpuAtLook, window: Sequence[Stretch], grown: _Microjoules, total: int, *, is_whole: bool
 ) -> None:
-    """Divide what the counters grew by in a time; `is_whole`: none of them restarted in it."""
+    """Divide the counters' growth over a window. `is_whole`: no counter restarted in it."""
     all_ns = sum(stretch.ns for stretch in window)
     edges = gpu.edges(window)
     loads = Loads(window, gpu.samples, edges)
@@ -81,19 +81,20 @@ def _count_growth(
     parts = {name: apportion(amount, by) for name, amount in grown.items() if amount}
     for number, piece in enumerate(loads.pieces):
         _give(gpu, piece, {name: part[number] for name, part in parts.items()}, loads)
-    # the first look comes at any time after a read: what has grown by the next one may be of more than this time
+    # the first look comes at any time after a read, so growth up to the second look may cover more than this window
     is_first = gpu.state.holders_before is None
     if is_whole and all_ns and not is_first:
         is_nobodys = edges == (None, None) and not any(stretch.held.holders for stretch in window)
         gpu.idle_power.note((total, all_ns), is_nobodys=is_nobodys)
-        # in the same hands all the time nothing rests: the line is made of the times for which it is wanted
+        # with the same holders all the time the GPU does not rest; the line is made only of windows like those that
+        # need it
         active_ns = _active_ns(gpu, window, all_ns) if len(loads.pieces) > 1 else None
         if active_ns is not None:
             gpu.idle_power.note_active((total, all_ns), active_ns)
 
 
 def _active_ns(gpu: GpuAtLook, window: Sequence[Stretch], all_ns: int) -> int | None:
-    """For how long the GPU was active in a time, its instances by their slices; None where that is not known."""
+    """For how long the GPU was active in a window, with its instances weighted by slices; None if that is not known."""
     rows = gpu.samples.of("activity")
     held = gpu.holders_now
     parts = [(device, rows.get(device.key.instance)) for device in held.devices if device.is_sampled]
@@ -108,10 +109,11 @@ def _active_ns(gpu: GpuAtLook, window: Sequence[Stretch], all_ns: int) -> int | 
 
 
 def _parts(loads: Loads, total: int, all_ns: int, idle_power: IdlePower) -> Sequence[int]:
-    """Each piece's part of all energy.
+    """The weights by which all energy is divided among the pieces.
 
-    All stretches have what a GPU draws at rest, no more than their part by time. The rest is divided by loads; where
-    none is known, by the time in which anybody held the GPU, and where no look saw a holder, among those at the edges.
+    Every stretch gets the energy that a GPU draws at rest, but no more than its part by time. The remainder is divided
+    by loads. If no load is known, it is divided by the time in which anybody held the GPU. If no look saw a holder, it
+    is divided among the holders at the edges.
     """
     by_time = [piece.ns for piece in loads.pieces]
     if len(by_time) == 1:
@@ -132,7 +134,7 @@ def _parts(loads: Loads, total: int, all_ns: int, idle_power: IdlePower) -> Sequ
 
 
 def _at_rest(by_time: Sequence[int], least: tuple[int, int], total: int, all_ns: int) -> Sequence[int]:
-    """What a GPU draws at rest in each of these times, no more than its part of the total by time."""
+    """The energy that a GPU draws at rest in each of these times, but no more than the time's part of the total."""
     if not all_ns:
         return [0] * len(by_time)
     uj, in_ns = least
@@ -155,7 +157,10 @@ def _count_power(gpu: GpuAtLook) -> None:
 
 
 def _are_own(rows: _Microjoules, *, was: bool) -> bool:
-    """Whether the rows are the instances' own; `was` of the look before, where one row alone cannot tell."""
+    """Whether the rows are the instances' own values.
+
+    A single row cannot tell: then `was`, of the look before, counts.
+    """
     own = [value for instance, value in rows.items() if instance]
     if len(own) >= _SEVERAL:
         return not is_repeated(own)
@@ -168,7 +173,7 @@ def _of_gpu(rows: _Microjoules) -> int:
 
 
 def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, loads: Loads) -> None:
-    """Count each device's part to its holders, and to nobody what nobody holds."""
+    """Count each device's part to its holders, or to nobody if nobody holds the device."""
     for device, amount in _divide(stretch, amounts, loads):
         if device is None or not device.holders:
             gpu.nobody(stretch.held.key if device is None else device.key).add(ENERGY, amount)
@@ -183,7 +188,7 @@ def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, loads: Loads)
 
 
 def _divide(stretch: Stretch, amounts: _Microjoules, loads: Loads) -> Iterable[tuple[Device[Entry] | None, int]]:
-    """Each device's part; None stands for a GPU that is cut into instances of which the page has no rows."""
+    """The part of each device. None stands for a GPU that is cut into instances of which the page has no rows."""
     held = stretch.held
     if not held.is_cut:
         yield held.devices[0], sum(amounts.values())

@@ -1,4 +1,7 @@
-"""How long containers held devices: a GPU's holders have the time to the next look; of a gap, those who keep it."""
+"""The time for which containers held devices.
+
+A look's holders get the time to the next look, or over a gap if they still hold the device after it.
+"""
 
 from collections.abc import Iterable
 
@@ -11,7 +14,7 @@ FAMILIES = (AmountFamily("pod_gpu_allocated_seconds_total", HELD, NANOSECONDS),)
 
 
 def count(before: Iterable[HeldGpu], now: Iterable[HeldGpu], interval: Interval | None) -> None:
-    """Count the time since the last look to those who held a GPU `before`, and start those who hold one `now` at 0."""
+    """Count the time since the last look to the holders `before`, and start the holders `now` at 0."""
     for held in before:
         if interval is None:
             break

@@ -1,7 +1,7 @@
-"""Throttling: for how long a GPU's clocks were lowered, by reason, as GPU-seconds of those who held it.
+"""Throttling: the time for which a GPU's clocks were lowered, by reason, as GPU-seconds of its holders.
 
-The page's violation counters say it. For a reason without a counter, the bits of CLOCKS_EVENT_REASONS do: those set
-when dcgm-exporter read the GPU stand for the time until it reads the GPU again.
+It comes from the page's violation counters. For a reason without a counter it comes from the bits of
+CLOCKS_EVENT_REASONS: a bit that was set when dcgm-exporter read the GPU counts until it reads the GPU again.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ THROTTLED = "throttled_ns"
 FAMILIES = (AmountFamily("pod_gpu_throttled_seconds_total", THROTTLED, NANOSECONDS, label="reason"),)
 # nvmlClocksEventReasons: SW power cap and HW power brake, SW and HW thermal slowdown, sync boost
 _BITS = {"power": 0x4 | 0x80, "thermal": 0x20 | 0x40, "sync_boost": 0x10}
-# HW slowdown is set beside HW thermal slowdown and HW power brake, which say why; alone it is a reason of its own
+# the driver sets HW slowdown beside HW thermal slowdown and HW power brake, which say why; alone it is a reason itself
 _HW_SLOWDOWN, _SAID_WHY = 0x8, 0x40 | 0x80
 
 
@@ -27,7 +27,7 @@ class Throttling:
     counters: CountersAtLook | None = None
 
     def count(self, gpu: GpuAtLook) -> None:
-        """Count how long the GPU was throttled since its last look."""
+        """Count the time for which the GPU was throttled since its last look."""
         counters, values = self.counters, gpu.samples.of("violations")
         if gpu.is_other:
             of_bits = (*_BITS, "hw_slowdown") if gpu.samples.of("reasons") else ()
@@ -50,7 +50,7 @@ class Throttling:
         for stretch, amounts in counters.divide(grown):
             for reason, ns in amounts.items():
                 gpu.give(stretch.held, THROTTLED, ns, reason)
-        # a GPU is mostly not throttled: a counter that stands still may well have been read
+        # a GPU is mostly not throttled, so a counter that does not grow may well have been read again
         if gpu.is_new:
             counters.renew()
 

@@ -1,15 +1,16 @@
-"""The XIDs: each counted once, to the one container that held the GPU; to nobody where several did.
+"""XIDs: each is counted once, to the only container that held the GPU, or to nobody if several held it.
 
-An XID may have come at any time since dcgm-exporter read the GPU before, and that was after the look before. So where
-the GPU went from one container to another since that look, the XID is nobody's.
+An XID may have come at any time since dcgm-exporter's previous read of the GPU, which came after the look before that
+page was new. So if the GPU went from one container to another since that look, the XID is nobody's.
 
-DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error; the same XID again cannot be seen. dcgm-exporter
-itself counts XIDs if it is configured to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there; 0 without a
-label xid where there was none), DCGM_EXP_XID_ERRORS_TOTAL since its start (a series appears with the first error). Both
-repeat the GPU's count on the rows of its MIG instances.
+DCGM_FI_DEV_XID_ERRORS keeps the last XID: a new value is an error; nobody can see that the same XID came again.
+dcgm-exporter itself counts XIDs if it is configured to: DCGM_EXP_XID_ERRORS_COUNT over a sliding window (always there;
+without errors it is 0 and has no label xid), DCGM_EXP_XID_ERRORS_TOTAL since its start (a series appears with the first
+error). Both repeat the GPU's count on the rows of its MIG instances.
 
-Where the kernel's log is read (--kernel-log.mode) it alone is counted, since the driver prints each XID there: a page
-has the last one, and none of a GPU that has fallen off the bus. ownership/kernel_events.py says whose those are.
+If the exporter reads the kernel's log (--kernel-log.mode), only XIDs of the log count, since the driver prints every
+XID there. A page has only the last XID, and none of a GPU that has fallen off the bus. ownership/kernel_events.py finds
+the holders for XIDs of the log.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ from exporter.dcgm.xids import is_error
 
 XIDS = "xids"
 FAMILIES = (AmountFamily("pod_gpu_xid_errors_total", XIDS, COUNTS, label="xid"),)
-# dcgm-exporter counts the last errors when it next polls, every 30 s by default: until then only the value shows them.
+# dcgm-exporter counts an error at its next poll (every 30 s by default). Until then only the value shows it.
 _COUNTED_LATER_NS = 60_000_000_000
 # Kinds of XIDs that a row counts by number. NVIDIA lists fewer than 200 in all.
 _MOST_KINDS = 64
@@ -33,10 +34,10 @@ _NOT_READ: frozenset[int] = frozenset()
 
 @dataclass(slots=True, eq=False)
 class Xids:
-    """The XIDs of a GPU as its `last` look saw them; None before the first look at it, which counts none.
+    """The XIDs of a GPU at its `last` look; None before the first look at it, which counts no XID.
 
-    `counted` is the XID that was last counted by its value, at `counted_at_ns`: dcgm-exporter may count it a little
-    later.
+    `counted` is the XID that was last counted by its value, at `counted_at_ns`. dcgm-exporter may count the same error
+    a little later.
     """
 
     last: XidSamples | None = None
@@ -44,14 +45,14 @@ class Xids:
     counted_at_ns: int | None = None
 
     def count(self, gpu: GpuAtLook) -> None:
-        """Count the XIDs that are new since the GPU's last look. One that did not come has no row."""
+        """Count the XIDs that are new since the GPU's last look. An XID that never came has no row."""
         last, now = self.last, gpu.samples.xids
         if last is None:
             self.last = now
             return
         if not (last.has_counts or now.has_counts) and now.values in (last.values, _NOT_READ):
-            return  # nothing new, as mostly
-        # where the field has no value, the last one stays
+            return  # the usual case: nothing is new
+        # if the field has no value now, its last value stays
         self.last = replace(now, values=now.values or last.values)
         new = self._new(last, self.last, gpu.at_ns)
         errors = {xid: number for xid, number in new.items() if is_error(xid)}
@@ -84,7 +85,10 @@ def add(entry: Entry, new: Mapping[int, int]) -> None:
 
 
 def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = False) -> Counter[int]:
-    """By how much each count grew. One that `restarts` begins at 0 when it falls; another only forgets."""
+    """The growth of each count.
+
+    With `restarts`, a fall is a restart from 0. Without it, a fall only means that the window has passed old errors.
+    """
     grown: Counter[int] = Counter()
     for xid, number in now.items():
         before = last.get(xid, 0)
@@ -93,7 +97,10 @@ def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = 
 
 
 def _holder(gpu: GpuAtLook) -> Entry:
-    """The entry of the one container that held the GPU since the page was new; of this look's, where none did."""
+    """The entry of the only container that held the GPU since the page was new.
+
+    If nobody held it then, it is the entry of this look's only holder. Otherwise it is nobody's entry.
+    """
     state = gpu.state
     stretches = state.page.stretches if state.page is not None else ()
     all_held = [stretch.held for stretch in stretches]
