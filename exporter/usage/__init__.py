@@ -1,1 +1,1 @@
-"""Who used how much of what is shared: cgroups, containers, processes, and CUDA's owners and totals. Pure."""
+"""The use of shared GPUs by their owners: cgroups, containers, processes, and CUDA's owners and totals. Pure."""

@@ -1,17 +1,17 @@
-"""The container that a process is in, by its cgroups, and whose container it is.
+"""The container that a process is in, by its cgroups, and the container's owner.
 
-Each line of /proc/<pid>/cgroup is `<hierarchy>:<controllers>:<path>`: one with cgroup v2, one for each hierarchy with
-v1. The kubelet makes a level for all pods, one for each QoS class but Guaranteed, and one for each pod. Below the pod's
-level the container runtime makes one for each container:
+Each line of /proc/<pid>/cgroup is `<hierarchy>:<controllers>:<path>`: there is one line with cgroup v2, and a line for
+each hierarchy with v1. The kubelet makes a level of cgroups for all pods, a level for each QoS class but Guaranteed,
+and a level for each pod. Below the pod's level the container runtime makes a level for each container:
 
     /kubepods/burstable/pod<uid>/<id>                                                   cgroupfs driver
     /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<id>.scope      systemd
     /system.slice/kubepods-burstable-pod<uid>.slice:cri-containerd:<id>       kubelet: systemd, containerd: cgroupfs
 
-The reader's cgroup namespace decides how a path begins: for a reader in a container, with /.. for each level above that
-container. Users may create cgroups with any names below their own container or user slice. So a path is read downwards:
-only levels of the machine, of the kubelet or of a nested node's container may stand above the kubelet's part. The
-container's level is right below the first pod's; deeper levels say nothing.
+The reader's cgroup namespace decides how a path begins: for a reader in a container it begins with /.. for each level
+above that container. Users may create cgroups with any names below their own container or user slice. So this module
+reads a path downwards: only levels of the machine, of the kubelet or of a nested node's container may stand above the
+kubelet's part. The container's level is right below the first pod's level; deeper levels do not count.
 
 The owner of a container id comes from the status of pods, and from the link in /var/log/containers that the kubelet
 makes for each container that it starts:
@@ -22,7 +22,7 @@ The names of namespaces, pods and containers have no underscore, those of pods m
 251 characters before its .log, so a part of the container id may be missing; the target is whole. A pod with a cut link
 is joined by its UID, if it has one container only. A part of an id never counts.
 
-Pods name the ids of their containers in their status. Users who may write a pod's status can put any id there. So an
+Pods name the ids of their containers in their status. A user who may write a pod's status can put any id there. So an
 owner counts only if the process is in the owner's pod, by the pod's UID in the cgroup.
 """
 
@@ -37,7 +37,7 @@ from exporter.model.pods import Owner, PodInfo
 _HEX = "[0-9a-f]"
 CONTAINER_ID = f"{_HEX}{{64}}"
 POD_UID = f"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
-# the slices of a kubelet with a cgroup root of its own: kubelet-kubepods.slice
+# a kubelet with a cgroup root of its own has slices such as kubelet-kubepods.slice
 _PREFIX = "(?:[a-z0-9_.-]+-)?"
 _QOS = "(?:burstable|besteffort)"
 _POD = re.compile(
@@ -52,8 +52,9 @@ _POD = re.compile(
 )
 _CONTAINER = re.compile(rf"(?:(?:cri-containerd|crio|docker)-)?(?P<id>{CONTAINER_ID})(?:\.scope)?")
 _COLONS = frozenset({None, ":cri-containerd:", ":crio:", ":docker:"})
-# What may stand above the kubelet's part: the machine's levels and the kubelet's root. From outside a node that runs in
-# a container itself (kind, k3d, LXD), that container's levels, too; from within a pod of the node they are /.. at most.
+# The levels that may stand above the kubelet's part: the machine's levels and the kubelet's root. If the node itself
+# runs in a container (kind, k3d, LXD), a reader outside it also sees that container's levels; a reader in a pod of the
+# node sees at most /.. in their place.
 _ABOVE = re.compile(r"kubelet|kubelet\.slice|system\.slice|containerd\.service")
 _ABOVE_NODES = re.compile(
     rf"{_ABOVE.pattern}|machine\.slice|docker|{CONTAINER_ID}|(?:docker|libpod)-{CONTAINER_ID}\.scope"
@@ -68,10 +69,10 @@ Root = tuple[str, ...]
 
 
 def read_cgroups(text: str, root: Root | None = None) -> ProcessPlace | None:
-    """The container of a process with these cgroups; None where it is in none, or lines name several.
+    """The container of a process with these cgroups; None if it is in no container, or if lines name several.
 
-    With `root` (see `kubelet_root`) the kubelet's part begins right there. A line that names a pod counts first: the
-    kubelet does not use every hierarchy.
+    With `root` (see `kubelet_root`) the kubelet's part begins right below it. A line that names a pod comes before
+    other lines, since the kubelet does not use every hierarchy.
     """
     places = {place for path in _paths(text) if (place := _read_path(path, root))}
     named = {place for place in places if place.is_of_pod} or places
@@ -92,7 +93,10 @@ def kubelet_root(text: str) -> Root | None:
 
 
 def _paths(text: str) -> Iterable[str]:
-    """The paths of all lines. The kernel marks removed cgroups; names hold anything but slashes and newlines."""
+    """The paths of all lines, without the kernel's mark for removed cgroups.
+
+    Names may have anything but slashes and newlines.
+    """
     for line in text.split("\n"):
         path = line.split(":", 2)[-1]
         if path.startswith("/"):
@@ -103,7 +107,7 @@ def _read_path(path: str, root: Root | None) -> ProcessPlace | None:
     levels = path.split("/")[1:]
     ups = next((depth for depth, level in enumerate(levels) if level != ".."), len(levels))
     if ups == 1 and (sibling := _CONTAINER.fullmatch(levels[1])):
-        return ProcessPlace(container_id=sibling["id"])  # beside the reader's own container, in the reader's pod
+        return ProcessPlace(container_id=sibling["id"])  # the container is in the reader's own pod
     return _read_pod(levels, ups, root) or _read_elsewhere(path)
 
 
@@ -118,7 +122,7 @@ def _read_pod(levels: list[str], ups: int, root: Root | None) -> ProcessPlace | 
         while below < len(levels) and above.fullmatch(levels[below]):
             below += 1
     pod = _POD.match("/".join(levels[below:]))
-    # from within a pod, other pods' paths begin at the level that both have in common
+    # for a reader in a pod, paths of other pods begin at the level that both pods have in common
     is_whole = pod is not None and bool(pod["all"] or pod["colon"] or 0 < ups == below)
     if pod is None or not is_whole or pod["colon"] not in _COLONS:
         return None
@@ -129,7 +133,7 @@ def _read_pod(levels: list[str], ups: int, root: Root | None) -> ProcessPlace | 
 
 
 def _read_elsewhere(path: str) -> ProcessPlace | None:
-    """A container outside pods; of nested ones the outermost, which the machine's engine knows."""
+    """A container outside pods. Of nested containers it is the outermost, which the machine's engine knows."""
     made = _ELSEWHERE.search(path)
     if made is None:
         return None
@@ -151,7 +155,10 @@ MOST_CHARS = 255 - len(_SUFFIX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLink:
-    """A link to a container's log. `container_id` is "" where the name was cut; `folder` has the pod's logs."""
+    """A link to a container's log.
+
+    `container_id` is "" if the name was cut; `folder` is the folder of the pod's logs.
+    """
 
     owner: Owner
     pod_uid: str
@@ -161,14 +168,14 @@ class LogLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """Containers by id (several where several claim one id), and the only container of a pod by the pod's UID."""
+    """Containers by id (several if several claim the same id), and the only container of a pod by the pod's UID."""
 
     by_id: Mapping[str, tuple[NamedContainer, ...]] = field(default_factory=lambda: MappingProxyType({}))
     alone: Mapping[str, Owner] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def read_log_link(name: str, target: str) -> LogLink | None:
-    """Reads a link in /var/log/containers; None where it is not the kubelet's, or name and target disagree."""
+    """Read a link in /var/log/containers; None if it is not the kubelet's, or if its name and target disagree."""
     match = _TARGET.fullmatch(target)
     if match is None or not name.endswith(_SUFFIX):
         return None
@@ -187,7 +194,7 @@ def read_log_link(name: str, target: str) -> LogLink | None:
 
 
 def _is_cut(stem: str, beginning: str) -> bool:
-    """Whether it is a first part of this beginning and an id, and not the whole."""
+    """Whether `stem` is a cut form of `beginning` followed by an id."""
     rest = stem.removeprefix(beginning)
     if stem.startswith(beginning):
         return len(rest) < 64 and re.fullmatch("[0-9a-f]*", rest) is not None  # noqa: PLR2004 - digits of an id
@@ -195,7 +202,7 @@ def _is_cut(stem: str, beginning: str) -> bool:
 
 
 def containers_of_logs(links: Iterable[LogLink], alone: Iterable[LogLink] = ()) -> Containers:
-    """The containers of these links. `alone` have a cut name and a pod with one container only."""
+    """The containers of these links. The links `alone` have a cut name and a pod with only one container."""
     return Containers(
         by_id=_by_id(
             NamedContainer(container_id=link.container_id, owner=link.owner, pod_uid=link.pod_uid)
@@ -223,7 +230,7 @@ def containers_of_pods(pods: Iterable[PodInfo]) -> Containers:
 
 
 def owner_of(place: ProcessPlace, tables: Sequence[Containers]) -> Owner | None:
-    """The owner of the container; None where no table knows it, or they disagree."""
+    """The owner of the container; None if no table knows it, or if tables disagree."""
     if not place.is_of_pod or not place.container_id:
         return None
     owners = {
@@ -238,7 +245,7 @@ def owner_of(place: ProcessPlace, tables: Sequence[Containers]) -> Owner | None:
 
 
 def _fits(named: str, by_cgroup: str) -> bool:
-    """Whether a pod's UID can be that of a cgroup. The kubelet makes UIDs of static pods, without dashes."""
+    """Whether a pod's UID can be the UID in a cgroup. The kubelet makes UIDs of static pods itself, without dashes."""
     if not by_cgroup:
         return True  # a container of the reader's own pod, seen from within the pod
     return named == by_cgroup if named else "-" not in by_cgroup

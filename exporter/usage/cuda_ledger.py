@@ -1,8 +1,8 @@
-"""The ledger of the CUDA probe: what processes ask of CUDA becomes totals of containers and devices that never fall.
+"""The ledger of the CUDA probe: it adds up processes' requests to CUDA by container and device. Totals never fall.
 
-A reading says what each process has asked of each device since its first call. The growth since the previous reading is
-added to the row of the process' container, so a row keeps it when the process ends. Growth of a process whose container
-is not known yet waits.
+A reading has the requests of each process to each device since its first call. The growth since the previous reading is
+added to the row of the process' container, so that the row keeps it when the process ends. Growth waits while the
+container of its process is not known.
 """
 
 from collections import Counter, defaultdict
@@ -27,10 +27,10 @@ from exporter.model.cuda import (
 from exporter.model.pods import Owner
 from exporter.usage.cuda_owners import OwnerFacts, ProcessOwners
 
-# Codes of errors that are counted each by itself. CUDA has some 150 of them.
+# The most codes of errors that are counted one by one. CUDA has some 150 codes.
 MOST_CODES = 64
 NOTHING = CudaCounts()
-# CudaCounts begins with the counters, times last; then come what is in use and the tables
+# CudaCounts begins with the counters, of which times come last; then come memory in use and tables
 _COUNTERS = CudaCounts._fields.index("memory_bytes")
 _NO_MEMORY = (0, 0)  # memory_bytes and peak_bytes, which follow the counters
 _CALLS_AND_BYTES = CudaCounts._fields.index("sync_ns")
@@ -39,10 +39,10 @@ _NS = 1_000_000_000
 
 
 def step(before: CudaCounts, now: CudaCounts) -> tuple[CudaCounts, CudaCounts]:
-    """By how much the counters grew, without the memory; and what the next reading is to be compared with.
+    """The counters' growth, without the memory; and the counts to compare the next reading with.
 
-    If a number of calls or bytes fell, counting began anew: `now` is the growth. A time may fall: work in progress
-    counts up to the reading, and may turn out to have ended earlier.
+    If a number of calls or bytes fell, counting began anew, and `now` is the growth. A time may fall without that: work
+    in progress counts up to the reading, and the next reading may show that it ended earlier.
     """
     growth = _each(sub, now, before, _more(now.errors, before.errors))
     if _has_fallen(growth):
@@ -54,12 +54,12 @@ def step(before: CudaCounts, now: CudaCounts) -> tuple[CudaCounts, CudaCounts]:
 
 
 def added(one: CudaCounts, other: CudaCounts) -> CudaCounts:
-    """The sum of two, without the memory. Errors of more than MOST_CODES codes are OTHER_ERRORS."""
+    """The sum of two counts, without the memory. Codes of errors beyond MOST_CODES are counted under OTHER_ERRORS."""
     return _each(add, one, other, _added(one.errors, other.errors) if other.errors else one.errors)
 
 
 def _each(of: Callable[[int, int], int], one: CudaCounts, other: CudaCounts, errors: Mapping[int, int]) -> CudaCounts:
-    """`of` each pair of counters, as counts again. Their memory is 0."""
+    """The counts that `of` makes of each pair of counters. Their memory is 0."""
     return CudaCounts._make(
         (
             *map(of, _first(one, _COUNTERS), _first(other, _COUNTERS)),
@@ -72,14 +72,15 @@ def _each(of: Callable[[int, int], int], one: CudaCounts, other: CudaCounts, err
 
 
 def _first(counts: CudaCounts, number: int) -> tuple[int, ...]:
-    return counts[:number]  # type: ignore[return-value] # the first fields are numbers, all of them
+    return counts[:number]  # type: ignore[return-value] # the first fields are all numbers
 
 
 def united_ns(increments: Sequence[int], spans: Iterable[Sequence[Interval]], window_ns: int | None) -> int:
-    """The time in which at least one of several was active.
+    """The time in which at least one of several processes was active.
 
-    `increments` say for how long each was active; there is at least one. `spans` say when, as far as that is known: the
-    overlap in the known part is taken for the whole. All of it lies within `window_ns` (None: not known).
+    `increments` has the time for which each process was active; there is at least one. `spans` has the moments, as far
+    as they are known: the overlap in the known part stands for the whole. All of it lies within `window_ns` (None: not
+    known).
     """
     total = united = sum(increments)
     nonempty = [intervals for intervals in spans if intervals]
@@ -113,7 +114,7 @@ def _added(one: Mapping[int, int], other: Mapping[int, int]) -> Mapping[int, int
 
 
 def _measure(intervals: Iterable[Interval]) -> int:
-    """The length of the union."""
+    """The length of the intervals' union."""
     measure, until = 0, None
     for begin, end in sorted(intervals):
         if until is None or begin > until:
@@ -126,10 +127,10 @@ def _measure(intervals: Iterable[Interval]) -> int:
 
 @dataclass(slots=True, eq=False)
 class RowUse:
-    """What one process asks of one device, by the last reading.
+    """The requests of one process to one device, up to the last reading.
 
-    `growth`, since the reading at `since_ns` (None: since the first call), is in no row yet. `key` is the row that got
-    the last growth; None while the process' owner is not known.
+    `growth`, since the reading at `since_ns` (None: since the first call), is in no row yet. `key` is the key of the
+    row that got the last growth; None while the process' owner is not known.
     """
 
     since_ns: int | None
@@ -141,9 +142,9 @@ class RowUse:
 
 @dataclass(slots=True, eq=False)
 class CudaRow:
-    """What a container's processes asked of a device. `memory_bytes` and `processes` are of those that run.
+    """The requests of a container's processes to a device. `memory_bytes` and `processes` count running processes only.
 
-    The container is gone since `gone_ns`.
+    `gone_ns` is since when the container is gone.
     """
 
     total: CudaCounts = NOTHING
@@ -186,7 +187,10 @@ class Active(NamedTuple):
 def _count_active(
     of_rows: Mapping[CudaRow, Mapping[CudaDevice, Active]], spans: Iterable[WorkSpan], at_ns: int
 ) -> None:
-    """Add the times to the rows, which are active while one of their processes is. `at_ns` is the later reading."""
+    """Add the times to the rows. A row is active while one of its processes is.
+
+    `at_ns` is the moment of the later reading.
+    """
     several = {device: active for of_row in of_rows.values() if len(of_row) > 1 for device, active in of_row.items()}
     intervals = _intervals(spans, several, at_ns) if several else {}
     for row, of_row in of_rows.items():
@@ -213,17 +217,20 @@ def _intervals(
 
 
 MOST_ROWS = 4_096
-# processes that are gone and whose owner is not known
+# the most processes that are gone without a known owner
 MOST_WAITING = 4_096
 
-# the row of a process' device; None while the process' owner is not known
+# The key of the row for a process' device; None while the process' owner is not known.
 KeyOf = Callable[[CudaDevice], CudaKey | None]
 _NOBODY: AbstractSet[Owner] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """What a process asks of each device, by ordinal. `gone_ns` is the first reading without it."""
+    """A process' requests to each device, by ordinal.
+
+    `gone_ns` is the moment of the first reading without the process.
+    """
 
     uses: dict[int, RowUse] = field(default_factory=dict)
     has_ended: bool = False
@@ -236,10 +243,10 @@ class _Process:
 
 
 class CudaLedger:
-    """Keeps the totals by container and device.
+    """The keeper of the totals by container and device.
 
-    `lost` counts what is in no row: `waiting` counts processes that ended before their owner was known, `rows` how
-    often growth had no room.
+    `lost` counts losses: `waiting` is the number of processes that ended and were dropped before their owner was known,
+    `rows` how often there was no room for growth.
     """
 
     def __init__(self) -> None:
@@ -258,21 +265,21 @@ class CudaLedger:
 
     @property
     def rows(self) -> int:
-        """How many rows there are; at most MOST_ROWS."""
+        """The number of rows; at most MOST_ROWS."""
         return len(self._rows)
 
     @property
     def processes(self) -> AbstractSet[ProcessId]:
-        """Those of the last reading, and those that are gone and wait."""
+        """The processes of the last reading, and processes that are gone and wait for an owner."""
         return self._processes.keys()
 
     @property
     def waiting(self) -> int:
-        """How many processes are gone, and wait; at most MOST_WAITING."""
+        """The number of processes that are gone and wait for an owner; at most MOST_WAITING."""
         return len(self._gone_waiting())
 
     def begin_anew(self) -> None:
-        """Note that another probe counts from here on, beginning at 0. Growth that waits goes on waiting."""
+        """Note that another probe counts from here on, from 0. Waiting growth goes on waiting."""
         for process in self._processes.values():
             for use in process.uses.values():
                 use.now = NOTHING
@@ -286,13 +293,13 @@ class CudaLedger:
         self._uses = None
 
     def settle(self, key_of: KeyOf) -> None:
-        """Count what waits, as far as its owner is known by now."""
+        """Count waiting growth whose owner is known by now."""
         if self._read_at_ns is not None and any(process.waits for process in self._processes.values()):
             self._count(key_of, (), self._read_at_ns)
             self._uses = None
 
     def _take(self, reading: CudaReading) -> None:
-        """Note the growth, and which processes have ended. Forget those that were gone before and do not wait."""
+        """Note the growth and the processes that have ended. Forget processes that were gone before and do not wait."""
         self._processes = {
             id_: process for id_, process in self._processes.items() if process.gone_ns is None or process.waits
         }
@@ -313,7 +320,7 @@ class CudaLedger:
                 process.gone_ns = reading.read_at_ns
 
     def _count(self, key_of: KeyOf, spans: Sequence[WorkSpan], at_ns: int) -> None:
-        """Add the growth to the rows, and note what runs."""
+        """Add the growth to the rows, and note the running processes."""
         active: defaultdict[CudaRow, dict[CudaDevice, Active]] = defaultdict(dict)
         for row in self._rows.values():
             row.memory_bytes, row.processes = 0, set()
@@ -330,14 +337,14 @@ class CudaLedger:
                     place.take(id_, use, has_ended=process.has_ended)
                 elif use.growth is not NOTHING:
                     self.lost["rows"] += 1
-                # all growth is in a row, or found no room in any
+                # by now all growth is in a row, or had no room
                 use.growth, use.since_ns = NOTHING, at_ns
         _count_active(active, spans, at_ns)
         for row in self._rows.values():
             row.peak_bytes = max(row.peak_bytes, row.memory_bytes)
 
     def _row(self, key: CudaKey) -> CudaRow | None:
-        """The row of a key. A new one may take the place of the row that is gone longest; None without room."""
+        """The row of a key; None without room. A new row may take the place of the row that has been gone longest."""
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= MOST_ROWS:
@@ -349,7 +356,7 @@ class CudaLedger:
         return row
 
     def _forget(self, there: AbstractSet[Owner], at_ns: int, keep_ns: int) -> None:
-        """Drop rows that are gone for long, and processes that wait for long, or are too many."""
+        """Drop rows that are gone for long. Drop waiting processes that wait for long or are too many."""
         for key, row in list(self._rows.items()):
             if row.processes or key[0] in there:
                 row.gone_ns = None
@@ -365,16 +372,19 @@ class CudaLedger:
             self.lost["waiting"] += 1
 
     def _gone_waiting(self) -> Sequence[tuple[int, ProcessId]]:
-        """Processes that are gone and wait, the longest first."""
+        """The processes that are gone and wait, the longest first."""
         return sorted((of.gone_ns, id_) for id_, of in self._processes.items() if of.gone_ns is not None and of.waits)
 
 
-# one load of a probe into the kernel: the probe, and the number of the load
+# A load of a probe into the kernel: the probe, and the number of the load.
 Load = tuple[object, int]
 
 
 class CudaTotals:
-    """The ledger and the owners of its processes; both outlive a reload. `filled_by` fills them now."""
+    """The ledger and the owners of its processes; both outlive a reload.
+
+    `filled_by` is the object that fills them now.
+    """
 
     def __init__(self) -> None:
         self.ledger = CudaLedger()
@@ -406,7 +416,7 @@ class CudaTotals:
         return whose.keys() >= self.ledger.processes
 
     def settle(self, facts: OwnerFacts) -> None:
-        """Count what waits, as far as these facts tell the owners."""
+        """Count waiting growth whose owner these facts tell."""
         self.owners.whose(facts)
         self.ledger.settle(self._key)
 

@@ -2,28 +2,27 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
-A privileged container sees more GPUs than the kubelet gave it, and numbers them all. Only a UUID says which one it
-means.
+A privileged container sees more GPUs than the kubelet gave it, and numbers them all. Then only a UUID tells which GPU
+it means.
 
-A process that ended before /proc was read belongs to the container of its cgroup, if all processes that are seen of
-that cgroup, then or later, are in one container. Counts of a process wait until its owner is known: an owner never
-changes.
+A process that ended before /proc was read belongs to the container of its cgroup, if all processes that are seen in
+that cgroup, then or later, are in the same container. Counts of a process wait until its owner is known, since an owner
+never changes.
 
-CUDA_VISIBLE_DEVICES lists what a process may use, in the order of cudaSetDevice (CUDA Programming Guide, "CUDA
-Environment Variables"):
+CUDA_VISIBLE_DEVICES lists the devices that a process may use, in the order of cudaSetDevice (CUDA Programming Guide,
+"CUDA Environment Variables"):
 
-    2,0                                the container's third GPU, then its first
-    GPU-8932f937,GPU-40f717b2-3f5c…    GPUs by UUID; a beginning that only one GPU has is enough
-    MIG-<uuid>                         a MIG instance
+    2,0                                the container's third GPU, then its first GPU-8932f937,GPU-40f717b2-3f5c…    GPUs
+    by UUID; its first characters are enough if only one GPU has them MIG-<uuid>                         a MIG instance
     MIG-GPU-<uuid>/<gi>/<ci>           the same as drivers before R470 write it
 
-The first entry says of which kind all are. An entry that means no device, or several, ends the list. A number is what
-C's strtoul reads, so `1gpu` is 1. A device that is named twice leaves none visible. (PyTorch knows the last three:
-torch/cuda/__init__.py.) Blanks around entries do not count.
+The first entry decides the kind of all entries. An entry that means no device, or several, ends the list. C's strtoul
+reads the numbers, so `1gpu` is 1. If a device is named twice, no device is visible. (PyTorch follows the last three
+rules: torch/cuda/__init__.py.) Blanks around entries do not count.
 
-With MIG a process sees one instance and nothing else: the first that it may see (MIG User Guide, "CUDA Device
-Enumeration"). A GPU that is cut stands for its first instance. CUDA_DEVICE_ORDER is not modelled. By default CUDA puts
-the fastest GPU first: where all GPUs are of one model, that is the order of their indices.
+With MIG a process sees only one device: the first instance that it may see (MIG User Guide, "CUDA Device Enumeration").
+A GPU that is cut stands for its first instance. This module ignores CUDA_DEVICE_ORDER. By default CUDA puts the fastest
+GPU first; if all GPUs have the same model, that is the order of their indices.
 """
 
 import re
@@ -41,7 +40,7 @@ from exporter.usage.containers import Containers, owner_of
 
 _NUMBER = re.compile(r"\+?([0-9]+)")
 _MOST_DIGITS = 6
-_MOST_ENTRIES = 256  # 16 GPUs in 7 compute instances each are 112
+_MOST_ENTRIES = 256  # 16 GPUs with 7 compute instances each have 112
 _OLD_MIG = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,6})/([0-9]{1,6})")
 
 
@@ -65,12 +64,12 @@ def visible(devices: Sequence[VisibleDevice], text: str | None) -> tuple[DeviceK
 
 
 def is_by_uuid(text: str | None) -> bool:
-    """Whether the text means the same whatever the order of the container's devices is."""
+    """Whether the text has the same meaning in any order of the container's devices."""
     return text is not None and text.lstrip().startswith(("GPU-", "MIG-"))
 
 
 def _named(devices: Sequence[VisibleDevice], text: str) -> tuple[VisibleDevice, ...]:
-    """The devices that the text's entries mean; all entries are of the kind of the first."""
+    """The devices that the text's entries mean. All entries are of the same kind as the first."""
     names_instances, names_uuids = text.lstrip().startswith("MIG-"), is_by_uuid(text)
     by_uuid: dict[str, VisibleDevice] = {}
     for device in devices:
@@ -86,7 +85,7 @@ def _named(devices: Sequence[VisibleDevice], text: str) -> tuple[VisibleDevice, 
             fitting = _by_number(gpus, entry)
         if len(fitting) != 1:
             break
-        # several compute instances of one GPU instance are devices of their own
+        # compute instances of the same GPU instance are devices of their own
         name = entry if names_instances else fitting[0].gpu
         if name in named:
             return ()
@@ -107,14 +106,14 @@ def _instances(devices: Sequence[VisibleDevice], entry: str) -> Sequence[Visible
     return [each for each in devices if of_old == (each.gpu, each.instance) or (each.mig and entry == each.mig)]
 
 
-# of a GPU that the inventory does not have
+# the index of a GPU that the inventory does not have
 _NOWHERE = -1
 _INDEX = re.compile("[0-9]{1,6}")
 _Placed = tuple[int, VisibleDevice]
 
 
 class HeldDevices:
-    """Which devices each container holds, in CUDA's order, for one state of the owners and of the inventory."""
+    """The devices of each container, in CUDA's order, for one state of the owners and of the inventory."""
 
     def __init__(self, owners: Owners, inventory: Inventory) -> None:
         self.owners, self.inventory = owners, inventory
@@ -130,7 +129,7 @@ class HeldDevices:
             devices = tuple(self._devices(key))
             for owner in {holder.owner for holder in holders}:
                 placed.setdefault(owner, []).extend(devices)
-        # gpu-manager and allocators choose the GPU, and the kubelet does not say which one
+        # gpu-manager and allocators choose the GPU, and the kubelet does not name it
         for owner in owners.unplaced:
             placed.pop(owner, None)
         placed[None] = [device for key in self._keys(owners) for device in self._devices(key)]
@@ -139,7 +138,7 @@ class HeldDevices:
     def of(self, owner: Owner | None) -> tuple[Sequence[VisibleDevice], bool]:
         """The devices of a container (None: all, for a process in no container), and whether their order is known.
 
-        Instances of a GPU that is held as a whole have the GPU's key.
+        Instances of a GPU that a container holds as a whole have the GPU's key.
         """
         return self._of.get(owner, ((), True))
 
@@ -155,7 +154,7 @@ class HeldDevices:
                 yield next(own, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id))
 
     def _devices(self, key: DeviceKey) -> Iterator[_Placed]:
-        """What CUDA lists for this key."""
+        """The devices that CUDA lists for this key."""
         if key.uuid in self._instances:
             place, gpu, instance = self._instances[key.uuid]
             yield place, VisibleDevice(key, gpu.uuid, key.uuid, instance)
@@ -173,7 +172,7 @@ class HeldDevices:
 
 
 def _in_order(gpus: Sequence[InventoryGpu]) -> Sequence[InventoryGpu]:
-    """By index; where one has none, in the driver's order, which is that of the bus."""
+    """The GPUs by index. If one has no index, they stay in the driver's order, which is the order on the bus."""
     if all(_INDEX.fullmatch(gpu.index) for gpu in gpus):
         return sorted(gpus, key=lambda gpu: int(gpu.index))
     return gpus
@@ -185,12 +184,12 @@ def _sorted(placed: list[_Placed]) -> tuple[Sequence[VisibleDevice], bool]:
     return tuple(device for _, device in devices), are_in_order
 
 
-# Many times the containers that call CUDA on one node.
+# This is many times the number of containers that call CUDA on one node.
 MOST_CGROUPS = 4_096
-# the kubelet's answer of a look may be a second old: ask the next look, too
+# the kubelet's answer at a look may be a second old, so the next look counts, too
 LOOKS = 2
 _TICK_NS = 10_000_000
-# 0: not known; 1: the root of cgroup v2, which has all processes where v1 is in use
+# 0: not known; 1: the root of cgroup v2, in which all processes are if the node uses v1
 _ROOT_CGROUPS = (0, 1)
 
 
@@ -202,7 +201,7 @@ class ProcessOwner:
     devices: tuple[DeviceKey, ...] = ()
 
     def key(self, device: CudaDevice) -> CudaKey:
-        """What a device of the process counts for."""
+        """The key of the row for which a device of the process counts."""
         is_listed = 0 <= device.ordinal < len(self.devices)
         return self.owner, self.devices[device.ordinal] if is_listed else UNKNOWN_DEVICE
 
@@ -217,7 +216,7 @@ class OwnerFacts(NamedTuple):
 
 
 class _Learnt(NamedTuple):
-    """A process' container, its CUDA_VISIBLE_DEVICES (unknown unless `is_sure`), the GPUs it finds (0: not known)."""
+    """A process' container, its CUDA_VISIBLE_DEVICES (certain if `is_sure`), and its number of GPUs (0: not known)."""
 
     place: ProcessPlace | None
     visible: str | None
@@ -226,24 +225,27 @@ class _Learnt(NamedTuple):
 
 
 class ProcessOwners:
-    """Finds the owners of processes, and remembers them while these count. `whose_by_id` is the last `whose`."""
+    """Finds the owners of processes, and remembers them while the processes count.
+
+    `whose_by_id` is the last `whose`.
+    """
 
     def __init__(self) -> None:
         self._learnt: dict[ProcessId, _Learnt] = {}
         self._whose: dict[ProcessId, ProcessOwner] = {}
         self.whose_by_id: Mapping[ProcessId, ProcessOwner] = MappingProxyType(self._whose)
-        self._empty_since: dict[ProcessId, int] = {}  # looks by which their containers held nothing
-        self._of_cgroups: dict[int, _Learnt | None] = {}  # None: its processes are in several containers
-        self._unseen: dict[ProcessId, CudaProcess] = {}  # they ended before /proc said where they are
+        self._empty_since: dict[ProcessId, int] = {}  # the look since which their container holds nothing
+        self._of_cgroups: dict[int, _Learnt | None] = {}  # None: the cgroup's processes are in several containers
+        self._unseen: dict[ProcessId, CudaProcess] = {}  # processes that ended before /proc told their container
         self._held = HeldDevices(Owners(), Inventory())
 
     @property
     def cgroups(self) -> int:
-        """How many cgroups are remembered, of MOST_CGROUPS."""
+        """The number of cgroups that are remembered; at most MOST_CGROUPS."""
         return len(self._of_cgroups)
 
     def learn(self, processes: Iterable[CudaProcess], seen: Iterable[SeenProcess]) -> None:
-        """Note what /proc says of new processes."""
+        """Note the places of new processes in /proc."""
         new = [process for process in processes if process.id not in self._learnt]
         if not new:
             return
@@ -275,7 +277,7 @@ class ProcessOwners:
                     self._whose[id_] = found_owner
             elif is_new:
                 devices = self._devices(learnt, before.owner)
-                # a pod that has ended holds nothing now: its processes worked on the devices that it held
+                # a pod that has ended holds nothing now, but its processes worked on the devices that it held
                 if devices and devices != before.devices:
                     self._whose[id_] = ProcessOwner(before.owner, devices)
         return self.whose_by_id
@@ -292,7 +294,7 @@ class ProcessOwners:
         return ProcessOwner(owner, devices)
 
     def keep(self, processes: AbstractSet[ProcessId]) -> None:
-        """Forget all others."""
+        """Forget all other processes."""
         for gone in self._unseen.keys() - processes:
             del self._unseen[gone]
         for gone in self._learnt.keys() - processes:
@@ -302,15 +304,15 @@ class ProcessOwners:
 
     def _devices(self, learnt: _Learnt, owner: Owner | None) -> tuple[DeviceKey, ...]:
         if owner is None and learnt.place is not None:
-            return ()  # in docker's container, for example: the kubelet does not know its devices
+            return ()  # the process is in docker's container, for example: the kubelet does not know its devices
         devices, are_in_order = self._held.of(owner)
         if learnt.is_sure and is_by_uuid(learnt.visible):
             return visible(devices, learnt.visible)
         gpus = {device.gpu for device in devices}
         if owner is not None and "" not in gpus and learnt.gpu_files > len(gpus):
-            return ()  # it sees more GPUs than it holds: its first one may be another container's
+            return ()  # it sees more GPUs than it holds, so its first GPU may be another container's
         if not learnt.is_sure:
-            # of several it may see any, in any order; of one that one, or none
+            # if it holds several, it may see any of them in any order; if it holds one, it sees that one or none
             return visible(devices, None) if len(devices) == 1 else ()
         return visible(devices, learnt.visible) if are_in_order else ()
 
@@ -319,7 +321,7 @@ class ProcessOwners:
         return look - self._empty_since.setdefault(process, look) < LOOKS
 
     def _note(self, cgroup: int, learnt: _Learnt) -> None:
-        """Keep what the processes of a cgroup have in common."""
+        """Keep the facts that all processes of a cgroup share."""
         if cgroup in _ROOT_CGROUPS:
             return
         before = self._of_cgroups.pop(cgroup, learnt)
@@ -333,10 +335,10 @@ class ProcessOwners:
 
 
 def _start(process: ProcessId) -> tuple[int, int]:
-    """The pid, and the start in ticks as /proc has it; the kernel's own clock is finer."""
+    """The pid and the start in ticks, as /proc has them. The kernel's own clock is finer."""
     return process.pid, process.started_ns // _TICK_NS
 
 
 def _of_process(process: CudaProcess, learnt: _Learnt) -> _Learnt:
-    """What a program sets before its first call overrides what it was started with."""
+    """The facts of a process: CUDA_VISIBLE_DEVICES as set before the first call comes before the one at its start."""
     return learnt if process.visible is None else learnt._replace(visible=process.visible, is_sure=True)

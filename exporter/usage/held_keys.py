@@ -1,4 +1,4 @@
-"""The devices that the driver knows and somebody holds, and who may have processes on them. Pure."""
+"""The held devices that the driver knows, and the containers that may have processes on them. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -7,10 +7,10 @@ from exporter.model.pods import Owner
 
 
 class HeldKeys:
-    """The devices that the driver knows and somebody holds, by the keys that `Owners` has for them.
+    """The held devices that the driver knows, by the keys that `Owners` has for them.
 
     The driver names an instance by its GPU and its number. `Owners` follows the samples, which may use the UUID of the
-    instance, or the GPU's name or number. Instances of a GPU that is held as a whole count for the GPU.
+    instance, or the GPU's name or number. Instances of a GPU that a container holds as a whole count for the GPU.
     """
 
     def __init__(
@@ -21,7 +21,10 @@ class HeldKeys:
         unresolved: Collection[tuple[str, str]] | None,
         known_at: float,
     ) -> None:
-        """`others` are devices that may be missing in the inventory. The rest is as in measured.py's `measure`."""
+        """`others` are devices that may be missing in the inventory.
+
+        The other arguments are those of `measure` (measured.py).
+        """
         self._unresolved = unresolved
         self._known_at = known_at
         self.holders: dict[DeviceKey, frozenset[Owner]] = {}
@@ -37,7 +40,7 @@ class HeldKeys:
                 self._add(device, (device.uuid, device.uuid.removeprefix("GPU-")))
 
     def of(self, device: DeviceKey) -> DeviceKey:
-        """The key of a driver's device; the driver's own where nobody holds the device."""
+        """The key of a driver's device; the driver's own key if nobody holds the device."""
         return self._names.get(device, device)
 
     def of_gpu(self, uuid: str) -> set[DeviceKey]:
@@ -45,20 +48,23 @@ class HeldKeys:
         return {key for device, key in self._names.items() if device.uuid == uuid}
 
     def holder_for(self, device: DeviceKey, owner: Owner) -> Owner | None:
-        """The holder for whom a container's processes count: itself, or the only one in its pod."""
+        """The holder for which a container's processes count: the container itself, or the only holder in its pod."""
         if owner in self.holders.get(device, ()) or owner in self.unplaced:
             return owner
         of_pod = self._of_pod(device, owner)
         return of_pod[0] if len(of_pod) == 1 else None
 
     def may_hold(self, device: DeviceKey, owner: Owner, started_at: float) -> bool:
-        """Whether the pod of an owner, whose process started then, may hold the device, for all that is known."""
+        """Whether the owner's pod may hold the device, by what is known.
+
+        `started_at` is the start of the owner's process.
+        """
         if started_at > self._known_at or self._unresolved is None:
             return True
         return (owner.namespace, owner.pod) in self._unresolved or bool(self._of_pod(device, owner))
 
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
-        """The keys of those instances of a GPU that an owner holds."""
+        """The keys of the instances of a GPU that an owner holds."""
         return {
             key
             for device, key in self._names.items()

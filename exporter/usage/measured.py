@@ -1,4 +1,4 @@
-"""What each owner of a GPU used of it: from the driver's processes, their containers and the kubelet's assignments.
+"""The use that each owner makes of a GPU, from the driver's processes, their containers and the kubelet's assignments.
 
 A process counts for its own container if that holds the device, else for the only container of its pod that does, else
 for nobody. A container that uses a device which its pod does not hold is a stranger there. A holder without a process
@@ -27,7 +27,7 @@ NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
 _Share = tuple[DeviceKey, Owner]
 _NOTHING = Total()
 _UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=None)
-# nvidia-cuda-mps-server, as far as the kernel keeps a name. Its control daemon has the same one, and uses no GPU.
+# nvidia-cuda-mps-server, cut to the kernel's length of a name. Its control daemon has the same name, but uses no GPU.
 _MPS_SERVER = "nvidia-cuda-mps"
 
 
@@ -40,22 +40,22 @@ def measure(
     unresolved: Collection[tuple[str, str]] | None = (),
     known_at: float = inf,
 ) -> Measured | None:
-    """What each owner used; None where processes are not known, or were read before the driver was asked.
+    """The use of each owner; None if processes are not known, or were read before the driver was asked.
 
     Holders of devices that `reading` does not name are left out.
 
     Args:
-        reading: what the driver says of processes on GPUs.
-        processes: those of the host.
-        tables: their containers.
-        owners: who holds what.
-        totals: what all processes use of a device, by the driver's key: parts that exceed it are scaled down.
+        reading: the driver's answer on processes on GPUs.
+        processes: the processes of the host.
+        tables: the containers of these processes.
+        owners: the holders of devices.
+        totals: the use of all processes of a device, by the driver's key. Parts that exceed it are scaled down.
         unresolved: pods with an assignment that resolves to no device, which are no strangers anywhere; None if nobody
-            knows who holds what.
-        known_at: when the kubelet said that (seconds of the monotonic clock). A process that started later makes no
-            stranger.
+            knows the holders.
+        known_at: when the kubelet named the holders (seconds of the monotonic clock). A process that started later is
+            no stranger.
     """
-    # a pid may since have gone to another process: only what was read later can tell
+    # another process may have a pid by now, so only processes that were read after the driver's answer can tell
     if reading.processes is None or processes is None or processes.read_at < reading.read_at:
         return None
     listed = each_once(reading.processes)
@@ -80,7 +80,7 @@ def _measured(
     keys: HeldKeys,
     totals: Mapping[DeviceKey, Total],
 ) -> Measured:
-    """What processes used, once each has been judged: the holders', the strangers', and nobody's."""
+    """The use of holders, of strangers and of nobody, from processes that have been judged."""
     unexplained = unexplained_of(listed, unowned, keys, totals)
     of_owners = _uses(owned, unowned, keys, reading.unknown, unexplained)
     uses, of_others = _within_totals(of_owners, _others(unowned, keys), totals)
@@ -106,7 +106,10 @@ def _measured(
 
 
 def _by_key(totals: Mapping[DeviceKey, Total], keys: HeldKeys) -> dict[DeviceKey, Total]:
-    """The totals by the keys of `Owners`. An instance of a GPU that is held as a whole has none of its own."""
+    """The totals by the keys of `Owners`.
+
+    An instance of a GPU that a container holds as a whole has no total of its own.
+    """
     by_key: dict[DeviceKey, Total] = {}
     for device, total in totals.items():
         key = keys.of(device)
@@ -121,7 +124,7 @@ def _within_totals(
     of_others: Mapping[DeviceKey, Mapping[Owner | None, Use]],
     totals: Mapping[DeviceKey, Total],
 ) -> tuple[dict[_Share, Use], dict[DeviceKey, dict[Owner | None, Use]]]:
-    """The uses of owners and of all others, scaled down together where their sum exceeds a device's total."""
+    """The uses of owners and of all others, scaled down together if their sum exceeds a device's total."""
     uses: dict[_Share, Use] = {}
     others: dict[DeviceKey, dict[Owner | None, Use]] = {}
     for key in dict.fromkeys((*of_owners, *of_others)):
@@ -138,8 +141,8 @@ def _within_totals(
 def each_once(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
     """One entry for each process on a device, in order.
 
-    The driver lists a process that computes and draws twice, with all its memory each time. It may list a process on an
-    instance with the GPU, too.
+    The driver lists a process twice if it both computes and draws, with all its memory each time. It may also list a
+    process on an instance again with the GPU.
     """
     merged: dict[tuple[DeviceKey, int], GpuProcess] = {}
     for process in processes:
@@ -164,11 +167,11 @@ def _merged(one: GpuProcess, other: GpuProcess) -> GpuProcess:
 def _judge(
     gpu_process: GpuProcess, processes: HostProcesses, read_at: float, tables: Sequence[Containers], keys: HeldKeys
 ) -> _Share | Unowned:
-    """The device and the owner that a process counts for, or why it counts for nobody."""
+    """The device and the owner for which a process counts, or the reason why it counts for nobody."""
     process = processes.by_pid.get(gpu_process.pid)
     if gpu_process.pid not in processes.asked_for:
         return Unowned(process=gpu_process, reason="unread", place=process.place if process else None)
-    # a process that started after the driver was asked got the pid of another one
+    # a process that started after the driver was asked has got the pid of an earlier process
     if process is None or process.started_at > read_at:
         return Unowned(process=gpu_process, reason="gone", place=None)
     owner = owner_of(process.place, tables) if process.place else None
@@ -180,7 +183,10 @@ def _judge(
 
 
 def _shares_of(device: DeviceKey, owner: Owner, keys: HeldKeys) -> list[_Share]:
-    """For which shares of a device an owner's process may count: one, several of which nobody knows which, or none."""
+    """The shares of a device for which an owner's process may count.
+
+    If there are several, nobody knows which one it is.
+    """
     key = keys.of(device)
     holder = keys.holder_for(key, owner)
     if holder is not None:
@@ -202,7 +208,7 @@ def _why_nobody(gpu_process: GpuProcess, process: Process, owner: Owner | None, 
 
 
 def _others(unowned: Iterable[Unowned], keys: HeldKeys) -> dict[DeviceKey, dict[Owner | None, Use]]:
-    """What each stranger uses of a device, and, under None, what all other processes of nobody use."""
+    """The use that each stranger makes of a device and, under None, the use of all other processes of nobody."""
     processes: defaultdict[DeviceKey, dict[Owner | None, list[Unowned]]] = defaultdict(dict)
     for one in unowned:
         stranger = one.owner if one.reason == "not_assigned" else None
@@ -211,7 +217,7 @@ def _others(unowned: Iterable[Unowned], keys: HeldKeys) -> dict[DeviceKey, dict[
 
 
 def _sum_of(unowned: Sequence[Unowned]) -> Use:
-    # MPS' server is overhead of its clients, and no process of its own
+    # MPS' server is overhead of its clients, and does not count as a process
     pids = {one.process.pid for one in unowned if one.reason != "mps_server"}
     return _sum([one.process for one in unowned], len(pids))
 
@@ -223,7 +229,7 @@ def _uses(
     unread: Iterable[str],
     unexplained: Mapping[DeviceKey, Unexplained],
 ) -> dict[DeviceKey, dict[Owner, Use]]:
-    """What each holder of each device uses, in stable order. `unread` are the UUIDs of GPUs with unknown processes."""
+    """The use of each holder of each device, in stable order. `unread` are the UUIDs of GPUs with unknown processes."""
     nameless, spread = _without_share(unowned, keys)
     nameless.update(unexplained)
     for uuid in unread:
@@ -235,7 +241,7 @@ def _uses(
             return _UNKNOWN
         used = _sum(processes, len({process.pid for process in processes}))
         if not used.sm_ratio and unexplained.get(key) == "kernels":
-            # it has processes, and one of them may run the kernels that no process is named for
+            # the owner has processes, and one of them may run the kernels that belong to no listed process
             return replace(used, sm_ratio=None)
         return used
 
@@ -244,7 +250,7 @@ def _uses(
         uses[key] = {owner: use(key, owner) for owner in sorted(holders)}
     for key, owner in sorted(owned):
         if owner not in keys.holders.get(key, ()):
-            # it holds units of some GPU: only its processes show that it uses this one
+            # the owner holds units of some GPU: only its processes show that it uses this GPU
             uses.setdefault(key, {})[owner] = use(key, owner)
     return uses
 
@@ -263,7 +269,7 @@ def _without_share(unowned: Iterable[Unowned], keys: HeldKeys) -> tuple[set[Devi
 
 
 def _sum(parts: Sequence[GpuProcess | Use], processes: int) -> Use:
-    """All of these as one. What is not known of one is not known of all."""
+    """The sum of these uses. A value that is not known of one of them is not known of the sum."""
     memory = [part.memory_bytes for part in parts if part.memory_bytes is not None]
     sm = [part.sm_ratio for part in parts if part.sm_ratio is not None]
     return Use(
@@ -278,7 +284,7 @@ def _together(uses: Sequence[Use]) -> Use:
 
 
 def _within(uses: Sequence[Use], total: Total) -> Iterable[Use]:
-    """The uses, scaled down where their sum exceeds the total."""
+    """The uses, scaled down if their sum exceeds the total."""
     parts = scale_down([use.memory_bytes or 0 for use in uses], total.memory_bytes)
     sm = sum(use.sm_ratio or 0.0 for use in uses)
     factor = total.sm_ratio / sm if sm > total.sm_ratio else 1.0

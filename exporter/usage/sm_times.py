@@ -14,7 +14,7 @@ _NS = 1_000_000_000
 
 @dataclass(slots=True)
 class _Time:
-    """Nanoseconds, and the number of the last reading that was counted or looked at."""
+    """Nanoseconds, and the number of the last reading that was counted or seen."""
 
     ns: int
     reading: int
@@ -23,9 +23,9 @@ class _Time:
 class SmTimes:
     """Adds up the time in which kernels ran, by device and owner (None: processes that count for nobody).
 
-    A reading counts once for each owner, however often it is measured: owners change between two readings, and pages of
-    several sources may name different ones. An owner begins at 0 with its first reading, and is forgotten after a
-    reading without it.
+    A reading counts once for each owner, however often it is measured, since owners change between two readings, and
+    pages of several sources may name different owners. An owner begins at 0 with its first reading, and is forgotten
+    after a reading without it.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class SmTimes:
         self._step_seconds = 0.0
 
     def pause(self) -> None:
-        """From here on it is not known what runs: the time up to the next reading counts for nobody."""
+        """Note that it is not known what runs from here on. The time up to the next reading counts for nobody."""
         self._last = None
 
     def add(self, reading: DriverReading, measured: Measured | None) -> Measured | None:
-        """`measured` with the times of all up to this reading."""
+        """`measured` with everybody's times up to this reading."""
         before = self._last
         self._last = reading
         if measured is None:
@@ -62,7 +62,10 @@ class SmTimes:
         return replace(measured, sm_ns=MappingProxyType(sm_ns))
 
     def _add(self, device: DeviceKey, ratios: Mapping[Owner | None, float | None]) -> Mapping[Owner | None, int] | None:
-        """The times on a device; None, and nothing is added, where somebody's ratio is not known."""
+        """The times on a device after these ratios are added.
+
+        If a ratio is not known, it is None, and nothing is added.
+        """
         is_known = None not in ratios.values()
         times: dict[Owner | None, int] = {}
         for owner, ratio in ratios.items():

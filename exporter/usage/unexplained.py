@@ -1,6 +1,7 @@
-"""What of a device in use the processes that are known to run on it do not account for. Pure.
+"""The use of a device that its known processes do not account for. Pure.
 
-So it is in virtual machines, under MPS before Volta, with confidential computing and on hosts that hide processes.
+There is such use in virtual machines, under MPS before Volta, with confidential computing and on hosts that hide
+processes.
 """
 
 from collections import defaultdict
@@ -14,20 +15,21 @@ from exporter.model.pods import Owner
 from exporter.usage.held_keys import HeldKeys
 
 _NOTHING = Total()
-# What the driver itself takes of a GPU that nobody uses is below: up to 0.6 GiB. Beside it, the processes' memory adds
-# up to what is in use but for some MiB; of a large GPU more may be lost in rounding.
+# The limit is above the memory that the driver itself takes of an unused GPU: up to 0.6 GiB. Apart from that, the
+# processes' memory adds up to the memory in use but for some MiB. On a large GPU rounding may lose more.
 _LEAST_UNEXPLAINED_BYTES = 2**30
 _LEAST_UNEXPLAINED_PART = 0.1
-# kernels' times are of other moments than the device's, so they differ by much for a while
+# the times of processes and of the device are of different moments, so they differ by much for a while
 _LEAST_UNEXPLAINED_RATIO = 0.1
 _MOST_UNEXPLAINED_OF = 2
 
 
 @dataclass(slots=True)
 class _Explained:
-    """What the processes that are known to run on a device account for.
+    """The use of a device that its known processes account for.
 
-    `of_servers` is the time of MPS' servers, whose kernels are their clients'. `has_processes`: there are any others.
+    `of_servers` is the time of MPS' servers, which run the kernels of their clients. `has_processes`: there are other
+    processes.
     """
 
     memory_bytes: int = 0
@@ -39,11 +41,11 @@ class _Explained:
 def unexplained_of(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: HeldKeys, totals: Mapping[DeviceKey, Total]
 ) -> dict[DeviceKey, Unexplained]:
-    """What the processes that are known to run do not account for, by device; holders may have to do with it."""
+    """The use that known processes do not account for, by device, of devices that containers hold or may hold."""
     explained = _explained(listed, unowned, keys, totals)
     devices = set(keys.holders)
     if keys.unplaced:
-        # whoever holds units or tokens may use any GPU
+        # a container with units or tokens may use any GPU
         devices.update(totals)
     unexplained: dict[DeviceKey, Unexplained] = {}
     for key in devices:
@@ -65,10 +67,10 @@ def _explained(
         key = keys.of(process.device)
         of_device = explained[key]
         if reason == "mps_server":
-            # all that it does is for its clients; before Volta it has their memory, too, and NVML does not list them
+            # MPS' server works only for its clients; before Volta it also has their memory, and NVML does not list them
             of_device.of_servers += process.sm_ratio or 0.0
             continue
-        # where it is not known what a process uses, the process may be what all of it is used by
+        # a process with an unknown use may account for all of the device's use
         total = totals.get(key, _NOTHING)
         memory_bytes = total.memory_bytes if process.memory_bytes is None else process.memory_bytes
         sm_ratio = total.least_sm_ratio if process.sm_ratio is None else process.sm_ratio
@@ -95,13 +97,13 @@ def why_unknown(
     of_owners: Mapping[DeviceKey, Mapping[Owner, Use]],
     owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]],
 ) -> dict[DeviceKey, Unexplained]:
-    """Why something is not known of what holders use: what is `unexplained`, or not said of their own processes."""
+    """The reason why a holder's use is not known: it is `unexplained`, or not told of the holder's own processes."""
     unknown = {key for key, of_key in of_owners.items() for use in of_key.values() if use.sm_ratio is None}
     why = {key: what for key, what in unexplained.items() if key in unknown or key not in of_owners}
     for (key, _), of_owner in owned.items():
         if any(process.memory_bytes is None for process in of_owner):
             why.setdefault(key, "memory_of_processes")
-        # on MIG instances no driver measures it
+        # no driver measures kernels on MIG instances
         if any(process.sm_ratio is None and not process.device.instance for process in of_owner):
             why.setdefault(key, "kernels_of_processes")
     return why
