@@ -1,11 +1,11 @@
-"""Whether an answer is a page at all, and small enough. Lines are counted first: cutting makes an object for each."""
+"""The check whether an answer is a page, and small enough. It counts lines before it cuts them into objects."""
 
 from functools import lru_cache
 
 from exporter.exposition.lines import SampleLine, is_value, read_line
 from exporter.model.slices import Work
 
-# A node of 16 GPUs, each in 7 instances, with 100 families has 11,000. The shape of a line takes 0.4 to 1 KB.
+# A node of 16 GPUs with 7 instances each and 100 families has 11,000 lines. The shape of a line takes 0.4 to 1 KB.
 MOST_LINES = 50_000
 
 _USUAL_BYTES = 1000  # a longer line is not worth a place in the cache
@@ -13,7 +13,7 @@ _LINES_A_SLICE = 500
 
 
 def why_too_large(body: bytes) -> str:
-    """What a page has too much of, such as "more than 50000 lines"; "" for a page that is small enough."""
+    """The limit that a page exceeds, such as "more than 50000 lines"; "" for a page that is small enough."""
     is_too_large = len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES
     return f"more than {MOST_LINES} lines" if is_too_large else ""
 
@@ -37,7 +37,7 @@ def has_sample(body: bytes) -> Work[bool]:
 
 
 def _is_sample(line: bytes) -> bool:
-    # From scrape to scrape the series is the same and only its value is new: a cached series costs 2 us instead of 15.
+    # From scrape to scrape the series stays and only its value is new: a cached series costs 2 us instead of 15.
     head, _, word = line.rpartition(b" ")
     usual = len(line) < _USUAL_BYTES and is_value(word) and _is_series(head)
     return usual or isinstance(read_line(line), SampleLine)

@@ -1,8 +1,8 @@
-"""The values of a block of lines, found by cutting off each line what was before its value. The program's hottest path.
+"""The values of a block of lines, found by cutting off the text before each value. The program's hottest path.
 
-From scrape to scrape only the values change. So a block is a list of heads: of a sample's line the text before its
-value, of any other line all of it. One pass cuts the known heads off the lines. If valid values are left, the block has
-the known series; if not, it is another block.
+From scrape to scrape only the values change. So a block is a list of heads. The head of a sample's line is the text
+before its value; the head of any other line is the whole line. One pass cuts the known heads off the lines. If valid
+values are left, the block has the known series; if not, it is another block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,8 @@ from typing import TypeVar
 from exporter.exposition.lines import is_value
 from exporter.exposition.renaming import Texts
 
-# All moving values of a block together, each with its line's end. Further values belong to the shape, so that no line
-# can grow longer than a line may be.
+# The most bytes of all moving values of a block together, with their line ends. Further values belong to the shape, so
+# that no line can grow beyond the limit of a line.
 MOST_VALUE_BYTES = 32 * 1024
 _IN_PLAIN_DECIMALS = b"0123456789.+-eE\n"
 
@@ -72,9 +72,9 @@ class Cuts:
         return b"".join(rests).split()
 
     def fill(self, body: bytes, opened: Sequence[bytes], closings: Sequence[bytes]) -> tuple[list[bytes], int] | None:
-        """The block in pieces: for each line two texts, which stand for its head, and the rest. None for any other.
+        """The block in pieces: for each line two texts in place of its head, then the rest. None for any other block.
 
-        With them comes by how many bytes its values became longer.
+        The second result is the number of bytes by which its values became longer.
         """
         rests = self._rests(body)
         if rests is None:
@@ -88,25 +88,28 @@ class Cuts:
 
     @property
     def value_count(self) -> int:
-        """How many values there are, those of twins included."""
+        """The number of values, with those of twins."""
         lines = chain(self.heads, *(self.heads[start:end] for start, end, _ in self.twins))
         return sum(map(holds_value, lines))
 
     def _rests(self, body: bytes) -> list[bytes] | None:
-        """What follows each line's head: a value and the line's end, or nothing. None if the block has other cuts."""
+        """The rest of each line after its head: a value and the line's end, or nothing.
+
+        None if the block has other cuts.
+        """
         lines = BytesIO(body).readlines()
         if len(lines) != len(self.heads):
             return None
         rests = list(map(bytes.removeprefix, lines, self.heads))
         joined = b"".join(rests)
-        # no head is empty, and one that does not match is not cut off: then the sizes do not add up
+        # no head is empty, and a head that does not match is not cut off, so that the sizes do not add up
         if self.size + len(joined) != len(body) or len(joined) > MOST_VALUE_BYTES:
             return None
         new = self._new(rests) if self.changes else rests
         return rests if _are_decimals(joined, new) or all(is_value(rest[:-1]) for rest in new if rest) else None
 
     def _new(self, rests: list[bytes]) -> list[bytes]:
-        """The rests that need to be looked at: of the lines whose values change form, those that were not here last."""
+        """The rests to check: all but those of runs whose values change form and are the same as last time."""
         new: list[bytes] = []
         before = 0
         for run in self.changes:
@@ -116,7 +119,7 @@ class Cuts:
         return new + rests[before:]
 
     def _change(self, rests: list[bytes]) -> int:
-        """Put other texts in the place of values, and twins behind them; by how many bytes it is more."""
+        """Put other texts in the place of values, and twins behind them. Returns by how many bytes that is longer."""
         more = 0
         again: list[bytes] = []
         for start, end, texts in self.twins:
@@ -131,12 +134,12 @@ class Cuts:
 
 
 def holds_value(head: bytes) -> bool:
-    """Whether a value follows the head: it is not the whole line."""
+    """Whether a value follows the head, which is then not the whole line."""
     return not head.endswith(b"\n")
 
 
 def runs_of(lines: Iterable[tuple[int, T]]) -> list[Run[T]]:
-    """The lines of these numbers, which grow: those side by side whose values have the same texts are one run."""
+    """The runs of these lines, whose numbers grow. Neighbours whose values have the same texts are one run."""
     runs: list[Run[T]] = []
     for line, texts in lines:
         if runs and line == runs[-1][1] and texts is runs[-1][2]:
@@ -148,7 +151,7 @@ def runs_of(lines: Iterable[tuple[int, T]]) -> list[Run[T]]:
 
 def _are_decimals(joined: bytes, rests: Iterable[bytes]) -> bool:
     # Two passes in C replace a regular expression for each value. float() accepts more than Go's ParseFloat ("1_0",
-    # digits of other scripts), but nothing more in these characters alone.
+    # digits of other scripts), but nothing more if a text has only these characters.
     if joined.translate(None, _IN_PLAIN_DECIMALS):
         return False
     try:

@@ -1,7 +1,7 @@
-"""A family of the exporter's own metrics as data: name, type, help, labels, and samples; and how text is written.
+"""A family of the exporter's own metrics as data (name, type, help, labels and samples), and the writer of its text.
 
-Text is Prometheus' 0.0.4, or OpenMetrics 1.0 where `is_open`: there HELP and TYPE of a counter lack its `_total`, and a
-series `_created` after each counter and histogram says when its count began, in seconds since 1970.
+The text is Prometheus' 0.0.4 or, with `is_open`, OpenMetrics 1.0: there HELP and TYPE of a counter lack its `_total`,
+and a series `_created` after each counter and histogram says when its count began, in seconds since 1970.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,14 @@ from functools import lru_cache
 from exporter.model.slices import Work
 
 Labels = tuple[tuple[str, str], ...]
-# A sample of which the text between the braces and that of the value are written already, and when its count began
-# (seconds since 1970), b"" where that is not known. A gauge has no such moment.
+# A sample whose texts are already written: the text between the braces, the value, and the moment when its count began
+# (seconds since 1970; b"" if that is not known). A gauge has no such moment.
 Written = tuple[bytes, bytes, bytes]
 _TOTAL, _CREATED = "_total", "_created"
 
 
 def escape(value: str) -> bytes:
-    r"""A text as a label value: backslash, quote and newline escaped. No other code escapes label values.
+    r"""A text as a label value, with backslash, quote and newline escaped. No other code escapes label values.
 
     A NUL becomes U+FFFD, since Prometheus' scraper silently stops reading at it. A character that UTF-8 cannot encode
     becomes a question mark.
@@ -55,11 +55,11 @@ def render_family(
     began: bytes = b"",
     is_open: bool = False,
 ) -> bytes:
-    """A whole family with HELP and TYPE; b"" where there are no samples.
+    """The text of a whole family with HELP and TYPE; b"" if there are no samples.
 
     `help_text` is one line without backslashes. A sample is one label value for each of `label_names`, and a number; in
     a histogram the suffix of the series' name (`_bucket`, `_count`, `_sum`) stands before the label values. All counts
-    began at one moment.
+    began at the same moment.
     """
     if kind == "histogram":
         lines = [
@@ -78,7 +78,7 @@ def render_family(
 
 
 def render_written(name: str, kind: str, help_text: str, samples: Iterable[Written], *, is_open: bool = False) -> bytes:
-    """A whole family of samples that are written already; b"" where there are none."""
+    """The text of a whole family of samples that are already written; b"" if there are none."""
     start = name.encode() + b"{"
     if is_open and kind == "counter":
         created = f"{name.removesuffix(_TOTAL)}{_CREATED}{{".encode()
@@ -93,7 +93,7 @@ def render_written(name: str, kind: str, help_text: str, samples: Iterable[Writt
     return b"".join((_head(name, kind, help_text, is_open), *lines)) if lines else b""
 
 
-# The exporter's own families end the page of every scrape, so the parts of them that do not change are cached.
+# The exporter's own families end the page of every scrape, so their unchanging parts are cached.
 @lru_cache(maxsize=256)
 def _head(name: str, kind: str, help_text: str, is_open: bool) -> bytes:
     if is_open:
@@ -118,12 +118,12 @@ def _series(name: str, label_names: tuple[str, ...], values: tuple[str, ...]) ->
 
 
 def render_number(value: float) -> bytes:
-    """A sample's value: whole numbers without a point, others as Python's repr ("nan" and "inf" included)."""
+    """The text of a sample's value: whole numbers without a point, others as Python's repr (also "nan" and "inf")."""
     return b"%d" % value if value.is_integer() else b"%a" % value
 
 
 def render_units(amount: int, power: int) -> bytes:
-    """`amount` (0 or more) in units of 10**-power, exactly: 1500 with power 3 is b"1.5"."""
+    """The exact text of `amount` (0 or more) in units of 10**-power: 1500 with power 3 is b"1.5"."""
     whole, rest = divmod(amount, 10**power)
     return (b"%d.%0*d" % (whole, power, rest)).rstrip(b"0") if rest else b"%d" % whole
 
@@ -143,10 +143,10 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A family with its samples: one tuple of label values (as many as the family has labels) and a number each.
+    """A family with its samples. A sample is a tuple of label values (as many as the family has labels) and a number.
 
-    In a histogram the suffix of the series' name comes first (`_bucket`, `_count`, `_sum`), then the label values. Of a
-    family whose samples are `written`, the labels are those of its text. `began` is when the counts of `samples` began.
+    In a histogram the suffix of the series' name comes first (`_bucket`, `_count`, `_sum`), then the label values. If
+    samples are `written`, their labels are those in the text. `began` is when the counts of `samples` began.
     """
 
     family: Family
@@ -156,12 +156,15 @@ class Filled:
 
 
 def render(families: Iterable[Filled], *, is_open: bool = False) -> bytes:
-    """The families one after the other; one without samples is left out: unknown yields no series."""
+    """The text of the families, one after the other.
+
+    A family without samples is left out, since the unknown has no series.
+    """
     return b"".join([_render(filled.family, filled, is_open=is_open) for filled in families])
 
 
 def pieces(families: Iterable[Filled], *, is_open: bool = False) -> Work[list[bytes]]:
-    """The same as a piece for each family, with a pause before (it was just filled) and after."""
+    """The same text with a piece for each family, and pauses before (the family was just filled) and after it."""
     texts = []
     for filled in families:
         yield

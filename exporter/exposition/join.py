@@ -33,27 +33,33 @@ from exporter.model.slices import Work, at_once
 
 _SUBJECTS_A_SLICE = 1000
 _SAMPLES_A_SLICE = 2_000
-# Above it, what is laid out is written anew for each page, which takes 2 us a sample more. 16 GPUs, each in 7
-# instances, with 100 families are below.
+# Above this number of samples, laid-out texts are not kept but written anew for each page, which takes 2 us more for
+# each sample. 16 GPUs with 7 instances each and 100 families have fewer samples.
 MOST_KEPT_SERIES = 15_000
 _NO_PARTS: Parts = MappingProxyType({})
 
 
 class Attribute(Protocol):
-    """Says for every sample of an upstream's page, by family name and subject, which rows go out."""
+    """A function that gives the rows of every sample of an upstream's page, by family name and subject."""
 
     @property
     def looks_at_families(self) -> bool:
-        """Whether a family's name makes a difference even where no sample came with an owner."""
+        """Whether rows depend on the family's name even if no sample came with an owner."""
 
     def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
-        """One answer a sample, in the order given, never without a row. Equal answers are best the same object."""
+        """One `Rows` for each sample, in the order given, with at least one row.
+
+        Equal answers should be the same object.
+        """
 
     def read_first(self, subjects: Iterable[Subject], /) -> frozenset[bytes]:
         """The families of a page with these subjects that `share` needs to see before values are divided."""
 
     def share(self, readings: Iterable[Reading], /) -> Work[Parts]:
-        """What stands for a sample's value before it is divided, by series; for most it is the value that came."""
+        """By series, the value that replaces a sample's value before it is divided.
+
+        Most series keep the value that came.
+        """
 
 
 class OwnedPage:
@@ -77,9 +83,9 @@ class OwnedPage:
         self._rejected: Mapping[str, int] = {str(reason): count for reason, count in rejected.items()}
 
     def fill(self, body: bytes, known_places: Places | None = None) -> Work[JoinedPage | None]:
-        """The page that goes out; None where the body is of another shape.
+        """The page that goes out; None if the body has another shape.
 
-        `known_places` are where its blocks begin and end, where that need not be looked for.
+        `known_places` are the places where its blocks begin and end, if the caller knows them.
         """
         owned = self.blocks[0]
         if len(self.blocks) == 1 and isinstance(owned, Owned):
@@ -90,7 +96,7 @@ class OwnedPage:
             parts = yield from self._share(body, ())
             return self._joined(body, pieces, len(body) + owned.added_size + longer, (), parts)
         filled: list[bytes] = []
-        # written last, since divided counters advance with it: only if all of the page is as it should be
+        # written last, since divided counters advance with it, and may only do so if all of the page has this shape
         waiting: list[tuple[int, Layout, list[bytes]]] = []
         places: list[tuple[int, int]] = []
         for start, end in known_places or self.shape.places(body):
@@ -117,7 +123,7 @@ class OwnedPage:
         return self._joined(body, filled, sum(map(len, filled)), places, parts)
 
     def _share(self, body: bytes, places: Places) -> Work[Parts]:
-        """What rows of this page need to know of each other."""
+        """The values that replace others before they are divided, for which rows of the page must know each other."""
         if not self._read_first:
             return _NO_PARTS
         return (yield from self.attribute.share(self._readings(body, places, self._read_first)))
@@ -152,11 +158,11 @@ class OwnedPage:
 
 
 def own(shape: PageShape, attribute: Attribute, reader: PageReader, closings: Closings) -> Work[OwnedPage]:
-    """A page's blocks with what each sample gains. What a block has from another page is kept where it still holds."""
+    """A page's blocks with the rows of each sample. Blocks keep rows from an earlier page that are still valid."""
     closings.turn()
     additions = _Additions(closings)
     yield from additions.work_out(shape, attribute)
-    # of two samples of one series the first goes out, and they may be in two blocks
+    # of two samples of the same series only the first goes out, and the second may be in another block
     for_this_page = (attribute, additions.follow_from_subjects and not shape.repeated)
     blocks: list[Owned | Layout] = []
     laid_out: LaidOut = set()
@@ -180,7 +186,7 @@ def own(shape: PageShape, attribute: Attribute, reader: PageReader, closings: Cl
 class _Additions:
     """The rows of a page's samples, block by block.
 
-    A sample's rows mostly depend on its subject alone, and a page has few subjects. Otherwise all samples of the page
+    A sample's rows mostly depend only on its subject, and a page has few subjects. Otherwise all samples of the page
     are attributed together.
     """
 
@@ -191,11 +197,11 @@ class _Additions:
         self._closing_by_subject: Mapping[int, bytes] | None = None
 
     def work_out(self, shape: PageShape, attribute: Attribute) -> Work[None]:
-        """Ask `attribute` for the rows of all samples, in slices where they depend on subjects alone."""
+        """Ask `attribute` for the rows of all samples, in slices if they depend only on subjects."""
         came_with_owners = any(subject.came_with for subject in shape.subjects)
         if attribute.looks_at_families or came_with_owners:
             samples = [(series.name, series.subject) for block in shape.blocks for series in block.series]
-            # upstream by upstream: rows of different owners belong together only within a page
+            # upstream by upstream, since rows of different owners belong together only within the page of one upstream
             rows: list[Rows] = []
             borders = {0, *shape.page_starts, len(samples)}
             if not came_with_owners:
@@ -217,17 +223,17 @@ class _Additions:
 
     @property
     def follow_from_subjects(self) -> bool:
-        """Whether rows depend on subjects alone: then a block has the same rows in whatever page it is."""
+        """Whether rows depend only on subjects. Then a block has the same rows in any page."""
         return self._by_subject is not None
 
     def to(self, block: Block) -> Sequence[Rows]:
-        """One for each sample of a block that may go out."""
+        """The `Rows` of each sample of a block that may go out."""
         if self._by_subject is None:
             return self._rows_of_block[block]
         return [self._by_subject[id(series.subject)] for series in block.series]
 
     def to_plain(self, block: PlainBlock) -> Owned | None:
-        """A plain block with what its samples gain; None where that is more than a row of labels for each."""
+        """A plain block with its samples' rows; None if a sample gains more than one row of labels."""
         if self._by_subject is not None and self._closing_by_subject is not None:
             return block.own_by_subject(self._by_subject, self._closing_by_subject)
         rows = self.to(block)
@@ -241,7 +247,7 @@ AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
 
 class Joiner:
-    """Joins page after page of one set of upstreams. It is fast because their pages keep their shape."""
+    """A joiner of page after page of the same upstreams. It is fast because their pages keep their shape."""
 
     def __init__(
         self,
@@ -252,9 +258,10 @@ class Joiner:
         nobodys: Rows | None = None,
         renaming: Renaming = AS_IT_CAME,
     ) -> None:
-        """See `SeriesReader` and, for `wanted`, `PageReader`. All who read the joined page see the new names.
+        """The arguments are those of `SeriesReader` and, for `wanted`, `PageReader`.
 
-        With `nobodys` its row goes out for every sample, whoever owns the device.
+        All readers of the joined page see the new names. With `nobodys`, its row goes out for every sample, whoever
+        owns the device.
         """
         self._own = partial(own, closings=Closings(nobodys))
         self._reader = PageReader(SeriesReader(read_subject, is_owner_label, renaming), wanted)
@@ -262,12 +269,12 @@ class Joiner:
 
     @property
     def series(self) -> int:
-        """How many series are remembered: those of the last page."""
+        """The number of series that are remembered, which are those of the last page."""
         return 0 if self._page is None else self._page.shape.series_count
 
     @property
     def devices(self) -> int:
-        """How many devices of the last page are told apart."""
+        """The number of devices of the last page that are told apart."""
         subjects = self._page.shape.subjects if self._page is not None else ()
         return sum(1 for subject in subjects if subject.gpu)
 
@@ -276,14 +283,15 @@ class Joiner:
         return self.join_for(bodies, lambda _: attribute)
 
     def join_for(self, bodies: Sequence[bytes], attribute_for: AttributeFor) -> JoinedPage:
-        """All pages as one, where `attribute_for` makes the attribution from their subjects. Does not pause."""
+        """All pages as one; `attribute_for` makes the attribution from their subjects. Does not pause."""
         return at_once(self.work_for(bodies, attribute_for))
 
     def work_for(self, bodies: Sequence[bytes], attribute_for: AttributeFor) -> Work[JoinedPage]:
-        """The same in slices of a few ms. Other tasks may run between two slices, but no other join of this object.
+        """The same as `join_for`, in slices of a few ms.
 
-        `attribute_for` is given the number of samples of each subject, which is the same object as long as the pages
-        keep their shape. The rows of its answer are reused as long as it gives the same object.
+        Other tasks may run between slices, but no other join of this object. `attribute_for` is given the number of
+        samples of each subject, which is the same object as long as the pages keep their shape. The rows of its answer
+        are reused as long as it gives the same object.
         """
         bodies = [_mended(body) for body in bodies]
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
@@ -295,7 +303,7 @@ class Joiner:
             joined = yield from page.fill(body)
             if joined is not None:
                 return joined
-        # The reader takes the old page's blocks, and drops each one that is not in the new page.
+        # The reader takes the old page's blocks, and drops every block that is not in the new page.
         last = page.shape if page is not None else None
         page = self._page = None
         shape, places = yield from self._reader.read(body, last, _page_starts(bodies))
@@ -316,5 +324,5 @@ def _mended(body: bytes) -> bytes:
 
 
 def _page_starts(bodies: Sequence[bytes]) -> Sequence[int]:
-    """Where the second of the bodies, the third and so on begin in all of them as one."""
+    """The offsets at which the second body, the third and so on begin when all are put together."""
     return tuple(accumulate(map(len, bodies[:-1])))

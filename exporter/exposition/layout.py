@@ -1,7 +1,7 @@
-"""The layout of a block that goes out: a shape with the owners of the moment, ready for values.
+"""The layout of a block that goes out: a shape with the present owners, ready for values.
 
-Made anew when the shape or the owners change, and otherwise only filled (`Layout.fill`). The rule kept here: no two
-series that go out are the same. The first in upstream order wins.
+It is made again when the shape or the owners change, and otherwise only filled (`Layout.fill`). The rule of this file:
+no two series that go out are the same. The first in upstream order wins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,20 @@ from exporter.exposition.series import Series, identity_of
 from exporter.exposition.shape import PageFamily, Shape, ShapeRow
 from exporter.model.pages import Cell, Reading, Rows, ShareValues, Subject
 
-# The series of a page that have been laid out, by their identity and that of what they gained.
+# The series of a page that have been laid out, by their own identity and the identity of the labels that they gained.
 LaidOut = set[tuple[bytes, bytes]]
-# What stands for a sample's value before it is divided, by the series' identity.
+# The value that replaces a sample's value before it is divided, by the series' identity.
 Parts = Mapping[bytes, bytes]
-# Rows that do not go out, each as the number of the sample and the number of the row.
+# The rows that do not go out, as pairs: the number of the sample and the number of its row.
 LeftOut = frozenset[tuple[int, int]]
 _OF_SHAPE = -1
 
 
 class LaidOutBlock:
-    """A block whose lines may be left out, mended or written for each owner. `owned` is its layout for `owned_for`."""
+    """A block whose lines may be left out, mended or written once for each owner.
+
+    `owned` is its layout for `owned_for`.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self.owned: Layout | None = None
@@ -33,22 +36,22 @@ class LaidOutBlock:
 
     @property
     def start(self) -> bytes:
-        """How it begins."""
+        """The block's first line; see `Shape`."""
         return self.shape.start
 
     @property
     def cuts(self) -> Cuts:
-        """What finds its values."""
+        """The cuts that find the block's values."""
         return self.shape.cuts
 
     @property
     def series(self) -> Sequence[Series]:
-        """Of the samples that may go out, in order."""
+        """The series of the samples that may go out, in order."""
         return [row.series for row in rows_of(self.shape)]
 
     @property
     def subjects(self) -> Sequence[tuple[Subject, int]]:
-        """What the samples are about, and how many of each."""
+        """The subjects of the samples, and the number of samples of each."""
         return self.shape.subjects
 
     @property
@@ -58,12 +61,12 @@ class LaidOutBlock:
 
     @property
     def families_before(self) -> Mapping[bytes, PageFamily | None]:
-        """The families that were looked for."""
+        """The families that were looked up, in their state before the block."""
         return self.shape.families_before
 
     @property
     def left(self) -> Mapping[bytes, PageFamily]:
-        """The families that it made another."""
+        """The families that the block changed, in their state after it."""
         return self.shape.left
 
 
@@ -74,9 +77,9 @@ def rows_of(shape: Shape) -> Iterator[ShapeRow]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Divided:
-    """A sample whose rows' values are worked out: which of them is at which place of the layout.
+    """A sample whose rows' values are worked out, with the place of each row's value in the layout.
 
-    `slot` is the index of the sample's value among the block's; it is None where `value` is part of the shape.
+    `slot` is the index of the sample's value among the block's values; None if `value` belongs to the shape.
     """
 
     slot: int | None
@@ -90,16 +93,17 @@ class _Divided:
 class Layout:
     """The block that goes out: pieces[0], a value, pieces[1], a value, and so on.
 
-    `order` says which of the shape's values comes at each place; None means all of them in order. `divided` are the
-    samples whose rows have other values than the sample; where that is part of the shape, `order` has _OF_SHAPE.
-    `left_out` are the rows whose series went out before, each as the number of the sample and the number of the row.
-    With `nobodys` the text has that row for each sample, and `added` are the rows for readers of cells.
+    `order` has, for each place, the number of the shape's value that comes there; None: all values in order. `divided`
+    are the samples whose rows have other values than the sample. If such a sample's value belongs to the shape, `order`
+    has _OF_SHAPE. `left_out` are the rows whose series went out before, as pairs: the number of the sample and the
+    number of its row. With `nobodys` the text has that row for each sample, and `added` are the rows for readers of
+    cells.
     """
 
     pieces: Sequence[bytes]
     order: Sequence[int] | None
     divided: Sequence[_Divided]
-    shape: Shape  # not the block, which holds this: what refers to itself stays until it is collected
+    shape: Shape  # not the block, which refers to this layout: a cycle would stay until the garbage collector runs
     added: Sequence[Rows]
     selections: Selections[tuple[ShapeRow, Rows]]
     sample_count: int
@@ -109,18 +113,24 @@ class Layout:
 
     @property
     def duplicates(self) -> int:
-        """How many rows are left out, but for those that only the owners they came with told apart."""
+        """The number of rows left out, without those that differed from others only in the owners they came with."""
         if self.nobodys is None:
             return len(self.left_out)
         subjects = [row.series.subject for row in rows_of(self.shape)]
         return sum(not subjects[sample].came_with for sample, _ in self.left_out)
 
     def lean(self) -> "Layout":
-        """The same without its texts, which are written anew each time: of large pages they would be too much."""
+        """The same layout without its texts, which are then written anew each time.
+
+        On large pages they would take too much.
+        """
         return replace(self, pieces=(), order=(), divided=(), is_lean=True)
 
     def fill(self, values: Sequence[bytes], parts: Parts) -> bytes:
-        """The block with its values. Those that are divided have their `parts` in place of the value, if there."""
+        """The text of the block with its values.
+
+        For a divided value its part of `parts`, if there is one, counts instead.
+        """
         if self.is_lean:
             again = lay_out_for(self.nobodys, self.shape, self.added, frozenset(), set(), self.left_out)
             return again.fill(values, parts)
@@ -129,7 +139,7 @@ class Layout:
         if self.order is None:
             filled[1::2] = values
         else:
-            any_value = values or (b"",)  # _OF_SHAPE stands for any: `divided` has the right one
+            any_value = values or (b"",)  # _OF_SHAPE stands for any value: `divided` has the right one
             filled[1::2] = [any_value[slot] for slot in self.order]
         for sample in self.divided:
             value = sample.value if sample.slot is None else values[sample.slot]
@@ -141,7 +151,7 @@ class Layout:
     def cells(self, body: bytes, families: frozenset[bytes], parts: Parts) -> Iterator[Cell]:
         """A cell for each row of the given families, with its value in this body, or as `fill` had it from `parts`.
 
-        Where two samples are one series, both samples' rows come.
+        If two samples are of the same series, the rows of both come.
         """
         selected = self.selections.of(families, self._select)
         values = (self.shape.cuts.values(body) or ()) if selected else ()
@@ -173,8 +183,8 @@ def lay_out(
 ) -> Layout:
     """Write the lines of a block of this shape with the labels that attribution adds, one of `added` for each sample.
 
-    `repeated` are the identities that several samples of the page have: of these `laid_out` says what the blocks before
-    have laid out, and it learns of this one's. `leave_out` are rows that are not to go out.
+    `repeated` are the identities that several samples of the page have. `laid_out` has the series with these identities
+    that earlier blocks have laid out; this block's are added to it. `leave_out` are rows that must not go out.
     """
     lines = _Lines()
     lines.write(shape, added, repeated, laid_out, leave_out)
@@ -201,7 +211,8 @@ class _Lines:
         self.left_out: set[tuple[int, int]] = set()
         self.samples = 0
 
-    # The first scrape after a change of owners waits for this: calls in the inner loop made it a third slower.
+    # The first scrape after a change of owners waits for this, so the inner loop has no calls, which made it a third
+    # slower.
     def write(
         self, shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut, leave_out: LeftOut
     ) -> None:
@@ -262,7 +273,7 @@ def lay_out_for(
     laid_out: LaidOut,
     leave_out: LeftOut = frozenset(),
 ) -> Layout:
-    """The same; with `nobodys` its row is written for each sample, and `added` are what readers of cells see."""
+    """The same as `lay_out`; with `nobodys`, its row is written for each sample, and readers of cells see `added`."""
     if nobodys is None:
         return lay_out(shape, added, repeated, laid_out, leave_out)
     layout = lay_out(shape, [nobodys] * len(added), repeated, laid_out, leave_out)

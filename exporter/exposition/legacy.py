@@ -1,7 +1,7 @@
 """The family `dcgm_gpu_health`, which NVIDIA's own pod-gpu-metrics-exporter added beside `dcgm_xid_errors`.
 
-Alerts written for that exporter need it. It depends on the value of a metric, and the join never reads values. So it is
-added before the join, and its samples are joined like all others.
+Alerts written for that exporter need it. The family depends on the value of a metric, and the join never reads values.
+So it is added before the join, which treats its samples like all others.
 """
 
 import re
@@ -18,7 +18,7 @@ _METADATA = (
     b" the last XID stays until there is another or the driver is reloaded.\n"
     b"# TYPE dcgm_gpu_health gauge\n"
 )
-# No two repetitions that stand side by side take the same bytes: a line that does not match fails in linear time.
+# No two neighbouring repetitions take the same bytes, so a line that does not match fails in linear time.
 _XID_SAMPLE = re.compile(
     rb"^[ \t]*dcgm_xid_errors((?:[ \t]*\{.*\})?[ \t]+)([0-9]+(?:\.[0-9]+)?)[ \t]*\r?$", re.MULTILINE
 )

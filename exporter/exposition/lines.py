@@ -1,17 +1,17 @@
 r"""Reading one line of the Prometheus text format, version 0.0.4.
 
-The grammar is the intersection of what two readers accept, since the page must pass both whole: Prometheus' scraper
-and promtool's. Where they differ (measured on 2.42), the stricter one rules:
+The grammar is what two readers both accept, Prometheus' scraper and promtool's, since the whole page must pass both.
+Where they differ (measured on 2.42), the stricter reader decides:
 
 - Prometheus alone fails on blanks before a name, on `TYPE x  gauge` and `TYPE x Gauge`, on signed timestamps, and stops
   reading without a word at a NUL byte.
 - promtool alone fails on blanks after a value, on escapes other than `\\`, `\"` and `\n`, on labels without a comma
   between them, on a second HELP or TYPE, and reads `#HELP` (no blank) as metadata.
 
-A line that differs only in blanks is mended. Any other bad line is rejected: a line is worth less than its page. Also
-rejected are lines longer than any exporter writes, samples with more labels than any exporter's, and label names that
-begin with two underscores. Prometheus keeps these names for itself, and node-exporter panics when its textfile
-collector meets one.
+A line that differs only in blanks is mended. Any other bad line is rejected, since a line is worth less than its page.
+This module also rejects lines longer than any exporter writes, samples with more labels than any exporter's, and label
+names that begin with two underscores. Prometheus keeps these names for itself, and node-exporter panics when its
+textfile collector meets one.
 """
 
 import re
@@ -22,7 +22,7 @@ from math import isinf
 
 
 class Reason(StrEnum):
-    """Why a line, or a part of it, did not go out: the values of `rejected_lines_total{reason}`."""
+    """The reasons why a line, or a part of it, did not go out: the values of `rejected_lines_total{reason}`."""
 
     SYNTAX = "syntax"
     VALUE = "value"
@@ -38,18 +38,18 @@ class Reason(StrEnum):
 class SampleLine:
     """A valid sample. All parts are the bytes as they came; label values are still escaped."""
 
-    series: bytes  # name and labels, up to and with the closing brace
+    series: bytes  # name and labels, with the closing brace
     name: bytes
     labels: tuple[tuple[bytes, bytes], ...]
     gap: bytes  # the blanks between series and value
     value: bytes
-    timestamp: bytes  # with the blanks before it; b"" where there is none
+    timestamp: bytes  # with the blanks before it; b"" if there is none
     had_exemplar: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataLine:
-    """A HELP or a TYPE. `line` is the mended line, as it goes out."""
+    """A HELP or TYPE line. `line` is the mended line, as it goes out."""
 
     keyword: bytes
     name: bytes
@@ -66,8 +66,8 @@ class PassedLine:
 
 Line = SampleLine | MetadataLine | PassedLine | Reason
 
-# These two bound the cost of a line. dcgm-exporter's lines have 300 bytes and 12 labels, and with pod labels perhaps
-# 2 KB and 50.
+# These two limits bound the cost of a line. dcgm-exporter's lines have 300 bytes and 12 labels; with pod labels they
+# may have 2 KB and 50 labels.
 LONGEST_LINE = 64 * 1024
 MOST_LABELS = 128
 # Prometheus keeps label names with this prefix for itself.
@@ -83,11 +83,11 @@ _LABEL = rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*)"'
 # the matcher's memory for each. The replacement is as long as an escape, and is valid only inside a value.
 _HIDDEN = b"\x01\x01"
 _ONE_LABEL = re.compile(_LABEL)
-_ANY_LABEL = re.sub(rb"\((?!\?)", b"(?:", _LABEL) + rb"[ \t]*"  # the same without groups, to be repeated
+_ANY_LABEL = re.sub(rb"\((?!\?)", b"(?:", _LABEL) + rb"[ \t]*"  # the same without groups, for repetition
 _SERIES = re.compile(
     rb"(" + _NAME + rb")(?:[ \t]*(\{[ \t]*(?:" + _ANY_LABEL + rb"(?:,[ \t]*" + _ANY_LABEL + rb")*(?:,[ \t]*)?)?\}))?"
 )
-# Prometheus 3 may quote a metric's or a label's name: {"my.name", "my.label"="x"}. A quoted text where a name belongs.
+# A quoted text in the place of a name. Prometheus 3 may quote names of metrics and labels: {"my.name", "my.label"="x"}.
 _QUOTED = rb'"[^"]*"'
 _QUOTED_NAME = re.compile(
     rb"(?:"
@@ -101,7 +101,7 @@ _QUOTED_NAME = re.compile(
 _AFTER_SERIES = re.compile(rb"([ \t]*)([^ \t]+)(?:([ \t]+)([^ \t]+))?(.*)", re.DOTALL)
 _METADATA = re.compile(rb"[ \t]*#[ \t]*(HELP|TYPE)[ \t]+([^ \t]+)(?:[ \t]+(.*))?", re.DOTALL)
 _WHOLE_NAME = re.compile(_NAME)
-# All that Go's ParseFloat accepts, except the hexadecimal and underscored forms, which both readers refuse.
+# The numbers that Go's ParseFloat accepts, except the hexadecimal and underscored forms, which both readers refuse.
 _NUMBER = re.compile(
     rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
 )
@@ -110,7 +110,7 @@ _MAX_TIMESTAMP_DIGITS = 19
 
 
 def is_value(text: bytes) -> bool:
-    """Whether both readers take `text` as a sample's value. A decimal too large for a float64 is refused by both."""
+    """Whether both readers accept `text` as a sample's value. Both refuse a decimal too large for a float64."""
     if not _NUMBER.fullmatch(text):
         return False
     return not isinf(float(text)) or text.lstrip(b"+-")[:1] in b"iI"
@@ -125,7 +125,7 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 def read_line(line: bytes, *, is_limited: bool = True) -> Line:
-    """Read a line without its newline. With `is_limited`, upstreams' lines keep to LONGEST_LINE and MOST_LABELS."""
+    """Read a line without its newline. With `is_limited`, a line beyond LONGEST_LINE or MOST_LABELS is rejected."""
     if is_limited and len(line) > LONGEST_LINE:
         return Reason.SYNTAX
     line = line.rstrip(b"\r")
@@ -173,7 +173,7 @@ def _read_comment(line: bytes) -> Line:
 
 
 def _read_sample(line: bytes) -> SampleLine | Reason:
-    """Read a line without blanks at either end; an exemplar is cut off, and `had_exemplar` says so."""
+    """Read a sample's line without blanks at either end. An exemplar is cut off, and `had_exemplar` says so."""
     hidden = _hide_escapes(line) if b"\\" in line else line
     series = _SERIES.match(hidden)
     if series is None:
@@ -225,7 +225,7 @@ def _behind_value(after: re.Match[bytes]) -> tuple[bytes, bool] | None:
 
 
 def _hide_escapes(line: bytes) -> bytes:
-    r"""The line with `\\`, `\"` and `\n` replaced, in this order: pairs of backslashes escape nothing that follows."""
+    r"""The line with `\\`, `\"` and `\n` replaced, in this order: a pair of backslashes escapes nothing after it."""
     return line.replace(rb"\\", _HIDDEN).replace(rb"\"", _HIDDEN).replace(rb"\n", _HIDDEN)
 
 
@@ -237,6 +237,6 @@ def _labels(line: bytes, hidden: bytes, start: int, end: int) -> tuple[tuple[byt
 
 
 def _is_timestamp(text: bytes) -> bool:
-    # bytes.isdigit is ASCII only; the length is checked first, so that a long line never becomes a huge number
+    # bytes.isdigit accepts only ASCII; the length is checked first, so that a long line never becomes a huge number
     digits = text.lstrip(b"0") or b"0"
     return text.isdigit() and len(digits) <= _MAX_TIMESTAMP_DIGITS and int(digits) <= _MAX_TIMESTAMP
