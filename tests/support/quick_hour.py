@@ -5,7 +5,8 @@
 writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
 event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
 only once the look is over that the jump before made due, and no call ends for lack of time. Pods come and go as with
-`demo --speed 0.5`, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`); SEED is the world's.
+`demo --speed 0.5`, by the demo's own scheduler, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`);
+SEED is the world's and the scheduler's.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
 STEP = 10
+SPEED = 0.5
 _BEAT_NS = 10_000_000_000
 PATHS = ("/gpu/metrics", "/metrics")
 
@@ -44,18 +46,27 @@ class _Loop(asyncio.SelectorEventLoop):
 
 async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
     """What was answered."""
-    from tests.node.test_accounting import node_of  # noqa: PLC0415 - only now the clock is another one
+    from exporter.simulator.node import SimulatedNode  # noqa: PLC0415 - only now the clock is another one
+    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
+    from exporter.simulator.world import World  # noqa: PLC0415
+    from exporter.sources.nvml.source import Nvml  # noqa: PLC0415
+    from tests.node.test_accounting import node_of  # noqa: PLC0415
     from tests.support.exporter import config_of, running  # noqa: PLC0415
-    from tests.support.simulated import SimulatedNode, World  # noqa: PLC0415
     from tests.support.waiting import until  # noqa: PLC0415
 
-    made = World(gpus=8, shared=2, mig=1, seed=seed)
-    made.crashes = 0.0
+    class Careful(Scheduler):
+        """One whose pods do not crash."""
+
+        def _crash(self) -> None:
+            pass
+
+    world = World(gpus=8, shared=2, mig=1, seed=seed, speed=SPEED)
     name = f"gpu-node-{seed}"
-    node = SimulatedNode(made, name, collect_seconds=30.0, fails_after_seconds=fails_after)
+    node = SimulatedNode(world, name, collect_seconds=30.0, fails_after_seconds=fails_after)
+    scheduler = Careful([world], [node.failure], seed=seed)
     answers: list[list[str]] = []
     try:
-        await node.start(step_seconds=STEP)
+        await node.start(live=scheduler.live, step_seconds=STEP)
         node.nvml.load()
         config = config_of(
             node_name=name,
@@ -69,7 +80,9 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
             kernel_log_mode="on",
         )
         async with running(replace(config, root=str(node.root))) as exporter:
-            handover = node_of(exporter.service).handover
+            watched = node_of(exporter.service)
+            handover, nvml = watched.handover, watched.sources.nvml
+            assert isinstance(nvml, Nvml)
 
             def is_at_rest() -> bool:
                 looked_at = handover.looked_at_ns
@@ -81,6 +94,8 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
                     both = [await exporter.get(path) for path in PATHS]
                     assert [status for status, _ in both] == [200, 200], both
                     answers.append([text for _, text in both])
+                # what NVML is asked meanwhile would seem to take so long
+                await nvml.ended()
                 Jumps.seconds += STEP
                 await asyncio.sleep(0.01)
                 await until(is_at_rest)
