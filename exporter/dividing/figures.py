@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from exporter.dividing.instances import is_repeated
 from exporter.model.device_row import DeviceRow
+from exporter.model.states import IDLE_BELOW, DeviceState, state_of_device
 
 _MIB = 1024 * 1024
 _PERCENT = 100
@@ -100,6 +101,26 @@ def total_of(values: Iterable[float | None]) -> float | None:
     if not numbers or None in numbers:
         return None
     return float(sum(number for number in numbers if number is not None))
+
+
+def is_older(rows: Sequence[DeviceRow]) -> bool:
+    """Whether the page's values of a device contradict its state, which follows from what NVML measured later.
+
+    `rows` are the device's, one for each holder.
+    """
+    return rows[0].is_older if len(rows) == 1 else _is_of_several_older(rows)
+
+
+def _is_of_several_older(rows: Sequence[DeviceRow]) -> bool:
+    """Kernels of all holders cannot run for longer than those of each do, one after the other."""
+    of_holders = total_of(row.own_activity for row in rows)
+    of_page = _activity(rows)
+    state = state_of_device(row.state for row in rows)
+    if of_holders is None or of_page is None or any(row.used_by for row in rows):
+        return False
+    if state is DeviceState.USED:
+        return of_page < IDLE_BELOW
+    return state is DeviceState.IDLE and of_page >= of_holders + IDLE_BELOW
 
 
 def _activity(rows: Sequence[DeviceRow]) -> float | None:

@@ -52,7 +52,7 @@ async def test_the_table_matches_container_metrics(tab: Tab, node: str) -> None:
     await until(is_as_the_objects_say)
     # issue 18, line 4
     strangers = {f"{user['namespace']}/{user['pod']}" for row in rows for user in row.get("used_by", ())}
-    assert any(stranger.startswith("ml-research/") for stranger in strangers)
+    assert any(stranger.startswith("research/") for stranger in strangers)
     facts = await tab.run("[...document.querySelectorAll('.facts dl')].map((each) => each.textContent).join()")
     assert [stranger for stranger in strangers if f"used by {stranger}, which does not hold it" not in facts] == []
     kinds = {row["entity"] for row in rows}
@@ -117,8 +117,9 @@ async def test_eight_gpus_have_a_line_each_and_a_view_survives_a_reload(tab: Tab
         f"{'▸ ' * bool(row['folds'])}GPU {number}" for number, row in enumerate(rows)
     ]
     assert len(rows) == 8
-    heights = await tab.run("[...document.querySelectorAll('#devices tr')].map((each) => each.offsetHeight)")
-    assert max(heights) <= 30
+    # a long name with a badge behind it takes a second line before it is cut
+    lines = "[...document.querySelectorAll('#devices tr:not(:has(.others))')].map((each) => each.offsetHeight)"
+    assert max(await tab.run(lines)) <= 30
     assert await tab.run("document.getElementById('devices').getBoundingClientRect().bottom") < 900
 
     # by the keyboard: a GPU unfolds, and the link that was pressed keeps the focus

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser import axe
+from tests.browser.longest import pages_of_the_longest
 from tests.browser.table import opened
 from tests.support.chromium import Tab
 from tests.support.demo import demo
@@ -16,7 +18,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
-WIDTHS = (390, 768, 961, 1000, 1024, 1100, 1180, 1280, 1600)
+WIDTHS = (360, 390, 768, 961, 1000, 1024, 1100, 1180, 1280, 1600)
 CARDS = 960  # and less: every line is a card
 LEAST_OF_A_POD = 140  # pixels, of which a name such as ml/trainer-0 takes some 90
 # Cells whose text, or what is drawn in them, is wider than they are. A pod, a workload and a node may have any name.
@@ -28,6 +30,32 @@ CUT = """
 HELD_BY = """
 [...document.querySelectorAll("#devices td.pod")].filter((each) => each.innerText)
   .map((each) => [each.clientWidth, each.scrollWidth])
+"""
+# Figures and words that are broken in the middle, and stand in two lines.
+BROKEN = """
+[...document.querySelectorAll("#devices td :is(.value, .none, .badge)")]
+  .filter((each) => each.getClientRects().length > 1).map((each) => each.innerText)
+"""
+# Where the figures of each column begin, in pixels: at one place, whatever other figures a line lacks.
+PLACES = """
+Object.fromEntries(["utilisation", "memory", "power", "temperature"].map((name) => [name,
+  [...new Set([...document.querySelectorAll(`#devices td.${name}:not(:empty)`)]
+    .map((each) => Math.round(each.getBoundingClientRect().left)))]]))
+"""
+# Names of pods and nodes of which a part is not to be seen: cut at the right, or below a cell's last line.
+NAMES_CUT = """
+[...document.querySelectorAll("#devices :is(a.pod, .node a)")].filter((each) => {
+  const [own, box] = [each, each.closest("th, td")].map((part) => part.getBoundingClientRect());
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return [...range.getClientRects()].some(({right, bottom}) =>
+    right > box.right || bottom > 1 + Math.min(own.bottom, box.bottom));
+}).map((each) => each.innerText)
+"""
+# How far the table's head is below the tools while the table is scrolled under both, in pixels.
+HEAD_BELOW_TOOLS = """
+document.querySelector("#devices thead th").getBoundingClientRect().top
+  - document.getElementById("tools").getBoundingClientRect().bottom
 """
 
 
@@ -79,6 +107,36 @@ async def test_who_holds_a_gpu_can_be_read_at_every_width_and_nothing_is_cut(
         assert min(shown for shown, _ in cells) >= LEAST_OF_A_POD, width
         if width <= CARDS:
             assert all(wanted <= shown for shown, wanted in cells), width
+
+
+# issue 22, line 11; issue 22, line 12; issue 22, "Must show" 3
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("which", ["node/", "node/cut", "cluster/", "cluster/cut"])
+async def test_the_longest_that_a_line_says_can_be_read_at_every_width(tab: Tab, which: str, dark: bool) -> None:
+    async with pages_of_the_longest() as base:
+        await opened(tab, f"{base}/{which}?fold=none")
+        for width in WIDTHS:
+            await tab.look(width=width, dark=dark)
+            assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth"), width
+            assert await tab.run(CUT) == [], width
+            assert await tab.run(NAMES_CUT) == [], width
+            assert await tab.run(BROKEN) == [], width
+            assert all(len(places) == 1 for places in (await tab.run(PLACES)).values()), width
+        assert await axe.violations(tab) == []
+
+
+# issue 22, "Must show" 3
+async def test_the_head_of_the_table_is_never_under_the_tools(tab: Tab) -> None:
+    async with pages_of_the_longest() as base:
+        await opened(tab, f"{base}/cluster/?fold=none")
+        for width in (width for width in WIDTHS if width > CARDS):
+            await tab.look(width=width, height=300)
+            for words in ("", "The exporter answers with status 503; the table shows what it said last."):
+                await tab.run(f"document.getElementById('status').textContent = {json.dumps(words)}")
+                await tab.run(
+                    "scrollTo(0, document.querySelector('#devices').getBoundingClientRect().top + scrollY + 60)"
+                )
+                await tab.until(f"Math.abs({HEAD_BELOW_TOOLS}) < 1")
 
 
 # issue 22, line 12

@@ -12,7 +12,7 @@ from exporter.cli.top.command import document
 from exporter.cli.top.devices import shown_of
 from exporter.cli.top.state import State
 from exporter.dcgm.fields import METRICS
-from exporter.model.device_row import DeviceRow, from_object
+from exporter.model.device_row import DeviceRow, DeviceUser, from_object
 from exporter.model.slices import at_once
 from exporter.outputs.page.devices import devices_table
 from exporter.outputs.page.view import PageView
@@ -166,3 +166,34 @@ def test_the_figure_beside_a_state_is_the_one_that_it_is_made_of() -> None:
     for fine in (shared("a", **measured(0.03, 8)), row("a", **measured(0.4, 8)), row("a"), row()):
         made, _ = at_once(devices_table([fine], PageView(), with_node=False))
         assert ' older"' not in "".join(made)
+
+
+# issue 22, line 13
+@pytest.mark.parametrize(
+    ("ratios", "of_page", "is_older"),
+    [
+        pytest.param((0.02, 0.03), 0.55, True, id="idle, and the page says 55 %"),
+        pytest.param((0.9, 0.0), 0.03, True, id="one works, and the page says idle"),
+        pytest.param((0.04, 0.04), 0.08, False, id="each is idle, and together they are not"),
+        pytest.param((0.9, 0.8), 1.0, False, id="both work"),
+        pytest.param((0.02, None), 0.55, False, id="one is not measured"),
+    ],
+)
+def test_the_line_of_a_shared_gpu_says_that_its_figures_are_older(
+    ratios: Sequence[float | None], of_page: float, is_older: bool
+) -> None:
+    whole = {**WHOLE, "graphics_engine_active": of_page}
+    rows = [
+        row(pod, gpu_shared=True, **{**WHOLE, "whole_device": whole}, **({} if ratio is None else measured(ratio, 8)))
+        for pod, ratio in zip("ab", ratios, strict=True)
+    ]
+    made, _ = at_once(devices_table(rows, PageView(fold="none"), with_node=False))
+    line, *holders = re.findall(r"<tr.*?</tr>", "".join(made), re.DOTALL)[1:]
+    assert (" before" in line.partition(">")[0], "badge before" in line) == (is_older, is_older)
+    assert "badge before" not in "".join(holders)
+    (device,) = document(shown_of("node", "u", {}, rows, ""), State())["devices"]
+    assert device["older"] is is_older
+    # what somebody else does there is no contradiction
+    others = [each._replace(used_by=(DeviceUser(pod="x", namespace="ml"),)) for each in rows]
+    made, _ = at_once(devices_table(others, PageView(fold="none"), with_node=False))
+    assert "badge before" not in "".join(made)

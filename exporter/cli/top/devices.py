@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from exporter.dividing.figures import of_cut_gpu, of_device, of_holder, repeated
+from exporter.dividing.figures import is_older, of_cut_gpu, of_device, of_holder, repeated
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, RowDevice
 from exporter.model.states import IN_HAND, DeviceState, counts_of, state_of_device
@@ -322,7 +322,7 @@ def _device(rows: Sequence[DeviceRow], rules: _Rules) -> ShownDevice:
         before=all(row.is_before for row in rows),
         why="shared by several" if state in IN_HAND and not holders else first.state_reason,
         shared=any(row.gpu_shared for row in rows),
-        older=len(rows) == 1 and first.is_older,
+        older=is_older(rows),
         utilization_percent=figures.utilization_percent,
         memory_used_mib=figures.memory_used_mib,
         memory_total_mib=figures.memory_total_mib,

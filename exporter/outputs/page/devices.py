@@ -9,6 +9,7 @@ from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
+from exporter.dividing.figures import is_older
 from exporter.errors import counted
 from exporter.model.device_row import DeviceRow
 from exporter.model.names import as_people_count
@@ -110,10 +111,7 @@ def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> 
     classes = f"{line.kind} {line.state}"
     if line.depth:
         classes += f" d{line.depth}"
-    if _is_before(line):
-        classes += " before"
-    elif _is_older(line):
-        classes += " older"
+    classes += _age(line)
     marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
     cells = "".join(
         f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
@@ -187,12 +185,22 @@ def _state(line: DeviceLine, _: PageView) -> str:
     return f"{cell} {WORDS[state]}{age}"
 
 
+def _age(line: DeviceLine) -> str:
+    """The class of a line whose values are older than its state: all of them, or all but the utilisation."""
+    if _is_before(line):
+        return " before"
+    if not _is_older(line):
+        return ""
+    # the utilisation of one holder is what NVML measured; that of several is the page's, as the rest of the line
+    return " before" if len(line.rows) > 1 else " older"
+
+
 def _is_before(line: DeviceLine) -> bool:
     return line.kind != "node" and line.row.is_before
 
 
 def _is_older(line: DeviceLine) -> bool:
-    return len(line.rows) == 1 and line.row.is_older
+    return line.kind != "node" and not line.parts and is_older(line.rows)
 
 
 def _holder(line: DeviceLine, view: PageView) -> str:
@@ -233,7 +241,8 @@ def _health(line: DeviceLine, _: PageView) -> str:
         counts = Counter(below.worst.health for below in line.below if below.is_ill)
         return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
     row = line.worst
-    summary = text(f"{row.health}: XID {row.last_xid}" if row.is_xid_why else row.health)
+    xid = f'{text(f"{row.health}:")} <span class="xid">XID {row.last_xid}</span>'
+    summary = xid if row.is_xid_why else text(row.health)
     words = summary
     if row.health_reasons or line.is_ill:
         why = text("; ".join(row.health_reasons))
@@ -278,7 +287,7 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
     hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
     return (
         '<form id="tools" method="get"><label>Filter <input id="filter" name="filter" type="search" autocomplete="off"'
-        f' spellcheck="false" placeholder="pod, namespace, model …" value="{escape(view.filter)}"></label>'
+        f' spellcheck="false" placeholder="pod, model …" value="{escape(view.filter)}"></label>'
         + _select("show", "Show", states, view.show)
         + _select("sort", "Sort", ends, view.sort)
         + _select("fold", "Fold", folds, view.fold)

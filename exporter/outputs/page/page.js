@@ -160,6 +160,12 @@ function setControls() {
   }
 }
 
+// The table's head stays below the tools, which take a second line where there is less room or more to say.
+const heights = new CSSStyleSheet();
+document.adoptedStyleSheets.push(heights);
+new ResizeObserver(([{ target }]) => {
+  heights.replaceSync(`:root { --tools: ${target.getBoundingClientRect().height}px; }`);
+}).observe(byId("tools"));
 byId("pause").hidden = false;
 byId("apply").hidden = true;
 remember(document, Date.now());
