@@ -49,7 +49,7 @@ branches: $(VENV)/installed-dev  ## the branches that the tests in WHERE do not 
 	@$(BIN)/coverage json -q -o $(CACHE)/coverage.json
 	@$(BIN)/python -m tests.support.branches $(CACHE)/coverage.json
 
-pictures: $(VENV)/installed-dev  ## the pictures in docs/img: of the page, by Chromium, and of top, in front of the demo
+pictures: $(VENV)/installed-dev  ## the pictures in docs/img, and samples in docs/: the page and the report by Chromium, dashboards, top
 	@tests/get-real-components $(CACHE)/real
 	@$(BIN)/python -m tests.browser.pictures docs/img
 	@$(BIN)/python -m tests.browser.top_picture docs/img/top.svg

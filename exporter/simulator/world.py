@@ -205,7 +205,7 @@ class World:
         uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
         uncut.sort(key=lambda gpu: gpu.uuid not in held)
         self.pods += tuple(
-            self.make.pod("ml-research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)) for gpu in uncut[:count]
+            self.make.pod("research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)) for gpu in uncut[:count]
         )
 
     def recover(self) -> None:

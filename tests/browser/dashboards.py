@@ -1,4 +1,4 @@
-"""The dashboards as pictures: what a real Prometheus says of hours of simulated nodes, drawn as Grafana lays it out.
+"""Hours of the demo's nodes in a real Prometheus, and the dashboards as pictures of them, as Grafana lays them out.
 
 Each node's hours take a minute or so under a clock that jumps (`tests/support/quick_hour.py`). Their pages become a
 Prometheus server's past, as if it had scraped them, and promtool evaluates the shipped recording rules over it.
@@ -11,7 +11,9 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from docs.generator.grafana_picture import Answers, Series, picture
 from tests.rules.shipped import metrics, rules
@@ -127,8 +129,17 @@ def is_up(server: Prometheus) -> bool:
         return False
 
 
-def draw(folder: Path, work: Path, names: Mapping[str, int], *, nodes: int, hours: float) -> Iterator[Path]:
-    """Write `dashboard-NAME.svg` for each of `names`, down to that row of the grid. `work` is an empty folder."""
+class Hours(NamedTuple):
+    """A Prometheus server that has hours of some nodes: `begin` and `end` are Unix seconds."""
+
+    server: Prometheus
+    begin: float
+    end: float
+
+
+@contextmanager
+def hours_of_nodes(work: Path, *, nodes: int, hours: float) -> Iterator[Hours]:
+    """Let so many nodes live for hours, and record what the rules say of them. `work` is an empty folder."""
     seconds = int(hours * 3600)
     files = [work / f"node-{seed}.json" for seed in range(1, nodes + 1)]
     command = [sys.executable, "-m", "tests.support.quick_hour"]
@@ -159,9 +170,15 @@ def draw(folder: Path, work: Path, names: Mapping[str, int], *, nodes: int, hour
             )
     with prometheus(work, (), flags=KEPT) as server:
         wait_until(lambda: is_up(server))
-        for name, cells in names.items():
-            model = json.loads((ROOT / "deploy" / "grafana" / f"{name}.json").read_text())
-            answers, shown = asked(server, model, (begin + 600, end))
-            file = folder / f"dashboard-{name}.svg"
-            file.write_text(picture(model, answers, caption=CAPTION, choices=shown, cells=cells))
-            yield file
+        yield Hours(server, begin, end)
+
+
+def draw(folder: Path, lived: Hours, names: Mapping[str, int]) -> Iterator[Path]:
+    """Write `dashboard-NAME.svg` for each of `names`, down to that row of the grid."""
+    for name, cells in names.items():
+        model = json.loads((ROOT / "deploy" / "grafana" / f"{name}.json").read_text())
+        # rates over five minutes have no values before
+        answers, shown = asked(lived.server, model, (lived.begin + 600, lived.end))
+        file = folder / f"dashboard-{name}.svg"
+        file.write_text(picture(model, answers, caption=CAPTION, choices=shown, cells=cells))
+        yield file

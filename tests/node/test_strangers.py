@@ -77,7 +77,7 @@ async def test_a_stranger_is_named_in_families_json_page_top_doctor_and_processe
             labels = await of_stranger(exporter, family)
             told = {key: labels[key] for key in ("namespace", "pod", "container", "UUID", "holds")}
             assert told == {
-                "namespace": "ml-research",
+                "namespace": "research",
                 "pod": name,
                 "container": "shell",
                 "UUID": uuid,
@@ -94,12 +94,12 @@ async def test_a_stranger_is_named_in_families_json_page_top_doctor_and_processe
         assert [(user["pod"], user["processes"]) for user in used.pop(uuid)] == [(name, 1)]
         assert used == {}
 
-        words = f"used by ml-research/{name}, which does not hold it"
+        words = f"used by research/{name}, which does not hold it"
         assert (await exporter.get("/"))[1].count(words) == 1
         shown = await asyncio.to_thread(top, "--once", "--url", exporter.base, COLUMNS="160")
         assert words in shown.stdout.decode()
         listed = await asyncio.to_thread(top, "--once", "--processes", "--url", exporter.base, COLUMNS="160")
-        assert f"ml-research/{name}, which does not hold it" in listed.stdout.decode()
+        assert f"research/{name}, which does not hold it" in listed.stdout.decode()
         processes = json.loads((await exporter.get("/processes"))[1])
         (process,) = (each for each in processes if each["reason"])
         assert (process["reason"], process["container"]["pod"]) == ("not_assigned", name)

@@ -5,8 +5,8 @@
 writes what both pages answered every SCRAPES_APART seconds, as JSON: `[[gpu/metrics, metrics], …]`. The world, the
 event loop and all that the exporter itself takes from `time` go by that clock; gRPC and the machine do not. So it jumps
 only once the look is over that the jump before made due, and no call ends for lack of time. Pods come and go as with
-`demo --speed 0.5`, by the demo's own scheduler, and none crashes. FAILS_AFTER is when a GPU is lost (see `demo --fail`);
-SEED is the world's and the scheduler's.
+`demo --speed 0.5`, by the demo's own scheduler, and none crashes. FAILS_AFTER is when a GPU is lost (see
+`demo --fail`); SEED is the world's and the scheduler's.
 """
 
 import asyncio
@@ -78,6 +78,8 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
             dcgm_timeout="60s",
             nvml_mode="auto",
             kernel_log_mode="on",
+            # no pod has it: each is of its topmost controller, and the accounts say of which
+            workload_labels=["workload"],
         )
         async with running(replace(config, root=str(node.root))) as exporter:
             watched = node_of(exporter.service)

@@ -139,11 +139,15 @@ def bar(ratio: float, width: int, glyphs: Glyphs) -> str:
 
 
 class TextCell(NamedTuple):
-    """What stands in a column of a row: a text with its style, and where it is a bar, how full it is (0 to 1)."""
+    """What stands in a column of a row: a text with its style, and where it is a bar, how full it is (0 to 1).
+
+    `short` stands there where the text has no room; without one the text is cut.
+    """
 
     text: str = ""
     style: str = ""
     ratio: float | None = None
+    short: str = ""
 
 
 EMPTY = TextCell()
@@ -236,7 +240,8 @@ def line(widths: Mapping[TopColumn[Row], int], row: Row, glyphs: Glyphs) -> Line
 
 
 def _text(column: TopColumn[Row], cell: TextCell, width: int, glyphs: Glyphs) -> Line:
-    text = cut(cell.text, width, glyphs, keeps_end=column.keeps_end)
+    text = cell.short if cell.short and width_of(cell.text) > width else cell.text
+    text = cut(text, width, glyphs, keeps_end=column.keeps_end)
     padded = pad(text, width, right=column.right)
     if not cell.style or not text:
         return [TextSpan(padded)]

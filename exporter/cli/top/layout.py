@@ -91,7 +91,7 @@ def _history(
     chosen = rows[cursor]
     device, (_, holder) = chosen.device, chosen.name
     parts = [each for each in rows if each.device is device and (not holder or each.name == chosen.name)]
-    names = (device.node, f"GPU {device.label}", device.model, device.mig_profile, device.uuid, WORDS[device.state])
+    names = (device.node, f"GPU {device.label}", WORDS[device.state], device.model, device.mig_profile, device.uuid)
     title = "  ".join(harmless(name, glyphs) for name in names if name)
     about = _devices(
         [_headed(TextSpan(title, "title"), TextSpan(""), width, glyphs)], shown, parts, state, width, glyphs

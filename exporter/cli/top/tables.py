@@ -110,7 +110,7 @@ class _Cells:
             seconds = entry.holder.idle_seconds if entry.holder else None
             words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
             style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
-            return TextCell("before", "dim") if entry.device.before else TextCell(words, style)
+            return TextCell("before", "dim") if entry.device.before else TextCell(words, style, short="idle")
         percent = entry.user.utilization_percent
         return EMPTY if percent is None else TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
 

@@ -114,7 +114,7 @@ def test_enter_shows_the_last_minutes_and_the_processes_of_a_line(pane: Tmux, ex
     pane.until_it_says("serving/eval-nightly-gsgkz")
     pane.type("Down", "Enter")
     screen = pane.until_it_says("python3 -m eval")
-    assert screen[0].startswith("gpu-node-1  GPU 1  NVIDIA H100")
+    assert screen[0].startswith("gpu-node-1  GPU 1  used  NVIDIA H100")
     at = next(number for number, line in enumerate(screen) if line.startswith("UTIL"))
     assert "64%" in screen[at]  # what is measured of its holder, as the state has it
     pane.until(lambda screen: any(line.rstrip().endswith(chart) for line in screen for chart in "▁▂▃▄▅▆▇█"))

@@ -384,6 +384,17 @@ def test_the_idle_are_sorted_by_how_long_they_are() -> None:
     assert seconds == [3 * 86_400 + 3_600, 5_400, 600, None, None, None]
 
 
+# issue 22, line 19: so the sample of the docs had it
+def test_where_there_is_no_room_for_how_long_the_word_idle_is_whole() -> None:
+    rows = [idle("1", "2026-11-01T11:50:00.000Z")]
+    shown = shown_by("node", "u", mapping("copy"), rows, "")
+    for width in range(30, 120):
+        lines = ["".join(span.text for span in line) for line in draw(shown, State(), width, UNICODE).lines]
+        (line,) = (line for line in lines if "p1" in line)
+        assert "idle" in line, width
+        assert "idle 10min" in line or "idle 1" not in line, width
+
+
 def test_the_filter_is_typed_and_given_up() -> None:
     state = press(State(filter="old"), "/")
     for key in "q" * 2 * MOST_FILTER_CHARS:
