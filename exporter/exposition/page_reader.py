@@ -1,13 +1,13 @@
-"""Reading a page into blocks: blocks that are known from the last page are kept, and only new lines are read.
+"""The reader of a page into blocks: it keeps blocks that are known from the last page, and reads only new lines.
 
-A block is known by its first line: that line is where the next page is searched for the block. Lines between two known
-blocks are read one by one, until the first line of a known block comes. A block with the same lines may still mean
-something else in another page, since lines elsewhere (a TYPE, a HELP) decide what its families are:
+A block is known by its first line: where the next page has that line, the reader tries the block. Lines between two
+known blocks are read one by one, until the first line of a known block comes. A block with the same lines may have
+another meaning in another page, since lines elsewhere (a TYPE, a HELP) decide about its families:
 `Shape.families_before` has the families that the block depends on.
 
-Blocks are small and worked on one after the other. So the block at work stays in a core's cache, a page of any size
-needs little memory beside itself, and other tasks may run between two blocks (every generator here and in join.py
-yields there).
+Blocks are small and come one after the other. So the present block stays in a core's cache, a page of any size needs
+little memory beside itself, and other tasks may run between two blocks (every generator here and in join.py yields
+there).
 """
 
 from collections import deque
@@ -31,12 +31,12 @@ Places = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageShape:
-    """A page's blocks in order, and what can be said only of all blocks together.
+    """A page's blocks in order, and the facts that concern all blocks together.
 
     `subjects` counts the samples by subject; it is the same object as long as the page keeps its shape. `repeated` are
-    the identities that several samples have; the blocks that hold these samples are laid out. Where owners need it, a
-    laid-out block takes the place of a plain one. `page_starts` are the numbers of the samples that come first in the
-    second upstream's page, in the third's, and so on. `twin_names` are the families that only scrapers see.
+    the identities that several samples have; blocks with these samples are laid out. If owners need it, a laid-out
+    block takes the place of a plain block. `page_starts` are the numbers of the first samples in the page of the second
+    upstream, of the third, and so on. `twin_names` are the families that only scrapers see.
     """
 
     blocks: list[Block]
@@ -58,9 +58,9 @@ class PageShape:
 
 
 def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> int | None:
-    """Where a block that begins at `start` ends, which is where the next one begins; None where there is no such line.
+    """The end of a block that begins at `start`, which is where the next block begins; None if no such line comes.
 
-    `next_start` is how the next block begins, None after the last block.
+    `next_start` is the first line of the next block; None after the last block.
     """
     if next_start is None:
         return len(body)
@@ -70,16 +70,16 @@ def end_of(block: Block, next_start: bytes | None, body: bytes, start: int) -> i
     return None if newline < 0 else newline + 1
 
 
-# With blocks of this size each of 100,000 samples costs 190 ns; it costs 530 ns where the whole page is cut at once. A
-# smaller page, such as that of a node of 8 GPUs, is one block.
+# With blocks of this size a sample of 100,000 costs 190 ns; it costs 530 ns if the whole page is cut at once. A smaller
+# page, such as the page of a node with 8 GPUs, is one block.
 BLOCK_BYTES = 64 * 1024
 BLOCK_LINES = 512
-# To read so many lines for the first time takes 4 ms.
+# The first reading of so many lines takes 4 ms.
 _LINES_A_SLICE = 64
 
 
 class PageReader:
-    """Reads pages into blocks; of a page like the last one it reads only the new lines."""
+    """Reads pages into blocks. If a page is like the last page, it reads only the new lines."""
 
     def __init__(self, reader: SeriesReader, wanted: Wanted) -> None:
         self._reader = reader
@@ -87,11 +87,11 @@ class PageReader:
         self.twin_names: frozenset[bytes] = reader.renaming.twin_names
 
     def read(self, body: bytes, last: PageShape | None, starts: Sequence[int] = ()) -> Work[tuple[PageShape, Places]]:
-        """A page's shape, and where its blocks are. Blocks that it shares with the last page are reused.
+        """A page's shape, and the places of its blocks. Blocks that it shares with the last page are reused.
 
-        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory. Of a
-        page with more devices than are told apart none is reused: there may be room for others of them now.
-        `starts` are the byte offsets at which the pages of further upstreams begin in the body.
+        The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory. If a
+        page has more devices than are told apart, no block of it is reused, since there may be room for other devices
+        now. `starts` are the byte offsets at which the pages of further upstreams begin in the body.
         """
         if last is not None and unread(last.subjects):
             last.blocks.clear()
@@ -99,14 +99,14 @@ class PageReader:
         reading = _Reading(self, body, last, starts)
         shape = yield from reading.whole()
         if last is not None and unread(shape.subjects):
-            # those of the last page may have taken the room
+            # the last page's devices may have taken the room
             shape.blocks.clear()
             reading = _Reading(self, body, None, starts)
             shape = yield from reading.whole()
         return shape, reading.places
 
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
-        """A plain block as a laid-out one, for owners or neighbours that a plain block cannot serve."""
+        """A laid-out block in place of a plain block, for owners or neighbours that a plain block cannot serve."""
         body = block.with_any_values
         families = {name: family for name, family in block.families_before.items() if family is not None}
         interned = Interned({subject: subject for subject, _ in block.subjects})
@@ -125,7 +125,10 @@ class PageReader:
 
 
 class _Reading:
-    """A page while it is read. Each step (`go_on`) adds a block: a known one whose lines stand here, or a new one."""
+    """A page while it is read.
+
+    Each step (`go_on`) adds a block: a known block whose lines come next, or a new block.
+    """
 
     def __init__(self, reader: PageReader, body: bytes, last: PageShape | None, starts: Sequence[int]) -> None:
         self._reader = reader
@@ -138,7 +141,7 @@ class _Reading:
         self._start_of = [block.start for block in blocks]
         self._number_of = {start: number for number, start in reversed(list(enumerate(self._start_of)))}
         blocks.clear()
-        self._expected = 0  # which of the last page's blocks comes next
+        self._expected = 0  # the number of the last page's block that should come next
         self._series_before: dict[bytes, Series] = {}
         self._families: dict[bytes, PageFamily] = {}
         subjects_before = last.subjects if last else {}
@@ -155,7 +158,7 @@ class _Reading:
         return [(start, end) for _, start, end in self._blocks]
 
     def go_on(self) -> Work[None]:
-        """Add the known block that stands here, or else a new block that ends where a known one begins."""
+        """Add the known block at this position, or else a new block that ends where a known block begins."""
         for number in self._numbers_here():
             if self._keep(number):
                 yield
@@ -172,10 +175,10 @@ class _Reading:
                 yield
             if self._starts and self._position >= self._starts[0]:
                 if reader.has_twins:
-                    break  # they follow the block's lines, and must be of the same page
+                    break  # twins follow the block's lines, and must be of the same page
                 self._note_page_starts(reader.row_count)
         if not self._is_found:
-            # the expected block may be gone for good: wait for the one after it
+            # the expected block may be gone for good, so wait for the block after it
             self._pass(self._expected + 1)
         text = self._body[start : self._position]
         shape = reader.shape()
@@ -205,7 +208,7 @@ class _Reading:
         )
 
     def _numbers_here(self) -> Iterator[int]:
-        """The numbers of the last page's blocks that may begin here: the expected one, and one that has this line."""
+        """The numbers of the last page's blocks that may begin here: the expected block, and a block with this line."""
         if self._expected in self._last:
             yield self._expected
             number = self._number_at(_line_at(self._body, self._position))
@@ -213,7 +216,7 @@ class _Reading:
                 yield number
 
     def _keep(self, number: int) -> bool:
-        """Add a block of the last page if it stands here and still means the same; whether it does."""
+        """Add a block of the last page if its lines are here with the same meaning. Returns whether they are."""
         block, start = self._last[number], self._position
         following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
         end = end_of(block, following, self._body, start)
@@ -235,16 +238,19 @@ class _Reading:
         self._note_page_starts(0)
 
     def _note_page_starts(self, rows: int) -> None:
-        """Note the pages that begin at or before the position, `rows` rows past the last block that was added."""
+        """Note the upstreams' pages that begin up to this position, which is `rows` rows past the last added block."""
         while self._starts and self._position >= self._starts[0]:
             self._starts.popleft()
             self._interned.room = self._room
             self._page_starts.append(self._series_count + rows)
 
     def _lines_until_known(self) -> Iterator[bytes]:
-        """The lines of a new block, up to a known block or the block's greatest size. The position moves past each."""
-        # While a known block is expected, this one may grow to twice the size: if it ended early, all blocks after it
-        # would begin at other lines.
+        """The lines of a new block, up to a known block or the block's greatest size.
+
+        The position moves past every line.
+        """
+        # While a known block is expected, the new block may grow to twice the size: if it ended early, all blocks after
+        # it would begin at other lines.
         times = 2 if self._expected in self._last else 1
         body, start = self._body, self._position
         is_rest = len(body) - start <= BLOCK_BYTES
@@ -254,7 +260,7 @@ class _Reading:
                 self._is_found = self._is_known_start(line, size)
                 if self._is_found or number >= times * BLOCK_LINES:
                     return
-                # a block of whole families is known again wherever these families move to
+                # a block of whole families is known again wherever these families move
                 if not is_rest and size >= times * BLOCK_BYTES // 2 and line.startswith(b"# HELP "):
                     return
             self._position = min(self._position + len(line) + 1, len(body))
@@ -273,19 +279,19 @@ class _Reading:
         return False
 
     def _number_at(self, line: bytes) -> int:
-        """Which of the last page's blocks begins with this line; -1 for none."""
+        """The number of the last page's block that begins with this line; -1 for none."""
         number_of = self._number_of
         return number_of.get(line, number_of.get(_head_of(line), -1)) if number_of else -1
 
     def _pass(self, number: int) -> None:
-        """Expect this block of the last page next, and forget those before it."""
+        """Expect the last page's block `number` next, and forget the blocks before it."""
         for passed in range(self._expected, number):
             self._last.pop(passed, None)
         self._expected = number
         self._series_before = {}
 
     def _subjects(self) -> Work[Mapping[Subject, int]]:
-        # keyed by id(subject), since hashing subjects costs more
+        # by id(subject), since hashing subjects costs more
         counts: dict[int, int] = {}
         subjects: dict[int, Subject] = {}
         for block, _, _ in self._blocks:
@@ -324,5 +330,5 @@ def _line_at(body: bytes, start: int) -> bytes:
 
 
 def _head_of(line: bytes) -> bytes:
-    """A sample's line without its value: all up to the last blank."""
+    """The head of a sample's line: all up to the last blank."""
     return line[: line.rstrip(b"\r").rfind(b" ") + 1]

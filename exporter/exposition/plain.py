@@ -1,6 +1,6 @@
-"""The usual block with the usual owners: every line goes out as it came, and every sample gains one set of labels.
+"""The plain block, which is the usual one: every line goes out as it came, and every sample gains one set of labels.
 
-Such a block is not taken apart. Its values are cut off (cuts.py) and go out behind the same names and labels, with
+Nobody takes such a block apart. Its values are cut off (cuts.py) and go out behind the same names and labels, with
 `,pod="…",namespace="…",container="…"} ` in between.
 """
 
@@ -26,11 +26,11 @@ _LABEL_END = b'",'
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owned:
-    """The rows of one state of owners: for each sample, and as the text that closes its labels.
+    """A plain block for one state of owners: the rows of each sample, and the text that closes its labels.
 
-    `rows` are listed when they are asked for: a page of text needs the texts alone. `opened` has each line up to what
-    closes its labels, and `closings` that text, which is empty for a line that is no sample. `added_size` is by how
-    many bytes they are longer than braces.
+    `rows` makes the list of rows when somebody asks for it, since a page of text needs only the texts. `opened` has
+    each line up to the closing text, and `closings` has the closing text, which is empty for a line that is no sample.
+    `added_size` is by how many bytes the lines become longer.
     """
 
     cuts: Cuts
@@ -61,21 +61,24 @@ class Owned:
 
 
 class Closings:
-    """The text that closes a sample's labels, by the rows that it gains. Kept for the rows that the last page had."""
+    """The texts that close samples' labels, by the rows that samples gain.
+
+    They are kept for the rows of the last page.
+    """
 
     def __init__(self, nobodys: Rows | None = None) -> None:
-        """With `nobodys` the text is that of its row, whoever owns the device."""
+        """With `nobodys`, all closing texts are made of its row, whoever owns the device."""
         self.nobodys = nobodys
         self._before: dict[int, tuple[Rows, bytes | None]] = {}
-        self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by the rows' own id; held, so that it stays theirs
+        self._of: dict[int, tuple[Rows, bytes | None]] = {}  # by id(rows), which are kept alive here
 
     def turn(self) -> None:
-        """Another state of owners follows."""
+        """Begin another state of owners."""
         self._before = self._of
         self._of = {}
 
     def of(self, rows: Iterable[Rows]) -> list[bytes] | None:
-        """The closing text for each of `rows`; None where one of them is several rows, or has values of its own."""
+        """The closing text of each `Rows`; None if one of them has several rows, or values of its own."""
         of_rows = self._of
         closings = []
         for row in rows:
@@ -86,7 +89,7 @@ class Closings:
         return closings
 
     def by_subject(self, rows_of: Mapping[int, Rows]) -> Mapping[int, bytes] | None:
-        """The same by the subjects' own ids, where what a sample gains follows from its subject alone."""
+        """The closing texts by id(subject), if a sample's rows depend only on its subject; None as in `of`."""
         closings = self.of(rows_of.values())
         return None if closings is None else {_NO_SAMPLE: b"", **dict(zip(rows_of, closings, strict=True))}
 
@@ -103,7 +106,7 @@ class Closings:
 
 
 class PlainBlock:
-    """A block whose lines go out as they came. `owned` has its last rows, `owned_for` the attribution they are of."""
+    """A block whose lines go out as they came. `owned` has its last rows, by the attribution `owned_for`."""
 
     def __init__(self, shape: Shape) -> None:
         """`shape` is one that `is_plain` says yes to."""
@@ -122,7 +125,7 @@ class PlainBlock:
             ]
         else:
             self._opened = [head.removesuffix(_BRACE) for head in heads]
-        # by how much the lines' own texts are longer than they came
+        # by how many bytes the lines' own texts are longer than those that came
         self._longer = sum(map(len, self._opened)) + len(self.series) * len(_BRACE) - self.cuts.size
         lines = chain(heads, *(heads[start:end] for start, end, _ in self.cuts.twins))
         self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in lines)
@@ -138,14 +141,14 @@ class PlainBlock:
         return b"".join(head + b"0\n" if holds_value(head) else head for head in self.cuts.heads)
 
     def own(self, rows: Sequence[Rows], closings: Sequence[bytes]) -> Owned:
-        """The block for these rows, one a sample, and the texts that close them."""
+        """The block with these rows, one `Rows` for each sample, and their closing texts."""
         following = iter(closings)
         of_lines = [next(following) if subject_id else b"" for subject_id in self._subject_ids]
         added_size = self._longer + sum(map(len, closings)) - len(closings) * len(_BRACE)
         return Owned(self.cuts, self.series, lambda: rows, self._opened, of_lines, added_size, Selections())
 
     def own_by_subject(self, rows_of: Mapping[int, Rows], closing_of: Mapping[int, bytes]) -> Owned:
-        """The same where rows and texts follow from the samples' subjects, by their own ids."""
+        """The same as `own`, if rows and texts depend only on the samples' subjects: both are by id(subject)."""
         ids = self._subject_ids
         rows = partial(map, rows_of.__getitem__, tuple(filter(None, ids)))
         closings = tuple(map(closing_of.__getitem__, ids))
@@ -154,14 +157,14 @@ class PlainBlock:
 
 
 def is_plain(shape: Shape, body: bytes, values: Sequence[bytes]) -> bool:
-    """Whether a block goes out as it came, labels added: nothing left out, mended or written anew."""
+    """Whether a block goes out as it came, with labels added: no line is left out, mended or written anew."""
     rows = [entry for entry in shape.entries if isinstance(entry, ShapeRow)]
     if not rows or any(row.slot is None for row in rows):
         return False
     if not all(row.head.endswith(_LABELS_END) for row in rows):
         return False
     if shape.is_renamed:
-        # each line goes out, whatever its text is
+        # every line goes out, whatever its text is
         lines = len(shape.cuts.heads) + sum(end - start for start, end, _ in shape.cuts.twins)
         return len(shape.entries) == lines and all(row.open.endswith(_LABEL_END) for row in rows)
     if len(rows) != len(values) or any(row.series.without_owner is not None for row in rows):

@@ -1,7 +1,7 @@
-"""Families under other names, with values in other units: what `--families.names` makes of a page's lines.
+"""Renaming: families go out under other names, with values in other units, as `--families.names` asks.
 
-A line is renamed when it is read, which is once a series; all who read the joined page see the new names and values.
-The texts of values are looked up in `Texts`, so that most of them are not worked out again.
+A line is renamed when it is read, which happens once for each series. All readers of the joined page see the new names
+and values. `Texts` keeps the texts of values, so that most of them are not worked out again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,10 @@ Labels = list[tuple[bytes, bytes]]
 
 
 class Texts(dict[bytes, bytes]):
-    """A value with its line's end → the same in another unit. It forgets all of them when they become too many."""
+    """A cache: a value with its line's end → the same value in another unit.
+
+    It forgets all entries when they are too many.
+    """
 
     def __init__(self, convert: Callable[[bytes], bytes]) -> None:
         """`convert` is given a value without its line's end."""
@@ -26,7 +29,7 @@ class Texts(dict[bytes, bytes]):
 
     def __missing__(self, rest: bytes) -> bytes:
         if not rest:
-            return rest  # of a line that is no sample
+            return rest  # the rest of a line that is no sample
         text = self._convert(rest[:-1]) + b"\n"
         if len(rest) <= _LONGEST_KEPT:
             if len(self) >= _MOST_TEXTS:
@@ -37,10 +40,10 @@ class Texts(dict[bytes, bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """What a family goes out as; its TYPE and HELP text stay where `kind` and `help` are empty.
+    """The new name of a family. Its TYPE and HELP text stay if `kind` and `help` are empty.
 
-    `texts` are its values' other texts, None where values stay as they are.
-    `labels` are the labels that go out under other names, or under several.
+    `texts` has its values' new texts; None if values stay as they are. `labels` are the labels that go out under other
+    names, or under several.
     """
 
     name: bytes
@@ -55,7 +58,7 @@ class Renamed:
         return MetadataLine(line.keyword, self.name, text, b"# %b %b %b" % (line.keyword, self.name, text))
 
     def labels_of(self, labels: Iterable[tuple[bytes, bytes]]) -> Labels:
-        """A sample's labels as they go out. Of two that get one name the first stays."""
+        """A sample's labels as they go out. If two labels get the same name, the first stays."""
         out: dict[bytes, bytes] = {}
         for name, value in labels:
             for new in self.labels.get(name, (name,)):
@@ -65,10 +68,10 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """The families that are renamed, by the names that they come with.
+    """The renamed families, by the names with which they come.
 
-    Those among `twins` go out a second time, under the other name, behind the lines of their block. Nobody but scrapers
-    sees these.
+    Families in `twins` go out a second time, under the other name, behind the lines of their block. Only scrapers see
+    twins.
     """
 
     families: Mapping[bytes, Renamed]
@@ -76,7 +79,7 @@ class Renaming:
 
     @property
     def twin_names(self) -> frozenset[bytes]:
-        """The names of families that are there a second time."""
+        """The names under which families go out a second time."""
         return frozenset(twin.name for twin in self.twins.values())
 
 

@@ -1,16 +1,16 @@
-"""The rows of a block that are of some families: looked for once, and kept for the pages that follow."""
+"""Selections: the rows of a block that belong to some families, found once and kept for the pages that follow."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# Each reader of rows (the JSON, accounting) asks for one set of families, and always for the same.
+# Every reader of rows (the JSON, accounting) always asks for the same set of families.
 MOST_SELECTIONS = 4
 
 
 class Selections(Generic[T]):
-    """What was selected of a block, by the set of families asked for, MOST_SELECTIONS at most. Equal sets are one."""
+    """The selected rows of a block, by the set of families asked for. At most MOST_SELECTIONS sets are kept."""
 
     __slots__ = ("_of",)
 
@@ -21,7 +21,7 @@ class Selections(Generic[T]):
         return len(self._of)
 
     def of(self, families: frozenset[bytes], select: Callable[[frozenset[bytes]], Iterable[T]]) -> Sequence[T]:
-        """What is kept for these families; otherwise `select` is asked, and its answer is kept."""
+        """The rows kept for these families. If there are none, `select` finds them, and they are kept."""
         selected = self._of.get(families)
         if selected is None:
             selected = tuple(select(families))

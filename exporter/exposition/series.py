@@ -1,4 +1,4 @@
-"""A series: all that the join needs to know of it, worked out once from the text before the value.
+"""A series: all that the join must know of it, worked out once from the text before the value.
 
 From scrape to scrape a page has the same series with new values. So callers (shape_reader.py) keep a cache of `Series`,
 and the text before the value is its key.
@@ -15,8 +15,8 @@ from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
 from exporter.model.devices import DeviceKey
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
 
-# Of an upstream's page, each once for each owner that the page itself names: 16 GPUs in 7 instances each with 8 owners
-# are 896. Samples of further devices go out as they came.
+# The most devices of an upstream's page, counted once for each owner that the page itself names: 16 GPUs with 7
+# instances each and 8 owners are 896. Samples of further devices go out as they came.
 MOST_DEVICES = 1_024
 _NO_DEVICE = DeviceKey(uuid="")
 ReadSubject = Callable[[Mapping[str, str]], Subject]
@@ -25,14 +25,14 @@ IsOwnerLabel = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """What a series says. Its text is not kept: a node of 112 instances has thousands of series.
+    """The facts of a series. Its text is not kept, since a node of 112 instances has thousands of series.
 
-    `identity` is equal for two series exactly if Prometheus would take them for one, owner labels left aside.
-    `subject` is one object for all series of one device. `without_owner` is None where the series came without owner
-    labels and is not renamed; otherwise it is the name and the other labels, open for owner labels to follow. Of a
-    renamed series name, identity and labels are the new ones, and `texts` has its values' texts; `twin` is the series
-    that goes out a second time. `le_is_number` and `quantile_is_number` are False where the label of that name is no
-    number, which promtool refuses in histograms and summaries.
+    `identity` is equal for two series exactly if Prometheus would take them for the same series, without owner labels.
+    `subject` is the same object for all series of a device. `without_owner` is None if the series came without owner
+    labels and is not renamed; otherwise it is the name and the other labels, open for owner labels to follow. A renamed
+    series has the new name, identity and labels, and `texts` has its values' texts. `twin` is the series that goes out
+    a second time. `le_is_number` and `quantile_is_number` are False if the label of that name is no number, which
+    promtool refuses in histograms and summaries.
     """
 
     name: bytes
@@ -48,10 +48,11 @@ class Series:
 
 @dataclass(slots=True, eq=False)
 class Interned:
-    """The subjects, label values and names that many series share, so that each of them is one object.
+    """The subjects, label values and names that many series share, each kept as a single object.
 
-    This matters most for subjects: the rows of a device are looked up by its subject's identity. One object serves one
-    page, since upstreams choose how long these texts are. There is `room` for so many further devices.
+    This matters most for subjects: the rows of a device are looked up by its subject's identity. An `Interned` serves
+    one page, since upstreams choose the length of these texts. `room` is the number of further devices for which there
+    is room.
     """
 
     subjects: dict[Subject, Subject]
@@ -60,7 +61,7 @@ class Interned:
     names: dict[bytes, bytes] = field(default_factory=dict)
 
     def intern(self, subject: Subject) -> Subject:
-        """The one object for this subject; UNREAD or UNREAD_OWNED where there is no room for its device."""
+        """The single object for this subject; UNREAD or UNREAD_OWNED if there is no room for its device."""
         interned = self.subjects.get(subject)
         if interned is None:
             if subject.key != _NO_DEVICE or subject.came_with:
@@ -72,7 +73,7 @@ class Interned:
 
 
 class SeriesReader:
-    """Turns valid sample lines into `Series`, by the label policy of its two functions."""
+    """A reader of valid sample lines into `Series`, by the label policy of its two functions."""
 
     def __init__(
         self, read_subject: ReadSubject, is_owner_label: IsOwnerLabel, renaming: Renaming = AS_IT_CAME
@@ -83,8 +84,8 @@ class SeriesReader:
         self.renaming = renaming
 
     def read(self, line: SampleLine, interned: Interned) -> Series:
-        """The line's series. Its parts are those of `interned`, which learns the new ones."""
-        # an equal label value of two lines is kept once
+        """The line's series. Its parts are objects of `interned`, to which new parts are added."""
+        # equal label values of two lines are kept once
         text_of = interned.texts.setdefault if interned.room > 0 else _as_it_is
         texts = {name.decode(): unescape(value) for name, value in line.labels}
         labels = {name: text_of(text, text) for name, text in texts.items()}
@@ -120,7 +121,8 @@ def _series(
         name, kept, is_as_it_came = renamed.name, renamed.labels_of(kept), False
     return Series(
         name=interned.names.setdefault(name, name),
-        # 16 bytes in place of about 250; two series of a page sharing them is less likely than a broken processor
+        # 16 bytes take the place of about 250; that two series of a page share them is less likely than a broken
+        # processor
         identity=blake2b(identity_of(name, kept), digest_size=16).digest(),
         subject=subject,
         without_owner=None if is_as_it_came else opened(name, kept),
@@ -137,7 +139,7 @@ def _as_it_is(text: str, _: str) -> str:
 
 
 def unread(subjects: Mapping[Subject, int]) -> int:
-    """How many samples are of devices for which there was no room."""
+    """The number of samples of devices for which there was no room."""
     return subjects.get(UNREAD, 0) + subjects.get(UNREAD_OWNED, 0)
 
 

@@ -1,7 +1,7 @@
 """The shape of a block of lines: everything but the values of its samples.
 
 A shape stays the same from scrape to scrape. So it is read once (shape_reader.py), and after that only compared. It
-does not depend on owners: those come with the layout (layout.py).
+does not depend on owners, who come in with the layout (layout.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,8 @@ from exporter.model.pages import Subject
 class ShapeRow:
     """A sample that may go out. `slot` is the index of its value among the block's values.
 
-    `head` is the text before the value, with the `gap` of blanks at its end. A sample with a timestamp, or in an
-    unusual form, belongs to the shape together with its value: `slot` is None, and `value` and `timestamp` follow the
-    head.
+    `head` is the text before the value, with the `gap` of blanks at its end. If a sample has a timestamp or an unusual
+    form, its value belongs to the shape, too: `slot` is None, and `value` and `timestamp` follow the head.
     """
 
     series: Series
@@ -46,9 +45,9 @@ class ShapeRow:
 
 
 class PageFamily(NamedTuple):
-    """The state of a family at one point of a page: whether it goes out, its HELP and TYPE, whether it has samples.
+    """The state of a family at a point of a page: whether it goes out, its HELP and TYPE, and whether it has samples.
 
-    `help` is the text, or a digest of a long one; None where no HELP came yet, as `type` where no TYPE did.
+    `help` is the text, or the digest of a long text; None if no HELP has come yet. `type` is None if no TYPE has come.
     """
 
     name: bytes
@@ -62,12 +61,12 @@ class PageFamily(NamedTuple):
 class Shape:
     """A block without its values.
 
-    `start` is its first line, without the value if that may change. `cuts` finds the values in the next page.
-    `entries` are the lines that may go out, in order: whole lines, or rows. `series_by_head` has the series by the text
-    before their value, also of samples that do not go out. `subjects` counts the samples by subject, each subject once.
-    `families_before` has the families that were looked up, in the state before this block (None: not seen before);
-    `left` has the families that this block changed, in the state after it. `is_renamed`: lines may go out under another
-    name.
+    `start` is its first line, without the value if that may change. `cuts` finds the values in the next page. `entries`
+    are the lines that may go out, in order: whole lines, or rows. `series_by_head` has the series by the text before
+    their value, also for samples that do not go out. `subjects` counts the samples by subject, each subject once.
+    `families_before` has the families that were looked up, in their state before this block (None: not seen before).
+    `left` has the families that this block changed, in their state after it. `is_renamed`: lines may go out under
+    another name.
     """
 
     start: bytes

@@ -1,6 +1,6 @@
-"""Reading lines into the shape of a block, one by one and carefully.
+"""The reader of lines into the shape of a block, one by one and carefully.
 
-These rules are kept here, since they need more than one line:
+This file keeps the rules that need more than one line:
 
 - a family's HELP and TYPE go out once, before its first sample; a late or contradicting one is dropped;
 - in a histogram the label `le` is a number, and in a summary the label `quantile` (promtool);
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from exporter.model.pages import Subject
 
 RESERVED_PREFIX = b"pod_gpu_exporter_"
-# The longest head of a line whose value may change without the line being read again: with the longest value that
-# cuts.py accepts, the line is still no longer than a line may be.
+# The longest head of a line that is not read again when its value changes: with the longest value that cuts.py accepts,
+# the line is still within the limit of a line.
 _LONGEST_MOVING_HEAD = LONGEST_LINE - MOST_VALUE_BYTES
 _LONGEST_MARK = 100
 
@@ -49,9 +49,10 @@ class ShapeReader:
         families: Mapping[bytes, PageFamily],
         interned: Interned,
     ) -> None:
-        """`series_before` need not be read again; `families` are those of all lines before the block.
+        """`series_before` are series that need not be read again.
 
-        `wanted` says whether a family of this name goes out at all (--families.allow, --families.deny).
+        `families` are the families of all lines before the block. `wanted` says whether a family of this name goes out
+        at all (--families.allow, --families.deny).
         """
         self._reader = reader
         self._wanted = wanted
@@ -61,11 +62,11 @@ class ShapeReader:
         self._start: bytes | None = None
         self._heads: list[bytes] = []
         self._entries: list[ShapeRow | bytes] = []
-        self._twins: list[ShapeRow | bytes] = []  # which follow them
-        # what becomes of a line's value, by the number of the line; of lines without one, that there is none
+        self._twins: list[ShapeRow | bytes] = []  # twins, which follow the entries
+        # by the number of a line whose value goes out as another text: the texts
         self._changes: dict[int, Texts] = {}
         self._twin_lines: dict[int, Texts | None] = {}
-        self.values: list[bytes] = []  # of the lines taken, in the order of the rows' slots
+        self.values: list[bytes] = []  # the values of the lines taken, in the order of the rows' slots
         self._value_bytes = 0
         self._series: dict[bytes, Series] = {}
         self._rejected: Counter[Reason] = Counter()
@@ -86,7 +87,7 @@ class ShapeReader:
 
     @property
     def row_count(self) -> int:
-        """How many of the samples that were taken may go out."""
+        """The number of taken samples that may go out."""
         return sum(isinstance(entry, ShapeRow) for entry in self._entries)
 
     def shape(self) -> Shape:
@@ -116,7 +117,7 @@ class ShapeReader:
     def take(self, line: bytes) -> None:
         """Read one line, given without its newline, and add it to the shape."""
         is_long, text = len(line) > LONGEST_LINE, line.rstrip(b"\r")
-        # split at the last blank, since a head may hold blanks ("NVIDIA H100 80GB HBM3")
+        # split at the last blank, since a head may have blanks ("NVIDIA H100 80GB HBM3")
         split = text.rfind(b" ") + 1
         head, word = text[:split], text[split:]
         may_move = (
@@ -133,7 +134,7 @@ class ShapeReader:
         self._take_unknown(line, head if may_move else b"", word)
 
     def _take_unknown(self, line: bytes, head: bytes, word: bytes) -> None:
-        """Read a line in full. `head` is b"" where the value may not change without the line being read again."""
+        """Read a line in full. `head` is b"" if the line must be read again when its value changes."""
         match read_line(line):
             case SampleLine() as sample:
                 if sample.had_exemplar:
@@ -154,7 +155,7 @@ class ShapeReader:
         self._heads.append(line + b"\n")
 
     def _take_moving(self, head: bytes, word: bytes, series: Series) -> None:
-        """Add a sample whose value is the last word of its line: the value may change without changing the shape."""
+        """Add a sample whose value is its line's last word, and so may change without changing the shape."""
         if self._start is None:
             self._start = head
         self._series[head] = series
@@ -166,7 +167,7 @@ class ShapeReader:
     def _take_sample(self, series: Series, slot: int | None, head: bytes, line: SampleLine | None = None) -> None:
         """Count a sample by its subject, and add its row, unless a rule above rejects it or its family is unwanted.
 
-        Where the value is not the block's `slot`, it is that of the `line`.
+        The value is in the block's `slot` or, if that is None, in `line`.
         """
         reason = self._reason_against(series)
         if reason is not None:
@@ -195,7 +196,7 @@ class ShapeReader:
         return None
 
     def _note_sample(self, series: Series) -> bool:
-        """Note that a sample's family has samples; whether it goes out."""
+        """Note that a sample's family has samples. Returns whether the sample goes out."""
         family = self._family(series.name)
         if not family.has_samples:
             self._left[family.name] = family._replace(has_samples=True)
@@ -223,7 +224,7 @@ class ShapeReader:
         text = family.help if line.keyword == b"HELP" else family.type
         mark = _mark(line.text)
         if text is not None or family.has_samples:
-            # The next upstream repeats HELP and TYPE: if they are the same word for word, nothing is lost.
+            # The next upstream repeats HELP and TYPE. If they are the same word for word, nothing is lost.
             return Reason.LATE_METADATA if text != mark else None
         self._left[family.name] = (
             family._replace(help=mark) if line.keyword == b"HELP" else family._replace(type=line.text)
@@ -233,7 +234,7 @@ class ShapeReader:
         return None
 
     def _family(self, name: bytes) -> PageFamily:
-        """The family a name belongs to, as promtool sees it: foo_sum is part of foo once foo is typed summary."""
+        """The family of a name, as promtool sees it: foo_sum is a part of foo once foo has the TYPE summary."""
         family = self._look_up(name)
         if family is not None:
             return family
@@ -260,7 +261,7 @@ def _row(series: Series, slot: int | None, head: bytes, line: SampleLine | None)
 
 
 def _mark(text: bytes) -> bytes:
-    """The text itself, or the digest of a long one: enough to tell whether two texts are the same."""
+    """The text itself, or the digest of a long text, which is enough to tell whether two texts are the same."""
     return text if len(text) <= _LONGEST_MARK else blake2b(text, digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""DCGM_FI_DEV_GPU_UTIL_RATIO, one name with two units: a page's samples of it are settled as the page comes in. Pure.
+"""DCGM_FI_DEV_GPU_UTIL_RATIO, one name with two units: this module settles the unit as a page comes in. Pure.
 
 In DCGM 4.6 the name is another one of field 203, in percent. Since 4.7 it is a field of its own, from 0 to 1. So a page
 whose values are in percent goes on under the field's other name, DCGM_FI_DEV_GPU_UTIL, which has been in percent ever
@@ -12,7 +12,7 @@ from exporter.dcgm.vendors import MOST
 from exporter.errors import Trouble
 
 RATIO, PERCENT = b"DCGM_FI_DEV_GPU_UTIL_RATIO", b"DCGM_FI_DEV_GPU_UTIL"
-# fields that came with DCGM 4.7: a page with one of them has its ratios from 0 to 1
+# fields that came with DCGM 4.7: a page with such a field has its ratios from 0 to 1
 SINCE_4_7 = (
     b"DCGM_FI_DEV_FB_USED_BYTES",
     b"DCGM_FI_DEV_FB_CAPACITY_BYTES",
@@ -36,15 +36,19 @@ _UNIT = Trouble(
 
 
 class UtilizationUnit:
-    """Settles the unit of one source's pages. What a page has shown once holds until another shows otherwise."""
+    """Settles the unit of one source's pages.
+
+    A unit that a page has shown holds until another page shows the other unit.
+    """
 
     def __init__(self) -> None:
         self._is_percent: bool | None = None
 
     def settle(self, body: bytes, odd: list[Trouble]) -> bytes:
-        """The page with names that say the unit. A value that depends on what cannot be told becomes NaN, and is told.
+        """The page with names that tell the unit.
 
-        A page without the family is the same object again.
+        If the unit is not known, a value that depends on it becomes NaN, and `odd` gets a trouble. A page without the
+        family stays the same object.
         """
         if RATIO not in body:
             return body
@@ -72,7 +76,7 @@ class UtilizationUnit:
 
 
 def _value(sample: bytes) -> float:
-    """The value of a sample by what follows its name; 0, which has no unit, for what is no use of a GPU."""
+    """The value of a sample, from the text after its name; 0, which has no unit, if the text has no use of a GPU."""
     line = sample.partition(b"\n")[0]
     words = line.rpartition(b"}")[2].split(maxsplit=1)
     try:

@@ -1,4 +1,4 @@
-"""DCGM's families beside another vendor's: the same samples by the names, units and labels that all else knows. Pure.
+"""DCGM's families beside another vendor's: the same samples with the names, units and labels of DCGM. Pure.
 
 They are added to a page as it comes in, and joined like all others. So outputs, accounts, `--sharing` and the rules for
 Prometheus need to know DCGM's names alone. What a vendor does not measure has no sample.
@@ -8,8 +8,8 @@ Prometheus need to know DCGM's names alone. What a vendor does not measure has n
                                                                 ▼
                                                one value for each field of a device ──► behind the body
 
-What shows another unit than the documented one: the HELP or UNIT text names it, no accelerator has such a value, or a
-device uses more memory than it has. Then the family has no values at all.
+Three things show another unit than the documented one: the HELP or UNIT text names it, no accelerator has such a value,
+or a device uses more memory than it has. Then the family has no values at all.
 """
 
 import re
@@ -27,24 +27,24 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.slices import ITEMS_A_SLICE, Work
 
 USED, TOTAL = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_TOTAL"
-# What exporters write for "not measured": the largest numbers of C's integers. Negative numbers mean the same.
+# The numbers that exporters write for "not measured": the largest of C's integers. Negative numbers mean the same.
 _NOT_MEASURED = frozenset({2.0**16 - 1, 2.0**31 - 1, 2.0**32 - 1, 2.0**63, 2.0**64})
 _LEAST_BLANK = 2.0**31 - 1
-# Nothing that works is at 0 of these: exporters write it where they cannot measure.
+# No working device is at 0 in these units: exporters write 0 if they cannot measure.
 _NEVER_NOTHING = (Unit.CELSIUS, Unit.WATTS)
 _LONGEST_NUMBER = 40
 _LARGEST_EXPONENT = 300
 _MOST_NAMED = 5
 _SAMPLE = re.compile(rb"(.*\})[ \t]+([^ \t\r]+)((?:[ \t]+[0-9]+)?)[ \t\r]*")
 
-# A label of DCGM's, and the labels that may hold it on a page, best first.
+# A label of DCGM's, and the labels that may have its value on a page, best first.
 Naming = tuple[tuple[str, tuple[str, ...]], ...]
 _Device = tuple[str, str]  # as DeviceKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
-    """What a rule file says of a vendor's page. `owner_labels` go on as they are."""
+    """The rules of a rule file for a vendor's page. `owner_labels` go on unchanged."""
 
     families: tuple[VendorFamily, ...]
     naming: Naming
@@ -52,7 +52,7 @@ class Vendor:
 
 
 class _CountedSeries(NamedTuple):
-    """A sample without its value, as a rule counts it: its device, and the text of the labels that it gets."""
+    """A series that a rule counts: its device, and the text of the labels that DCGM's sample gets."""
 
     family: VendorFamily
     name: str
@@ -79,22 +79,22 @@ _Values = dict[tuple[bytes, bytes], _Value]
 
 @dataclass(slots=True)
 class _Samples:
-    """The samples of one device that a rule counts: its own and those of its parts, each by labels and owner."""
+    """The samples of one device that a rule counts: the device's own and its parts', each by labels and owner."""
 
     own: defaultdict[tuple[bytes, bytes], list[_Value]] = field(default_factory=lambda: defaultdict(list))
     parts: defaultdict[tuple[bytes, bytes], list[_Value]] = field(default_factory=lambda: defaultdict(list))
     names: set[str] = field(default_factory=set)
 
     def add(self, series: _CountedSeries, value: _Value) -> None:
-        """A sample of this device."""
+        """Add a sample of this device."""
         self.names.add(series.name)
         of_series = self.parts if series.is_part else self.own
         of_series[series.labels, series.owner].append(value)
 
     def values(self, family: VendorFamily) -> _Values:
-        """The device's own values or, where it has none, its parts' together; none if one of the families is missing.
+        """The device's own values or, if it has none, the values of its parts put together.
 
-        Raises ValueError: the rule does not tell its samples apart.
+        None if a family is missing. Raises ValueError: the rule does not tell the device's samples apart.
         """
         if any(len(values) > 1 for values in self.own.values()):
             raise ValueError("its rule does not tell several samples of one device apart")
@@ -117,7 +117,7 @@ class VendorPages:
         self._series: Mapping[bytes, Sequence[_CountedSeries]] = {}
 
     def with_dcgm(self, body: bytes, odd: list[Trouble]) -> Work[bytes]:
-        """The page with DCGM's families after its own, in slices. What is wrong with its units goes into `odd`."""
+        """The page with DCGM's families after its own, in slices. Troubles with its units go into `odd`."""
         refused: dict[VendorFamily, str] = {}
         samples: defaultdict[VendorFamily, defaultdict[_Device, _Samples]]
         samples = defaultdict(lambda: defaultdict(_Samples))
@@ -128,10 +128,10 @@ class VendorPages:
                 yield
             if line.startswith((b"# HELP ", b"# UNIT ")):
                 self._refuse_named_otherwise(line, refused)
-            # a sample without labels is of no device
+            # a sample without labels belongs to no device
             elif line.partition(b"{")[0] in self._families and (sample := _SAMPLE.fullmatch(line)):
                 head, text, timestamp = sample.groups()
-                # the same objects from page to page: reading a line takes ten times as long
+                # a series stays the same object from page to page, since reading a line takes ten times as long
                 series_of[head] = self._series.get(head) or self._read_series(head)
                 for series in series_of[head]:
                     value = _read_value(text, series.family, timestamp)
@@ -142,7 +142,7 @@ class VendorPages:
                     samples[series.family][series.device].add(series, value)
                     owners[series.device].add(series.owner)
         self._series = series_of
-        # of a device that one container holds all samples are that container's, those without an owner, too
+        # if one container holds a device, all its samples are that container's, also samples without an owner
         owner_of = {device: next(iter(of)) for device, each in owners.items() if len(of := each - {b""}) == 1}
         pieces = [body if body.endswith(b"\n") else body + b"\n"]
         for row, by_device in self._fields(samples, refused).items():
@@ -152,14 +152,14 @@ class VendorPages:
         return b"".join(pieces)
 
     def _refuse_named_otherwise(self, line: bytes, refused: dict[VendorFamily, str]) -> None:
-        """Note the families whose HELP or UNIT, which this line is, names another unit."""
+        """Note the families for which this line, a HELP or UNIT, names another unit."""
         name, _, text = line[len(b"# HELP ") :].partition(b" ")
         for family in self._families.get(name, ()):
             if word := unit_named(text.decode("utf-8", "replace"), family.named_in):
                 refused[family] = f"its HELP or UNIT names {word}"
 
     def _read_series(self, head: bytes) -> Sequence[_CountedSeries]:
-        """A series for each rule that counts it; none where no label names a device."""
+        """A series for each rule that counts the sample; none if no label names a device."""
         line = read_line(head + b" 0")
         if not isinstance(line, SampleLine):
             return ()
@@ -194,7 +194,7 @@ class VendorPages:
     def _fields(
         self, samples: Mapping[VendorFamily, Mapping[_Device, _Samples]], refused: dict[VendorFamily, str]
     ) -> Mapping[DcgmField, Mapping[_Device, _Values]]:
-        """The values of each field by device. Of several rules for a field, a device's first one counts."""
+        """The values of each field by device. If several rules give a field, the device's first rule counts."""
         by_rule: dict[VendorFamily, dict[_Device, _Values]] = {}
         for family, of_devices in samples.items():
             try:
@@ -208,7 +208,7 @@ class VendorPages:
                 if not values or device in fields[family.row]:
                     continue
                 if family in refused:
-                    fields[family.row][device] = {}  # nothing else stands in for values that are refused
+                    fields[family.row][device] = {}  # no other rule stands in for refused values
                     continue
                 fields[family.row][device] = values
                 sums[device][family.field] = (family, sum(value.number for value in values.values()))
@@ -229,7 +229,7 @@ def _of_too_much_memory(sums: Mapping[str, tuple[VendorFamily, float]]) -> Seque
 
 
 def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
-    """A device's value by its parts': the mean of ratios, the highest of temperatures and clocks, else the sum."""
+    """A device's value from its parts: the mean of ratios, the highest of temperatures and clocks, else the sum."""
     if base_of(unit) in (Unit.CELSIUS, Unit.HERTZ):
         return max(parts, key=lambda part: part.number)
     numerator, denominator = 0, 1
@@ -242,7 +242,7 @@ def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
 
 
 def _read_value(text: bytes, family: VendorFamily, timestamp: bytes) -> _Value | None:
-    """A value in the unit of DCGM's field, exactly; None where the vendor has not measured it."""
+    """The exact value in the unit of DCGM's field; None if the vendor has not measured it."""
     try:
         number = float(text) if len(text) <= _LONGEST_NUMBER and b"_" not in text else -1.0
     except ValueError:
