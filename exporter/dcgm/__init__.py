@@ -1,1 +1,1 @@
-"""What is known of DCGM's fields, one row each. Pure."""
+"""DCGM's fields: the known facts, one row for each field. Pure."""

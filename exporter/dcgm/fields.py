@@ -1,6 +1,6 @@
 """DCGM's fields by the names of their families; made of the table.
 
-A family that is not in the table is copied to each owner, and has no JSON field.
+A family that is not in the table is copied to every owner, and has no JSON field.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,9 @@ from exporter.model.health import HealthReason
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field by one of its names. The JSON value is the sample's value * `times` / `per`; `json` "" is no field.
+    """A field by one of its names. The JSON value is the sample's value * `times` / `per`.
 
-    `name` is the row's.
+    `json` "": JSON lacks the field. `name` is the name in the table's row.
     """
 
     json: str = ""
@@ -46,15 +46,18 @@ def _field(row: DcgmField, unit: Unit) -> Field:
 FIELDS: Mapping[str, Field] = {name: _field(row, unit) for row in TABLE for name, unit in _names(row)}
 OTEL: Mapping[str, Field] = {
     name: Field(times=unit.times, per=unit.per, name=row.name, otel=row.otel)
-    for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have the activity alone
+    for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have only the activity
     for name, unit in _names(row)
     if row.otel
 }
-"""The fields that OpenTelemetry has a metric for, with what makes its unit of theirs; what comes first counts."""
+"""The fields for which OpenTelemetry has a metric, with the factor that gives its unit; the first field counts."""
 
 
 class HealthRule(NamedTuple):
-    """How a GPU is by a field (docs/health.md): it holds where the value is not 0, has one of `bits`, or `grows`."""
+    """A rule for a GPU's health by a field (docs/health.md).
+
+    It holds if the value is not 0, has one of `bits`, or `grows`.
+    """
 
     reason: HealthReason
     bits: int = 0
@@ -71,8 +74,8 @@ _RECOVER = HealthRule(HealthReason("nvlink-recovery", "degraded", "a link of NVL
 _FATAL = HealthReason(
     "nvlink-fatal", "failing", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link"
 )
-# A CRC error alone is repaired by a replay. Since Blackwell a link counts its recoveries, and packets that were bad or
-# lost; before, it counted replays and recoveries.
+# A replay repairs a single CRC error. Since Blackwell a link counts its recoveries, and packets that were bad or lost.
+# Before, it counted replays and recoveries.
 _LINK_COUNTERS = (
     "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
     "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
@@ -98,7 +101,7 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
     **dict.fromkeys(_LINK_COUNTERS, (_LINKS,)),
     # dcgm_structs.h: 1 DCGM_GPU_NVLINK_ERROR_RECOVERY_REQUIRED, 2 …_FATAL
     "DEV_GPU_NVLINK_ERRORS": (_RECOVER, HealthRule(_FATAL, 2)),
-    # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is how GPUs work
+    # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is normal on GPUs
     "DEV_CLOCKS_EVENT_REASONS": (
         HealthRule(HealthReason("hot", "degraded", "its clocks are lowered for heat", _AIR), 0x20 | 0x40),
         HealthRule(HealthReason("power", "degraded", "its clocks are lowered by the power brake", _POWER), 0x80),
@@ -106,18 +109,18 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
     ),
 }
 HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}
-"""The fields that say how their GPU is."""
+"""The fields that tell their GPU's health."""
 METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
 OWN_LABELS = {name.encode(): row.labels for row in TABLE for name, _ in _names(row) if row.labels}
-"""The labels that tell a device's samples of a family apart, by the family's name."""
+"""The labels that tell a device's samples of the same family apart, by the family's name."""
 OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
 ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")
 
 
 NVML: dict[str, list[tuple[NvmlCall, DcgmField]]] = {}
-"""The rows of what NVML knows, by the function that tells it."""
+"""The rows of the fields that NVML knows, by the function that gives their values."""
 for _row in TABLE:
     if _row.nvml is not None:
         NVML.setdefault(_row.nvml.function, []).append((_row.nvml, _row))
@@ -126,7 +129,7 @@ for _row in TABLE:
 def counters_csv(names: tuple[str, ...] | None, exporter: str = COUNTERS_FILES[-1]) -> str:
     """A counters file of these fields, or daemonset.yaml's. An unknown field becomes a gauge, with its name as help.
 
-    `exporter`, one of COUNTERS_FILES, is the oldest dcgm-exporter that has to know each name of the whole list.
+    `exporter`, one of COUNTERS_FILES, is the oldest dcgm-exporter that must know every name of the whole list.
     """
     if names is None:
         return "".join(_part_of_file(heading, rows, exporter) for heading, rows in GROUPS)
@@ -141,7 +144,7 @@ def _part_of_file(heading: str, rows: Sequence[DcgmField], exporter: str) -> str
 
 
 def _name_for(row: DcgmField, exporter: str) -> str:
-    """What a dcgm-exporter calls the field; "" where it does not know it."""
+    """The name that this dcgm-exporter has for the field; "" if it does not know the field."""
     is_known = not row.since or COUNTERS_FILES.index(row.since) <= COUNTERS_FILES.index(exporter)
     if is_known:
         return row.family

@@ -1,11 +1,11 @@
-"""DCGM's own verdict on a GPU: what its health watches find, by their rows in dcgm-exporter's page.
+"""DCGM's own verdict on a GPU: the findings of its health watches, from their rows on dcgm-exporter's page.
 
-The family is DCGM_EXP_GPU_HEALTH_STATUS (dcgm-exporter from 4.0.0 on, where its file of counters names it). It has a
-row for each GPU and watch, with the labels health_watch (MEM, PCIE, …; ALL is the GPU as a whole, from 4.8.2 on) and
+The family is DCGM_EXP_GPU_HEALTH_STATUS (dcgm-exporter from 4.0.0 on, if its file of counters names it). It has a row
+for each GPU and watch, with the labels health_watch (MEM, PCIE, …; ALL is the GPU as a whole, from 4.8.2 on) and
 health_error_code (DCGM_FR_…). A value is one of dcgm_structs.h's dcgmHealthWatchResults_t: 0 pass, 10 warn, 20 fail.
 
 health_errors.json has the errors that a watch of a GPU may find (DCGM 4.6, modules/health/DcgmHealthWatch.cpp): by name
-their numbers in dcgm_errors.h, what they mean, and what is to be done.
+their numbers in dcgm_errors.h, their meaning, and what to do.
 """
 
 import json
@@ -33,12 +33,12 @@ WATCHES: Mapping[str, str] = {
     "DRIVER": "the driver",
     WHOLE_GPU: "the whole GPU",
 }
-"""What each watch looks at, by its label."""
+"""The part that each watch looks at, by the watch's label."""
 _PREFIX = "DCGM_FR_"
 _MOST_SHOWN = 60  # characters of a label that a page may choose
-# dcgm-exporter writes so an error that its go-dcgm has no name for
+# dcgm-exporter's text for an error for which its go-dcgm has no name
 _UNNAMED = re.compile(r"UNKNOWN\((\d{1,4})\)")
-# dcgm-exporter still writes what DCGM called these before it called them clocks events
+# dcgm-exporter still writes DCGM's earlier names of clocks events
 _OLDER_NAME, _NAME = "CLOCK_THROTTLE_", "CLOCKS_EVENT_"
 _REMEDIES: Mapping[str, str] = {
     "failing": "look at the logs of DCGM and of the kernel; drain the node, reset the GPU and run dcgmi diag -r 3; if"
@@ -58,21 +58,22 @@ class HealthError(NamedTuple):
 HEALTH_ERRORS: Mapping[str, HealthError] = {
     name: HealthError(*error) for name, error in json.loads(get_data(__package__, "health_errors.json") or b"").items()
 }
-"""By their names without DCGM_FR_."""
+"""The errors by their names without DCGM_FR_."""
 _NAME_OF: Mapping[int, str] = {error.number: name for name, error in HEALTH_ERRORS.items()}
 
 
 class WatchRow(NamedTuple):
-    """What a row says of a GPU: the value, and the label health_error_code."""
+    """A GPU's row of one watch: the value, and the label health_error_code."""
 
     value: float
     error: str
 
 
 def findings(rows: Mapping[str, WatchRow]) -> Sequence[HealthReason]:
-    """What a GPU's watches find, by the label health_watch: the worst first, of a flood the worst eight.
+    """The findings of a GPU's watches, from their rows by the label health_watch.
 
-    An incident that a watch of one part finds, too, is told once, by that watch.
+    The worst eight at most, the worst first. If the watch of a part also finds an incident of the whole GPU, only that
+    watch tells it.
     """
     of_parts = [row for watch, row in rows.items() if watch != WHOLE_GPU]
     reasons: list[HealthReason] = []
@@ -92,7 +93,7 @@ def _reason(watch: str, row: WatchRow) -> HealthReason:
 
 
 def _meaning(label: str, verdict: Verdict) -> tuple[str, str, str]:
-    """An error in words with its name, the code of the reason, and what is to be done."""
+    """An error's text with its name, the code of the reason, and what to do."""
     name, remedy = label.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME), _REMEDIES[verdict]
     number = _UNNAMED.fullmatch(name)
     if number is not None:
@@ -107,7 +108,7 @@ def _meaning(label: str, verdict: Verdict) -> tuple[str, str, str]:
 
 
 def code_of(name: str) -> str:
-    """The reason's code for one of HEALTH_ERRORS; any other error is OF_DCGM alone."""
+    """The reason's code for an error in HEALTH_ERRORS; for any other error it is OF_DCGM."""
     return f"{OF_DCGM}-{name.replace('_', '-').lower()}"
 
 

@@ -1,4 +1,4 @@
-"""The names and units of one generation of DCGM's fields: those of the table, and those whose name alone changed.
+"""The names and units of a generation of DCGM's fields: those of the table, and those of which only the name changed.
 
 The latter are in renamed.tsv, which is read when somebody asks for another generation's names: most nodes never do.
 """
@@ -13,9 +13,9 @@ from exporter.dcgm.table import TABLE, DcgmField, Unit
 
 OLDER, NEWER = "4.8", "4.9"
 _PREFIX = "DCGM_FI_"
-# of the shell version, whose samples lack most labels; nobody takes them for those of a later one
+# names of the shell version, whose samples lack most labels, so that nobody takes them for later samples
 _SHELL = "dcgm_"
-# dcgm-exporter's own list has these. Their names stay; their samples' labels change.
+# dcgm-exporter's own list has these fields. Their names stay; only their samples' labels change.
 _UNCHANGED = (
     *("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"),
     *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_P2P_STATUS"),
@@ -25,7 +25,7 @@ _UNCHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class NewName:
-    """What a family goes out as: its name, TYPE and HELP text, "" for those that it came with.
+    """The new name, TYPE and HELP text of a family; "" for a text that stays.
 
     Its values are multiplied by `times` / `per`.
     """
@@ -38,7 +38,7 @@ class NewName:
 
 
 def renamed() -> Iterator[tuple[str, str]]:
-    """The older and the newer name of each field whose name changed with DCGM 4.6, whole."""
+    """The older and the newer whole name of each field whose name changed with DCGM 4.6."""
     for line in (get_data(__package__, "renamed.tsv") or b"").decode().splitlines():
         if not line.startswith("#"):
             older, newer = line.split("\t")
@@ -48,7 +48,7 @@ def renamed() -> Iterator[tuple[str, str]]:
 def names_in(generation: str) -> Mapping[str, NewName]:
     """The families of DCGM's fields by their names on a page, as `generation` (OLDER or NEWER) has them.
 
-    A family that is of this generation keeps its name and its values.
+    A family of this generation keeps its name and its values.
     """
     rows = {row.name: row for row in TABLE if row.kind != "label"}
     names = {
@@ -65,9 +65,9 @@ def names_in(generation: str) -> Mapping[str, NewName]:
 def label_names_in(*generations: str) -> Mapping[str, tuple[str, ...]]:
     """The labels that have other names in these generations, and these names. Any field may be a label.
 
-    A page of both has each on every sample: then `older or newer` is one series in a query, and not two.
+    A page of both generations has both names on every sample, so that `older or newer` is one series in a query.
     """
-    labels: dict[str, tuple[str, ...]] = {"Hostname": ("hostname",)}  # up to 4.8.2 it was written so
+    labels: dict[str, tuple[str, ...]] = {"Hostname": ("hostname",)}  # dcgm-exporter's name up to 4.8.2
     for pair in renamed():
         of_generation = dict(zip((OLDER, NEWER), pair, strict=True))
         names = tuple(of_generation[generation] for generation in generations)
@@ -77,7 +77,7 @@ def label_names_in(*generations: str) -> Mapping[str, tuple[str, ...]]:
 
 def _new_name(row: DcgmField, generation: str, field: Field) -> NewName:
     name, unit = (row.newer_family, row.newer_unit) if generation == NEWER else (row.family, row.unit)
-    # field.times / field.per make the row's first unit of a value
+    # times / per of `field` convert a value to the row's first unit
     times, per = field.times * row.unit.times * unit.per, field.per * row.unit.per * unit.times
     common = gcd(times, per)
     return NewName(name, row.kind, _help_in(unit, row), times // common, per // common)

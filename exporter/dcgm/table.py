@@ -1,9 +1,9 @@
-"""What is known of each field of DCGM: one row a field, in the order of the counters file; all else is made of it.
+"""The table of DCGM's fields: one row for each field, in the order of the counters file. All else is made of it.
 
-The rows are in table.json, whose keys are the fields of `DcgmField` and of `NvmlCall`; `arguments_are` says of which
-types of nvml.h a call's arguments are. The names up to DCGM 4.8 are those that dashboards and rules ask for. DCGM 4.9
-has others, mostly with other units. The names in lower case are those of the shell version (1.x); dcgm-exporter writes
-them still with its 1.x-compatibility-metrics.csv, which has names of its own besides.
+The rows are in table.json, whose keys are the fields of `DcgmField` and of `NvmlCall`; `arguments_are` has the types of
+a call's arguments in nvml.h. Dashboards and rules ask for the names up to DCGM 4.8. DCGM 4.9 has other names, mostly
+with other units. The names in lower case are those of the shell version (1.x); dcgm-exporter still writes them with its
+1.x-compatibility-metrics.csv, which also has names of its own.
 """
 
 import json
@@ -23,7 +23,7 @@ class Additive(Enum):
 
 
 class Unit(Enum):
-    """The units of values. One is `times` / `per` of the unit that DCGM 4.9 has in its place."""
+    """The units of values. A unit is `times` / `per` of the unit that DCGM 4.9 has in its place."""
 
     NUMBER = ("", 1, 1)
     RATIO = ("0 to 1", 1, 1)
@@ -34,7 +34,7 @@ class Unit(Enum):
     GIB = ("GiB", 1024**3, 1)
     BYTES_PER_SECOND = ("bytes/s", 1, 1)
     MEGABYTES_PER_SECOND = ("MB/s", 1_000_000, 1)
-    # what DCGM calls a megabyte of NVLink: it divides the driver's KiB by 1,000, and multiplies them by 1,024 for bytes
+    # DCGM's megabyte of NVLink: DCGM divides the driver's KiB by 1,000, and multiplies them by 1,024 for bytes
     THOUSAND_KIB_PER_SECOND = ("MB/s", 1_024_000, 1)
     HERTZ = ("Hz", 1, 1)
     MEGAHERTZ = ("MHz", 1_000_000, 1)
@@ -60,13 +60,14 @@ EVENTS = "nvmlEventSetWait_v2"
 
 
 COUNTERS_FILES = ("3.3", "4.4", "4.8.3")
-"""The first dcgm-exporter that each counters file is for, by what its go-dcgm knows and what it counts itself."""
+"""The first dcgm-exporter for each counters file, by the fields that its go-dcgm knows and that it counts itself."""
 
 
 class NvmlCall(NamedTuple):
-    """The function of nvml.h that tells a field's value, and its arguments after the GPU's handle.
+    """The function of nvml.h that gives a field's value, and its arguments after the GPU's handle.
 
-    `take` is the place of the value in an answer of several values. Drivers without the function have the `older` one.
+    `take` is the place of the value in an answer of several values. Drivers without the function have the function
+    `older`.
     """
 
     function: str
@@ -80,7 +81,7 @@ Kind = Literal["gauge", "counter", "label"]
 
 @dataclass(frozen=True, slots=True)
 class DcgmField:
-    """One row. Names are without DCGM_FI_ or, of what dcgm-exporter counts itself, without DCGM_.
+    """One row of the table. Names lack DCGM_FI_ or, for what dcgm-exporter counts itself, DCGM_.
 
     - `newer`: the name in DCGM 4.9 and its unit; None where the name stayed, or where no new name is known;
     - `oldest`: the name that the shell version wrote, "" for none. `also` are further names, whole ones, and

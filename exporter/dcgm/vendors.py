@@ -5,7 +5,7 @@
       field: DCGM_FI_DEV_POWER_USAGE   # a field of the table, by its name up to DCGM 4.8
       unit: mW                         # the unit of the vendor's values
 
-A family's HELP text often names a unit. Where that is not `unit`, the values are not taken.
+A family's HELP text often names a unit. If that is another unit than `unit`, the values are not taken.
 """
 
 import re
@@ -16,8 +16,8 @@ from functools import lru_cache
 from exporter.dcgm.table import TABLE, DcgmField, Unit
 from exporter.reading import Invalid, by_key, closed, each, one_of, text
 
-# Units of one quantity, each with the words by which texts name it. Vendors write MB and mean MiB. None is a unit whose
-# values cannot be converted.
+# On each line the units of one quantity, with the words for them in texts. Vendors write MB and mean MiB. None: values
+# in this unit cannot be converted.
 _QUANTITIES: tuple[Mapping[Unit | None, str], ...] = (
     {Unit.RATIO: "ratio fraction", Unit.PERCENT: "% percent percentage"},
     {
@@ -46,24 +46,24 @@ _QUANTITIES: tuple[Mapping[Unit | None, str], ...] = (
 )
 _QUANTITY_OF = {unit: quantity for quantity in _QUANTITIES for unit in quantity if unit is not None}
 _WORD = re.compile(r"%|[A-Za-zµ°]+(?:[-/][A-Za-z]+)?")
-# as people type them
+# units as people type them
 _SYMBOLS = {Unit.RATIO: "ratio", Unit.CELSIUS: "C"}
 _NO_VENDORS = (Unit.NUMBER, Unit.THOUSAND_KIB_PER_SECOND)
 _UNITS = {_SYMBOLS.get(unit, unit.symbol): unit for unit in Unit if unit not in _NO_VENDORS}
 _FIELDS = {row.family: row for row in TABLE if row.kind != "label"}
-# What values of one accelerator can be at most, in the unit of DCGM 4.9: more of it is another unit. A processor's
-# counters are read a moment after the time they are divided by, so a ratio may be a little above 1.
+# The largest values of one accelerator, in the unit of DCGM 4.9: a larger value is in another unit. A processor's
+# counters are read a moment after the time by which they are divided, so a ratio may be a little above 1.
 MOST = {Unit.RATIO: 1.05, Unit.BYTES: 2.0**43, Unit.WATTS: 20_000.0, Unit.HERTZ: 1e10, Unit.CELSIUS: 150.0}
 
 
 def base_of(unit: Unit) -> Unit:
-    """The unit that DCGM 4.9 has for this quantity: the first one of its line."""
+    """The unit that DCGM 4.9 has for this quantity: the first unit of its line."""
     return next(iter(_QUANTITY_OF[unit])) or unit
 
 
 @lru_cache(maxsize=1024)
 def unit_named(help_text: str, unit: Unit) -> str:
-    """The word of a text that names another unit of the same quantity; "" where it names this one, or none."""
+    """The word of a text that names another unit of the same quantity; "" if it names this unit, or none."""
     unit_of = {word: named for named, words in _QUANTITY_OF[unit].items() for word in words.split()}
     words = (word if word in unit_of else word.lower() for word in _WORD.findall(help_text))
     named = [word for word in words if word in unit_of]
@@ -72,7 +72,7 @@ def unit_named(help_text: str, unit: Unit) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorFamily:
-    """A line under `families`. Of several lines for a field, the first one that a device has samples of counts.
+    """A line under `families`. If several lines give a field, the first line of which a device has samples counts.
 
     - `unit`: as in `_UNITS`; "" for a number. `help` is the one that HELP names, if that is wrong;
     - `plus`: families that add up to the value with this one; a device that lacks one of them has no value;
@@ -90,7 +90,7 @@ class VendorFamily:
     parts: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        return hash((self.family, self.field))  # of every sample: the others would only take time
+        return hash((self.family, self.field))  # hashed for every sample; further fields would only take time
 
     @property
     def row(self) -> DcgmField:
@@ -104,7 +104,7 @@ class VendorFamily:
 
     @property
     def named_in(self) -> Unit:
-        """The unit that HELP names, where it names one."""
+        """The unit that HELP names, if it names a unit."""
         return _UNITS[self.help] if self.help else self.measured_in
 
 
@@ -125,7 +125,7 @@ _line = closed(
 
 
 def read_families(content: object) -> tuple[VendorFamily, ...]:
-    """What stands under `families` of a rule file. Raises Invalid: a line cannot be used."""
+    """The lines under `families` of a rule file. Raises Invalid: a line cannot be used."""
     families: tuple[VendorFamily, ...] = each(_line, 256)(content, "families")
     for number, family in enumerate(families):
         if _QUANTITY_OF[family.measured_in] is not _QUANTITY_OF[family.row.unit]:

@@ -1,9 +1,9 @@
-"""The XIDs that data centres see: what each means, what causes it mostly, and what to do, which says how bad it is.
+"""The XIDs that data centres see: their meaning, usual cause, and what to do, which also tells how bad an XID is.
 
-They are in xids.json, by NVIDIA's catalogue of XIDs (docs.nvidia.com/deploy/xid-errors, r590) in our own words; where
-it tells GPUs apart, as for A100 and later. The names are dcgm-exporter's, which writes that of the last error beside
-its number. Those of one long row are of copies, videos and bad commands, and those that the GPU survives. Nothing is
-wrong with a GPU whose program is to be mended or started again.
+They are in xids.json, after NVIDIA's catalogue of XIDs (docs.nvidia.com/deploy/xid-errors, r590), in our own words.
+Where the catalogue tells GPUs apart, they are as for A100 and later. The names are dcgm-exporter's, which writes the
+name of the last error beside its number. One long row has the XIDs of copies, videos and bad commands, and those that
+the GPU survives. Nothing is wrong with a GPU if only its program must be mended or started again.
 """
 
 import json
@@ -20,10 +20,10 @@ _CONTENT: Mapping[str, Any] = json.loads(get_data(__package__, "xids.json") or b
 
 
 class XidMeaning(NamedTuple):
-    """An XID in short, its usual cause, what to do, and what it says of its GPU.
+    """An XID's name, its usual cause, what to do, and the verdict on its GPU.
 
-    One that only `informs` is no error: nobody counts it, and no alert or warning tells of it. `is_program_end`: it
-    says that a program has come to its end, which the pod may want to know.
+    An XID that only `informs` is no error: nobody counts it, and no alert or warning tells of it. `is_program_end`: it
+    means that a program has ended, which the pod's owner may want to know.
     """
 
     name: str
@@ -51,17 +51,20 @@ XIDS: Mapping[int, XidMeaning] = MappingProxyType(
 
 
 def verdict_of(code: int, *, is_fatal: bool = False) -> Verdict:
-    """What an XID says of its GPU; `is_fatal` where its text says so, as that of NVLink's errors since Blackwell."""
+    """The verdict of an XID on its GPU.
+
+    `is_fatal`: its text says so, as texts of NVLink's errors do since Blackwell.
+    """
     if code == _FALLEN_OFF:
         return "gone"
     return "failing" if is_fatal else XIDS.get(code, OTHER_XID).verdict
 
 
 def is_error(code: int) -> bool:
-    """Whether an XID is an error. XID 154 is none: it says what the driver recommends, mostly after one."""
+    """Whether an XID is an error. XID 154 is none: it has the driver's recommendation, mostly after an error."""
     return not XIDS.get(code, OTHER_XID).informs
 
 
 def error_on_page(last: float | None) -> int | None:
-    """A page's last XID; None where the page has none (0), and for one that is no error."""
+    """A page's last XID; None if the page has none (0), or if it is no error."""
     return int(last) if last and is_error(int(last)) else None
