@@ -1,4 +1,7 @@
-"""Keeps a node's accounts: a beat looks, notes and saves; scrapes change nothing (docs/decisions/04-who-ticks.md)."""
+"""The keeping of a node's accounts: a beat looks, notes and saves.
+
+Scrapes change nothing (docs/decisions/04-who-ticks.md).
+"""
 
 import asyncio
 import time
@@ -30,8 +33,8 @@ LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
 def keep_in(path: str | None, handover: NodeHandover) -> None:
     """Keep the accounts in this file from now on (None: in no file). A file that was not in use yet is read.
 
-    If it cannot be used it is set aside: nobody else's file is overwritten. Its accounts continue only if this process
-    has counted nothing so far.
+    A file that cannot be used is set aside, so that nobody else's file is overwritten. The file's accounts continue
+    only if this process has counted nothing so far.
     """
     if path is None:
         handover.state_file = None
@@ -55,11 +58,11 @@ def keep_in(path: str | None, handover: NodeHandover) -> None:
 
 @dataclass(kw_only=True, eq=False)
 class Accounting:
-    """Looks, notes and saves with the settings of one configuration. The accounts outlive it, in `handover`.
+    """The beats with the settings of one configuration: they look, note and save.
 
-    `needs` is what the looks bring. A beat waits for `asked_first` as long as they take: a scrape does not wait long
-    for the kubelet, but to a beat a slow kubelet is not gone. While there is no page, `owners` say who holds the
-    devices of the last page.
+    The accounts outlive it, in `handover`. `needs` is what the looks must bring. A beat waits for the sources
+    `asked_first` as long as they take: a scrape does not wait long for the kubelet, but for a beat a slow kubelet still
+    counts as there. While there is no page, `owners` tells the holders of the last page's devices.
     """
 
     handover: NodeHandover
@@ -76,7 +79,7 @@ class Accounting:
             self.kernel_log.events.resume(self.handover.ledger.holders.owners)
 
     def show(self, *, whole: bool) -> Accounts:
-        """The accounts; with `whole` for somebody who sees all of them now, those of containers that are gone, too."""
+        """The accounts. `whole`: the caller shows all of them now, with those of containers that are gone."""
         if whole:
             self.handover.ledger.note_shown()
         return self.handover.accounts
@@ -95,7 +98,7 @@ class Accounting:
         handover.ledger.clock_set_ns = handover.clock_set_ns()
         kernel_log = self.kernel_log
         if kernel_log is None or kernel_log.sequence is None or kernel_log.health.up is False:
-            handover.ledger.kernel_sequence = None  # pages have to do
+            handover.ledger.kernel_sequence = None  # XIDs of pages count instead
         else:
             sequence = kernel_log.events.before_waiting(kernel_log.sequence)
             handover.ledger.note_kernel_log(kernel_log.events.take(), sequence, handover.looked_at_ns)
@@ -103,18 +106,19 @@ class Accounting:
         try:
             await in_slices(work)
         except asyncio.CancelledError:
-            at_once(work)  # the last file has all of the look
+            at_once(work)  # finish, so that the last file has the whole look
             raise
         accounts = handover.ledger.accounts
         await self.save()
-        # after the file: a counter that was shown and not kept would fall if the process were killed here
+        # shown only after the file is written: else a counter would fall if the process were killed in between
         handover.accounts = accounts
         return snapshot
 
     async def save(self) -> None:
         """Write the file, if there is one: in a thread, once at a time. A cancelled caller does not stop it.
 
-        Without a look nothing is written: another process' file may be newer. Looks wait WRITE_SECONDS for a hung disk.
+        Without a look it writes nothing, since another process' file may be newer. Looks wait WRITE_SECONDS for a hung
+        disk.
         """
         handover, file = self.handover, self.handover.state_file
         if file is None or handover.looked_at_ns is None:

@@ -76,11 +76,11 @@ def make_node(
     keeps_accounts: bool = False,
     handover: NodeHandover | None = None,
 ) -> Node:
-    """A node. `handover` comes from the previous node: what the new configuration does not change continues.
+    """A node. `handover` comes from the previous node: all that the new configuration does not change continues.
 
-    `divides_counters` is off where only one page is made: a counter's increases need two. `keeps_accounts` is on where
-    somebody makes the node beat: only then does it push, too. Raises ConfigError: the rules for devices, the inventory,
-    or the accounts' file cannot be used. Nothing is handed over.
+    `divides_counters` is off if only one page is made, since a counter's increases need two. `keeps_accounts` is on if
+    the caller makes the node beat; only then does it push, too. Raises ConfigError: the rules for devices, the
+    inventory, or the accounts' file cannot be used; then nothing is handed over.
     """
     may_push, keeps_accounts = keeps_accounts, keeps_accounts and config.accounting.is_on
     if keeps_accounts and config.accounting.state_file:
@@ -110,7 +110,7 @@ def make_node(
         make_joiner=partial(_joiner, policy, config.families),
         owners=owners,
         count_rejected=handover.telemetry.count_rejected,
-        # what NVIDIA's own exporter of these label names served
+        # NVIDIA's own exporter with these label names served this family
         adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
         is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
     )
@@ -166,7 +166,7 @@ def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners
             interval_ns=round(settings.interval_seconds * 1e9),
             keep_ns=round(settings.keep_seconds * 1e9),
         ),
-        # workloads are a label of the accounts only where the user says by which label they are called
+        # accounts have workloads as labels only if the user names the label that names a workload
         needs=LOOK_AT_NODE | {Need.VERDICTS, *((Need.WORKLOADS,) if config.workloads.labels else ())},
         asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
@@ -212,7 +212,7 @@ def _sources(
         lambda: _find_slices(devices.dra, config.kubernetes, node, cache), NoSlices(_NO_SLICES)
     )
     if handover.cache is not None and (needs_pods or handover.wants_workloads):
-        # else the first scrape begins it: by then the kubelet may have made its socket
+        # otherwise the first scrape begins it: by then the kubelet may have made its socket
         pods.look()
     if devices.dra == "on" or handover.reads_slices:
         # with --dra auto the first claim that needs them looks for them
@@ -248,12 +248,12 @@ def _kubelet(config: Config, cache: SourceCache, kept: KeptAssignments) -> Kubel
 
 
 def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
-    """NVML, unless it is off. `page_host` is the node's name if NVML makes the page, else ""."""
+    """The source NVML, unless it is off. `page_host` is the node's name if NVML makes the page, else ""."""
     from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
 
     if mode == "off":
         return NoNvml()
-    # the page is the main job: without NVML there is none
+    # the page is the main job, and without NVML there is no page
     return cache.get(Nvml, is_missed=mode == "on" or bool(page_host), page_host=page_host)
 
 
@@ -284,9 +284,9 @@ def _pages(
 def _discovery(
     config: Config, http: HttpConfig, headers: Headers, cache: SourceCache, vendor: Vendor | None
 ) -> Discovery:
-    """What finds dcgm-exporter's pods; nobody without --dcgm.selector."""
+    """The discovery of dcgm-exporter's pods; it finds none without --dcgm.selector."""
     dcgm = config.dcgm
-    # with settings of TLS only over TLS: in the clear, anybody at that address would get the credentials
+    # with settings of TLS only over TLS, since in the clear anybody at that address would get the credentials
     by_tls = http.tls != ClientTls()
     return cache.get(
         _make_discovery,
@@ -374,7 +374,7 @@ def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: D
 def _find_pods(
     settings: PodsSettings, api: KubernetesSettings, max_stale: float | None, node: str, cache: SourceCache
 ) -> Pods | None:
-    """The source of pods that --pods.source means; None where `auto` finds neither, for now."""
+    """The source of pods that --pods.source means; None while `auto` finds neither."""
     auto = settings.source == "auto"
     if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
         from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
@@ -401,7 +401,7 @@ def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCach
 
 
 def _may_ask(api: KubernetesSettings) -> bool:
-    """Whether there is a Kubernetes API, and a token for it; plain HTTP (`kubectl proxy`) needs none."""
+    """Whether there is a Kubernetes API, and a token for it. Plain HTTP (`kubectl proxy`) needs no token."""
     return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
 

@@ -1,4 +1,4 @@
-"""What a look asks about claims that are new: which devices they have, and which of them have admin access."""
+"""The questions of a look about new claims: their devices, and whether they have admin access."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClaimLookUp:
-    """Asks whoever knows something of claims, and tells the owners and the kubelet's source."""
+    """Asks all sources that know claims, and tells the owners and the kubelet's source."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ClaimLookUp:
         owners: "CurrentOwners",
         handover: "NodeHandover",
     ) -> None:
-        """`kubelet` names the claims. `specs`, `access` and `slices` are asked."""
+        """`kubelet` names the claims. `specs`, `access` and `slices` are the sources that it asks."""
         self._kubelet = kubelet
         self._specs = specs
         self._access = access
@@ -44,12 +44,12 @@ class ClaimLookUp:
         self._noted = access.facts
 
     async def look(self, inventory: "Inventories", wait_seconds: float | None, began: float) -> Streams:
-        """Ask which devices the claims have. Returns the streams whose first word is awaited."""
+        """Ask for the devices of the claims. Returns the streams whose first word is awaited."""
         await self._read_specs(wait_seconds, began)
         return self._begin_slices(inventory.inventory.places)
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
-        """Read the CDI specs of claims that are new. The driver writes a spec before the kubelet names its devices."""
+        """Read the CDI specs of new claims. The driver writes a spec before the kubelet names its devices."""
         assignments = self._kubelet.assignments
         if assignments is self._specs_read_for:
             return
@@ -66,9 +66,9 @@ class ClaimLookUp:
             self._kubelet.settle(new)
 
     async def ask_of_access(self, wait_seconds: float | None, began: float) -> None:
-        """Ask which claims that are new have admin access, once it is decided which claims are followed.
+        """Ask whether new claims have admin access, once it is decided which claims are followed.
 
-        Those that have not may have the device of another pod.
+        A claim without admin access may have taken the device of another pod.
         """
         answer = self._access.begin(self._kubelet.assignments)
         if answer is not None:
@@ -86,7 +86,7 @@ class ClaimLookUp:
         if slices.is_there or assignments is self._seen_in:
             return streams
         if self._reading_specs is not None and not self._reading_specs.done():
-            return streams  # this look could not wait for what the node itself says
+            return streams  # this look could not wait for the node's own CDI specs
         places = {**self._owners.knowledge.places, **places_now}
         seen = self._places_seen
         is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
@@ -94,7 +94,7 @@ class ClaimLookUp:
         if not any(needs_slices(assignment, places) for assignment in unseen):
             self._seen_in, self._places_seen = assignments, places
             return streams
-        # every look tries again until it is there: a token may be mounted later
+        # every look tries again until the source is there, as a token may be mounted later
         begin(slices, streams)
         self._handover.reads_slices = slices.is_there
         return streams

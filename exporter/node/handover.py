@@ -1,4 +1,4 @@
-"""What outlives a reload: one object, which a node hands to the node of the next configuration."""
+"""The handover: the object that outlives a reload. A node hands it to the node of the next configuration."""
 
 import secrets
 import time
@@ -38,19 +38,23 @@ class Clock:
         self._ahead = time.time_ns() - time.monotonic_ns()
 
     def set_ns(self) -> int:
-        """By how much the machine's clock was set since the start; 0 for less than a second, which is no step."""
+        """By how much the machine's clock was set since the start.
+
+        0 for less than a second, which does not count as a step.
+        """
         step = time.time_ns() - self()
         return step if abs(step) >= _LEAST_STEP_NS else 0
 
     def __call__(self) -> int:
-        """Now."""
+        """The present moment."""
         return time.monotonic_ns() + self._ahead
 
 
 def boot() -> Boot:
-    """The start of this machine, dated by the wall clock of now; unknown where Linux does not say.
+    """The start of this machine, dated by the present wall clock; unknown if Linux does not say it.
 
-    In a container it is the node's: the kernel has one boot_id, and containers have no time namespace of their own.
+    In a container it is the node's start: the kernel has one boot_id, and containers have no time namespace of their
+    own.
     """
     try:
         boot_id = BOOT_ID.read_text(encoding="ascii").strip()
@@ -64,10 +68,10 @@ class NodeHandover:
 
     `instance` names the process towards upstreams. `not_ready` says why there has been no page yet; "" from the first
     page on. `clock` dates the looks of the pulse, and `looked_at_ns` is this process' last one; `clock_set_ns` says by
-    how much the machine's clock was set meanwhile. `accounts` are those of the ledger that may be shown; `state_file`
-    keeps them, if there is one, and `writing` is the last write. Somebody needed `wants_workloads` and `reads_slices`:
-    these streams stay open. `boot` shows steps of the wall clock between two processes. `cuda` is None if the CUDA
-    probe has never been on, `kernel_events` if the kernel's log has never been read.
+    how much the machine's clock was set meanwhile. `accounts` are the ledger's accounts that may be shown.
+    `state_file`, if there is one, keeps them, and `writing` is the last write. `wants_workloads` and `reads_slices`:
+    somebody needed these streams once, and they stay open. `boot` shows steps of the wall clock between two processes.
+    `cuda` is None if the CUDA probe has never been on, `kernel_events` if the kernel's log has never been read.
     """
 
     def __init__(self) -> None:
@@ -97,7 +101,7 @@ class NodeHandover:
         self._kept_of: Hashable = None
 
     def book(self, sharing: str) -> CounterBook | None:
-        """The values of divided counters; None where they were divided in another way, or not at all."""
+        """The values of divided counters; None if they were divided in another way, or not at all."""
         return self.owners.book if self.owners and sharing == self._sharing else None
 
     def kept(self, of: Hashable) -> KeptAssignments:
@@ -107,13 +111,13 @@ class NodeHandover:
     def hand_over(
         self, *, cache: SourceCache, owners: CurrentOwners, sharing: str, kept: KeptAssignments, kept_of: Hashable
     ) -> None:
-        """The new node is complete, and owns this from here on."""
+        """Hand over to the new node, which is complete and owns this from here on."""
         cache.settle()
         self.cache, self.owners, self._sharing = cache, owners, sharing
         self._kept, self._kept_of = kept, kept_of
 
     def note_readiness(self, snapshot: Snapshot) -> None:
-        """Note whether a page could be made with the kubelet's answer, or why not."""
+        """Note whether there was a page with the kubelet's answer, or why not."""
         down = (
             f"{name}: {snapshot.health[name].trouble}"
             for name in (KUBELET, *snapshot.page_sources)
@@ -123,9 +127,9 @@ class NodeHandover:
         self.not_ready = "" if is_ready else "not ready: " + "; ".join(down)
 
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
-        """What an assignment refers to, by the present node's devices.
+        """The device that an assignment refers to, by the present node's rules and devices.
 
-        As long as it is not known whether a claim has admin access, it takes nobody's device.
+        A claim takes nobody's device as long as it is not known whether it has admin access.
         """
         knowledge = self.owners.knowledge if self.owners else Knowledge()
         if assignment.claim is not None and knowledge.claims.is_to_be_asked(assignment.claim):

@@ -1,7 +1,7 @@
-"""Measures what owners of shared GPUs use: with each reading of the driver, beside the looks.
+"""The measuring of owners' use of shared GPUs, with each reading of the driver, beside the looks.
 
-NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for any of it.
-Nothing is read or imported before NVML lists a process, or a container holds a share of a GPU or gpu-manager's units.
+NVML reading ──► pids ──► /proc, /var/log ──► Measured, which looks take as it is. No look waits for it. Nothing is read
+or imported before NVML lists a process, or a container holds a share of a GPU or gpu-manager's units.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from exporter.usage.sm_times import SmTimes
 
 
-# how old NVML's last reading may be when it fails now; it is read every second while somebody looks
+# the largest age of NVML's last reading that counts while NVML fails; it is read every second while somebody looks
 KEPT_SECONDS = 5.0
 
 
@@ -72,7 +72,10 @@ class Measuring:
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_missed`: what is missing below `root` fails, if somebody has a share. `is_exposed`: it always does."""
+        """`is_missed`: if somebody has a share, a file that is missing below `root` is a failure.
+
+        `is_exposed`: outputs show processes, and such a file is always a failure.
+        """
         self._nvml = nvml
         self._root = root
         self._is_missed = is_missed
@@ -85,8 +88,9 @@ class Measuring:
         self._kubelet: KubeletSource | None = None
         self._of_pods: tuple[PodsByName, Containers] | None = None
         self._sources: tuple[Processes, ContainerLogs] | None = None
-        self._followed: DriverReading | None = None  # the last one whose processes are or were looked up
-        # the last one whose processes were looked up, with the answers: the sources may have looked for others since
+        self._followed: DriverReading | None = None  # the last reading with a look-up of its processes
+        # the last reading whose processes have been looked up, with the answers; the sources may have looked for others
+        # since
         self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
         self._measured: tuple[Owners, Measured | None] | None = None
         self._times: SmTimes | None = None
@@ -99,11 +103,11 @@ class Measuring:
 
     @property
     def parts(self) -> tuple[Source, ...]:
-        """The sources that it reads and whose health is shown."""
+        """The sources that it reads, as far as outputs show their health."""
         return tuple(part for part in self._sources or () if self._misses(part.health))
 
     def measured_for(self, owners: Owners, pods: PodsByName, kubelet: "KubeletSource") -> "Measured | None":
-        """What these owners use by the last reading; None where that is not known, or too old."""
+        """The use of these owners by the last reading; None if it is not known, or too old."""
         self._pods, self._kubelet = pods, kubelet
         last = self._nvml.reading
         if owners is not self._owners:
@@ -128,7 +132,7 @@ class Measuring:
 
     @property
     def unmeasured(self) -> Trouble | None:
-        """Why it is not known what owners use. None: it is, or nobody has a share and NVML lists all processes."""
+        """Why the use of owners is not known. None: it is known, or nobody has a share and NVML lists all processes."""
         if self._has_shares and (not self._nvml.health.up or self._sources is None):
             return self._nvml.health.trouble
         measured = self._measured[1] if self._measured else None
@@ -142,11 +146,11 @@ class Measuring:
         return next((source.health.trouble for source in needed if source.health.up is False), None)
 
     def begin(self) -> Attempt | None:
-        """The first look at processes, while it is under way; no scrape waits for it."""
+        """The first look at processes, while it is under way. No scrape waits for it."""
         return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
 
     async def close(self) -> None:
-        """Wait for nobody."""
+        """End the look-up in flight."""
         self._nvml.followers.remove(self._follow)
         if self._task is not None:
             self._task.cancel()
@@ -171,7 +175,7 @@ class Measuring:
     async def _look_up(self, reading: "DriverReading") -> None:
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
-        # else processes of a new container would be nobody's
+        # otherwise processes of a new container would be nobody's
         logs.look_after(reading.read_at)
         for source in (processes, logs):
             source.begin()
@@ -181,7 +185,7 @@ class Measuring:
         if owners is None or not self._is_wanted:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
-            return  # that read had begun before
+            return  # that read had begun earlier
         self._looked_up = reading, processes.processes, logs.containers
         self._measured = owners, self._measure(*self._looked_up, owners)
 

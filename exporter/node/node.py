@@ -1,4 +1,4 @@
-"""A look at a node: it asks every source at once, and joins what they answer.
+"""A look at a node: it asks every source at once, and joins their answers.
 
 kubelet ──► assignments ──► owners ─┐
 dcgm-exporter(s) ──► pages ─────────┴─► join ──► Snapshot ──► outputs, by way of web
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The sources of a node, also those that are not there. `needs_pods`: labels or the discovery need pods."""
+    """The sources of a node; None for a source that is not there. `needs_pods`: labels or the discovery need pods."""
 
     kubelet: KubeletSource
     allocatable: KubeletAllocatable
@@ -87,7 +87,7 @@ class Sources:
 
     @property
     def specs(self) -> CdiInventory | None:
-        """The CDI specs, where they are read."""
+        """The source of CDI specs, if they are read."""
         return next((part for part in self.inventory.parts if isinstance(part, CdiInventory)), None)
 
     @property
@@ -105,15 +105,15 @@ REMEDY = (
 
 
 def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
-    """Tell a user without a GPU what to do: there is no kubelet's socket, no page, and no source of the machine.
+    """Tell a user without a GPU what to do, if there is no kubelet's socket, no page, and no source of the machine.
 
-    A GPU node has the driver's files or a kubelet from the start: there each source's own line in the log is enough.
+    A GPU node has the driver's files or a kubelet from the start. There every source's own line in the log is enough.
     """
     asked = {name: snapshot.health[name] for name in (KUBELET, *snapshot.page_sources)}
     of_machine = {source.name: source.health for source in sources.of_machine}
     if snapshot.health[KUBELET].reason != "missing" or not all(health.reason in _NOBODY for health in asked.values()):
         return
-    # a user who names a source (--nvml.mode on) knows what there should be
+    # a user who names a source (--nvml.mode on) knows which sources there should be
     if not all(is_absent(health) for health in of_machine.values()):
         return
     looked_for = "; ".join(f"{name}: {health.message}" for name, health in {**asked, **of_machine}.items())
@@ -121,12 +121,12 @@ def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
 
 
 READY_PROBE_PATIENCE_SECONDS = 0.9  # the kubelet gives a probe 1 s by default
-# what a look adds to its snapshot afterwards
+# the needs that a look adds to its snapshot afterwards
 _ADDED = frozenset(Need) - {Need.NODE, Need.READINESS}
 
 
 class Node:
-    """Reads the sources when asked, joins their answers, and keeps what the next look can reuse."""
+    """Reads the sources when asked, joins their answers, and keeps all that the next look can reuse."""
 
     outputs: Sequence[Output[Look]] = OUTPUTS
     looked = staticmethod(Look.of)
@@ -185,7 +185,7 @@ class Node:
 
     @property
     def is_finding_out(self) -> bool:
-        """Whether the first measurement of what owners of shared GPUs use is under way."""
+        """Whether the first measurement of owners' use of shared GPUs is under way."""
         return self.sources.measuring is not None and self.sources.measuring.begin() is not None
 
     async def give_way(self, successor: "Node") -> None:
@@ -210,7 +210,7 @@ class Node:
                 to_show = pods_to_show(snapshot, self.sources.pods.now.pods, self._owners.pods_of_owners.pods)
             if late := self._ask_further(to_show, needs):
                 await hear(late, None, wait_seconds, began)
-                # what streams have brought meanwhile is in every other answer, too
+                # news of streams that came meanwhile is in every other answer, too
                 snapshot = await self._see(answers)
             if Need.WORKLOADS in needs:
                 snapshot = replace(snapshot, workloads=workloads_of(to_show, self.sources.workloads))
@@ -222,7 +222,7 @@ class Node:
             if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):
                 snapshot = replace(snapshot, accounts=self._accounting.show(whole=Need.ACCOUNTS in needs))
             if Need.PROCESSES in needs and self.sources.measuring:
-                # rows show the measurement of the page's moment
+                # the measurement of the page's moment, as rows show it
                 pods, kubelet = self.sources.pods.now.pods, self.sources.kubelet
                 now = self.sources.measuring.measured_for(snapshot.owners, pods, kubelet)
                 snapshot = replace(snapshot, measured=now)
@@ -237,12 +237,12 @@ class Node:
 
     @property
     def pulse_seconds(self) -> float | None:
-        """How often it looks by itself; None where no accounts are kept and nothing is pushed."""
+        """The pause between its own looks; None if it keeps no accounts and pushes nothing."""
         beating = self._accounting or self.sources.pusher
         return beating.interval_seconds if beating else None
 
     async def pulse(self) -> None:
-        """Look, and note it in the accounts. A pusher goes on by itself from here on."""
+        """Look, and note the look in the accounts. A pusher goes on by itself from here on."""
         if self.sources.pusher is not None:
             self.sources.pusher.begin()
         if self._accounting is None:
@@ -258,15 +258,15 @@ class Node:
             self._nobody_looks.set()
 
     async def why_not_ready(self) -> str:
-        """The reason; "" since the first page that was made with the kubelet's answer."""
+        """The reason why it is not ready; "" since the first page with the kubelet's answer."""
         if self.handover.not_ready:
             await self.look(READY_PROBE_PATIENCE_SECONDS)
         return self.handover.not_ready
 
     def _ask_further(self, pods: Sequence[PodInfo], needs: AbstractSet[Need]) -> Streams:
-        """Ask what only a look shows to be missing: workloads of `pods`, and what is offered now.
+        """Ask for facts that only a look shows to be missing: the workloads of `pods`, and the ids on offer now.
 
-        Returns the attempts to wait for: for what is offered as long as for the kubelet's other answer.
+        Returns the attempts to wait for. The look waits for the ids on offer as long as for the kubelet's other answer.
         """
         asked = self.sources
         attempts: list[tuple[Source, Attempt | None]] = []
@@ -284,7 +284,7 @@ class Node:
         streams = self._begin_streams()
         asked = self.sources.pages
         if discovery.selectors:
-            # it says which pods to ask
+            # the discovery says which pods to ask
             await hear(streams, discovery.patience_seconds, wait_seconds, began)
             asked += discovery.update(self.sources.pods.now.pods)
         reads = [source.begin() for source in asked]
@@ -299,7 +299,7 @@ class Node:
         streams += await self._claims.look(inventory, wait_seconds, began)
         begin(self.sources.host, streams)
         if streams:
-            # the first page should be complete: a label that comes later makes another series
+            # the first page should be complete, since a label that comes later makes another series
             await hear(streams, None, wait_seconds, began)
         in_force = inventory.inventory
         kubelet.follow(in_force.places)
@@ -307,7 +307,7 @@ class Node:
         return Answers(call, asked, reads, in_force, time.monotonic() - began)
 
     async def _see(self, answers: Answers) -> Snapshot:
-        """Join what is known now, in the order in which looks come to it: a later one must not show an older page."""
+        """Join all that is known now, one look after another: a later look must not show an older page."""
         kubelet, discovery, call = self.sources.kubelet, self.sources.discovery, answers.call
         health = {kubelet.name: health_of(call, kubelet, answers.waited) if call else kubelet.health}
         pages, names = taken(answers.asked, answers.reads, answers.waited, health)
@@ -333,7 +333,7 @@ class Node:
         health: Mapping[str, Health],
         inventory: Inventory,
     ) -> Snapshot:
-        """What the page sources of these `names` and all other sources have said."""
+        """The snapshot of the page sources `names` and of all other sources."""
         asked, owners, tenures = self.sources, self._owners.owners, self.handover.tenures
         age_seconds, events = asked.kubelet.age_seconds, asked.kernel_log.events if asked.kernel_log else None
         if events is not None:
@@ -366,7 +366,7 @@ class Node:
         )
 
     def _begin_streams(self) -> Streams:
-        """Keep the streams open that somebody needs. Returns those whose first word is awaited."""
+        """Keep the streams open that somebody needs. Returns the streams whose first word is awaited."""
         streams: Streams = []
         asked = self.sources
         needs_pods = asked.needs_pods or self.handover.wants_workloads
@@ -377,7 +377,7 @@ class Node:
         return streams
 
     def _attribution(self, pages: tuple[Page, ...], of: tuple[str, ...], inventory: Inventory) -> AttributionFor:
-        """Brings the owners up to date for the subjects of these pages, by the assignments in force."""
+        """A function that brings the owners up to date for the subjects of these pages, by the assignments in force."""
         kubelet, slices, pods = self.sources.kubelet, self.sources.slices.now, self.sources.pods.now
         assignments = kubelet.assignments
         listing = Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted)
@@ -416,7 +416,7 @@ class Node:
     def _show_bounds(self) -> None:
         bound = self.handover.telemetry.bound
         pages = len(self.sources.pages) + (MOST_FOUND if self.sources.discovery.selectors else 0)
-        # joins of the pages of all, and of some (pages.py)
+        # the joins of all pages, of some and of none (pages.py)
         bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.joins.series)
         bound("devices", MOST_DEVICES * pages, lambda: self._pages.joins.devices)
         bound("accounts", MOST_ACCOUNTS, lambda: self.handover.ledger.rows)

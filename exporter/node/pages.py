@@ -1,7 +1,7 @@
-"""The joined page and the context of the moment: made anew when what they are of changed, else the last ones.
+"""The present joined page and context. They are made again only if their inputs have changed.
 
-Most scrapes have the pages of all sources. One that would not wait, and one while a source is down, has some. Each kind
-has a join of its own, so that an impatient scrape does not empty the caches of the others.
+Most scrapes have the pages of all sources. A scrape that does not wait, or that comes while a source is down, has only
+some. Each of these cases has a join of its own, so that an impatient scrape does not empty the caches of the others.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from exporter.sources.resource_slices import Slices
 from exporter.sources.slices import in_slices
 from exporter.sources.source import OptionalSource, is_absent
 
-# longer than the usual pause between two scrapes: a join remembers a page's lines, which costs memory
+# longer than the usual pause between two scrapes; then a join is dropped, as it remembers a page's lines
 KEPT_SECONDS = 120.0
 
 Names = tuple[str, ...]
@@ -46,12 +46,12 @@ class Joins:
 
     @property
     def series(self) -> int:
-        """How many series they remember."""
+        """The number of series that they remember."""
         return sum(join.joiner.series for join in self._joins.values())
 
     @property
     def devices(self) -> int:
-        """How many devices of a page they tell apart."""
+        """The number of devices of a page that they tell apart."""
         return max((join.joiner.devices for join in self._joins.values()), default=0)
 
     @property
@@ -62,7 +62,7 @@ class Joins:
     def of(self, names: Names, every_name: Names, now_seconds: float) -> Join:
         """The join for pages of the sources `names`, out of all; `now_seconds` is of a clock that never steps."""
         if names == every_name != self._all:
-            # another set of sources, such as a new pod of dcgm-exporter: most lines will be the same
+            # reuse a join for another set of sources, such as a new pod of dcgm-exporter: most lines will be the same
             if names not in self._joins and self._all in self._joins:
                 self._joins[names] = self._joins.pop(self._all)
             self._all = names
@@ -89,7 +89,7 @@ _NO_SUBJECTS: Mapping[Subject, int] = {}
 
 @dataclass(kw_only=True, eq=False)
 class JoinedPages:
-    """What scrapes share: the joined page, and what is remembered of its lines.
+    """The things that scrapes share: the joined page, and the memory of its lines.
 
     `is_kept`: the pages that are read next may be the same. `turn` is held while a page is joined: a large one is
     joined in slices, and a joiner does one page at a time.
@@ -108,10 +108,11 @@ class JoinedPages:
     async def join(
         self, pages: tuple[Page, ...], names: tuple[str, ...], every_name: tuple[str, ...], attribute: AttributionFor
     ) -> JoinedPage | None:
-        """Scrapes that shared a read share the join: its rejected lines count once, divided counters advance once.
+        """The joined page.
 
-        `names` are the sources of `pages`, and `every_name` all of them. `attribute` brings the owners up to date for
-        the subjects of the pages. Only the holder of `turn` may call this.
+        Scrapes that shared a read share the join: rejected lines count once, divided counters advance once. `names` are
+        the sources of `pages`, and `every_name` all of them. `attribute` brings the owners up to date for the subjects
+        of the pages. Only the holder of `turn` may call this.
         """
         join = self.joins.of(names, every_name, time.monotonic())
         self.owners.keep(self.joins.kept)
@@ -129,14 +130,14 @@ class JoinedPages:
         return join.joined
 
     def nobody_looks(self) -> None:
-        """Drop what simultaneous scrapes share, unless the next one may use it: 4 MB on a large node."""
+        """Drop the page that scrapes share (4 MB on a large node), unless the next scrape may use it."""
         if not self.is_kept:
             self.joins.let_go_of_pages()
 
 
 @dataclass(eq=False)
 class CurrentContext:
-    """The context of a look now: the same object as long as nothing changed. `settings` has what never changes."""
+    """The context of a look. It stays the same object as long as nothing changes; `settings` has its constant parts."""
 
     settings: LookContext
     kubelet: KubeletSource
@@ -146,7 +147,7 @@ class CurrentContext:
     _made_from: tuple[object, ...] = ()
 
     def now(self) -> LookContext:
-        """As it is at this moment."""
+        """The context at this moment."""
         kubelet, slices = self.kubelet, self.slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
         moving = (kubelet.outside, kubelet.version, self.owners.label_problems, slices.devices, slices_up)

@@ -34,7 +34,7 @@ def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object
 
 
 def vendor_of(rules: DeviceRules, labels: LabelSettings) -> Vendor | None:
-    """What --device-rules says of another vendor's pages; None where it maps none of their families."""
+    """The rules of --device-rules for another vendor's pages; None if they map no families."""
     if not rules.families:
         return None
     return Vendor(
@@ -45,7 +45,10 @@ def vendor_of(rules: DeviceRules, labels: LabelSettings) -> Vendor | None:
 def label_policy(
     labels: LabelSettings, sharing: SharingSettings, rules: DeviceRules, *, has_claims: bool, divides_counters: bool
 ) -> LabelPolicy:
-    """The label flags. `has_claims`: claims are followed. `divides_counters` is off where only one page is made."""
+    """The policy of the label flags. `has_claims`: claims are followed.
+
+    `divides_counters`: more than one page is made.
+    """
     additive: Mapping[str, Additive] = {
         **ADDITIVE,
         **dict.fromkeys(sharing.gauges, Additive.GAUGE),
@@ -66,7 +69,7 @@ def label_policy(
 
 
 def pod_label_policy(labels: LabelSettings) -> PodLabelPolicy | None:
-    """Which labels come from pods; None where none do, so that no source of pods is needed."""
+    """The policy for labels that come from pods; None if none do, so that no source of pods is needed."""
     if not labels.pod_uid and not labels.pod_labels:
         return None
     return PodLabelPolicy(
@@ -75,7 +78,7 @@ def pod_label_policy(labels: LabelSettings) -> PodLabelPolicy | None:
 
 
 def family_filter(families: FamilySettings) -> Callable[[str], bool]:
-    """Whether a family goes out: its whole name matches one of those allowed (if any are) and none denied."""
+    """A filter of families: the whole name must match an allowed name (if any are given) and no denied name."""
     allowed, denied = [re.compile(text) for text in families.allow], [re.compile(text) for text in families.deny]
 
     def wanted(name: str) -> bool:
@@ -87,7 +90,7 @@ def family_filter(families: FamilySettings) -> Callable[[str], bool]:
 
 
 def renaming_to(names: str) -> Renaming:
-    """What --families.names does to the lines of a page."""
+    """The renaming of a page's lines for --families.names."""
     if names == AS_IS:
         return AS_IT_CAME
     units: dict[tuple[int, int], Texts] = {}
@@ -108,7 +111,7 @@ def renaming_to(names: str) -> Renaming:
 
 
 def gpu_families_from(name: str) -> Callable[[bytes], bytes]:
-    """Admits only GPU families of a discovered pod; the first time that it drops others it logs that."""
+    """A filter that admits only GPU families of a discovered pod. The log tells the first time that it drops others."""
     complained = False
 
     def admit(page: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Pushes what a look at the node shows by OTLP over HTTP, every so often: nobody's scrape waits for it.
+"""The pushing of looks at the node by OTLP over HTTP, at intervals. No scrape waits for it.
 
-All sums are cumulative, so nothing is kept for later: what a receiver missed, the next push has.
+All sums are cumulative, so nothing is kept for later: the next push has all that a receiver missed.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ TIMEOUT_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _MOST_RETRY_AFTER_SECONDS = 3600.0
 _MOST_ANSWER_BYTES = 64 * 1024
-_GZIP = 31  # zlib's wbits for it
-# OTLP: these want the same again later, any other refusal does not
+_GZIP = 31  # zlib's wbits for gzip
+# OTLP: after these statuses the same push is wanted again later, after any other refusal it is not
 _LATER = frozenset(
     {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 )
@@ -100,12 +100,12 @@ class Pusher(AskedSource):
         telemetry.begin_pushes()
 
     def begin(self) -> Attempt | None:
-        """Push from now on, every so often. Nobody waits for it."""
+        """Push from now on, at intervals. Nobody waits for it."""
         self._pulse.every(self.interval_seconds)
         return None
 
     async def close(self) -> None:
-        """End the push that runs, and the connection."""
+        """End the push in flight, and the connection."""
         await self._pulse.close()
         await self._client.close()
 

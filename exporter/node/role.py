@@ -1,4 +1,4 @@
-"""The node role as the service runs it: made of a configuration and of the node until now."""
+"""The node role as the service runs it, made of a configuration and of the previous node."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ def diagnose(config: Config, snapshot: Snapshot) -> "Diagnosis":
 
 
 def as_json(config: Config, snapshot: Snapshot) -> Mapping[str, Any]:
-    """What /debug/mapping says beside the mapping: the program, its settings (no secret is in them), and the report."""
+    """The part of /debug/mapping beside the mapping: the program, its settings (without secrets), and the report."""
     return {"version": __version__, "settings": config.shown(), "doctor": diagnose(config, snapshot).as_json()}
 
 
@@ -33,8 +33,8 @@ def make_role(
 ) -> Node:
     """A node that continues with what `before` hands over, if that was a node. All files are read first.
 
-    `divides_counters` is off where only one page is made, and `keeps_accounts` where nobody makes it beat. Raises
-    ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
+    `divides_counters` is off if only one page is made, and `keeps_accounts` if nobody makes the node beat. Raises
+    ConfigError: a file that the configuration names cannot be used; then `before` is unchanged.
     """
     return make_node(
         config,
@@ -46,7 +46,7 @@ def make_role(
 
 
 def say_what_is_read(config: Config) -> None:
-    """Log in one line what is read, under which names it goes out and how it is shared."""
+    """Log one line: the sources, the names under which families go out, and the kind of sharing."""
     by_nvml = ("nvml",) if config.dcgm.mode == "off" else ()
     selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
     log.info(

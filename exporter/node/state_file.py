@@ -1,7 +1,7 @@
 """The file of --accounting.state: read once when it is taken up, then replaced after each look of the pulse.
 
-It is written beside its place, synced and renamed: a process that is killed in between leaves the old file whole.
-accounts/state.py knows the content. A file that cannot be used is set aside and never overwritten.
+The new file is written beside the old one, synced and renamed, so that a process that is killed leaves the old file
+whole. accounts/state.py knows the content. A file that cannot be used is set aside and never overwritten.
 """
 
 import os
@@ -16,7 +16,7 @@ from exporter.sources.source import AskedSource, OnHealth
 from exporter.threads import within
 
 FLAG = "--accounting.state"
-# the most accounts with the usual labels take less
+# the largest number of accounts with the usual labels takes less
 MOST_BYTES = 64 * 1024 * 1024
 READ_SECONDS = 5.0
 SET_ASIDE = ".unusable"
@@ -28,7 +28,7 @@ def check_place(path: str) -> None:
     try:
         has_folder, is_other = place.parent.is_dir(), place.exists() and not place.is_file()
     except OSError:
-        return  # reading and writing say what a missing right or the disk prevents
+        return  # reading and writing will tell if a missing right or the disk prevents them
     if not has_folder:
         raise ConfigError(f"{FLAG}: {path!r} is not allowed; its folder does not exist: make it, or mount it")
     if is_other:
@@ -36,7 +36,7 @@ def check_place(path: str) -> None:
 
 
 class StateFile(AskedSource):
-    """One file. Its health is shown as that of a source, beside other failures."""
+    """One state file. Outputs show its health like that of a source, beside other failures."""
 
     def __init__(self, path: str, on_health: OnHealth) -> None:
         self.path = path
@@ -44,9 +44,10 @@ class StateFile(AskedSource):
         self._place = Path(path)
 
     def take_up(self) -> bytes | None:
-        """Its content; None where it is missing or cannot be read. Removes what a killed process left beside it.
+        """The file's content; None if it is missing or cannot be read.
 
-        Raises ConfigError: the disk hangs. A new beginning would overwrite what nobody has read.
+        Also removes a file that a killed process left beside it. Raises ConfigError: the disk hangs. To begin anew
+        would overwrite accounts that nobody has read.
         """
         try:
             return within(READ_SECONDS, self._take_up)
@@ -73,7 +74,10 @@ class StateFile(AskedSource):
         return body
 
     def set_aside(self, why: str) -> None:
-        """Rename it, for people, in place of an earlier one: the accounts begin anew."""
+        """Rename the file, in place of an earlier renamed file, so that people can look at it.
+
+        The accounts begin anew.
+        """
         aside = self._place.with_name(f"{self._place.name}{SET_ASIDE}")
         try:
             self._place.replace(aside)
@@ -83,11 +87,14 @@ class StateFile(AskedSource):
             log.warning("state cannot be used: set aside, counters begin anew", path=str(aside), why=why)
 
     def write(self, body: bytes) -> SourceError | None:
-        """Replace it, or say why not. It waits for the disk, so call it in a thread; call `note` in the event loop."""
+        """Replace the file, or return why not.
+
+        It waits for the disk, so call it in a thread; call `note` in the event loop.
+        """
         try:
             descriptor, name = tempfile.mkstemp(
                 prefix=f".{self._place.name}.", suffix=".new", dir=self._place.parent
-            )  # readable by its owner alone
+            )  # readable only by its owner
             beside = Path(name)
             try:
                 with os.fdopen(descriptor, "wb") as file:
@@ -106,11 +113,11 @@ class StateFile(AskedSource):
         return None
 
     def note(self, error: SourceError | None, took_seconds: float) -> None:
-        """Note how `write` went. The log says when it begins to fail, and when it works again."""
+        """Note the outcome of `write`. The log tells when writing begins to fail, and when it works again."""
         self._attempts.note(error, took_seconds=took_seconds, now_seconds=time.time())
 
     def note_slow(self, seconds: float) -> None:
-        """Note that it has been written for so long, and is not done."""
+        """Note that a write has taken so long, and is not done."""
         slow = TimedOut(
             f"{self.path} has been written for more than {seconds:g} s; counters are kept in memory alone",
             remedy="is it on a file system that hangs, such as one of another machine? Name a file on a local disk",

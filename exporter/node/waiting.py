@@ -1,4 +1,4 @@
-"""How long a look waits for each source, and what it makes of each attempt after that."""
+"""The waiting of a look for each source, and the outcome of each attempt after that."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.url import PageSource
 from exporter.sources.source import Attempt, Source
 
-# open streams, each with the attempt that ends with its first word
+# The open streams, each with the attempt that ends with its first word.
 Streams = list[tuple[Source, Attempt]]
 
 
 class Answers(NamedTuple):
-    """What a look has asked: the kubelet, unless its last answer is fresh, and `asked`, each by its read.
+    """The reads of a look: the kubelet's, unless its last answer is fresh, and the reads of the sources `asked`.
 
-    `inventory` is in force then, and `waited` is how long the look waited for all of them, in seconds.
+    `inventory` is the inventory in force then, `waited` the seconds for which the look waited for all of them.
     """
 
     call: asyncio.Task[Health] | None
@@ -35,14 +35,14 @@ class Answers(NamedTuple):
 
 
 def begin(source: Source, streams: Streams) -> None:
-    """Keep it open, and add it to `streams` if its first word is still awaited."""
+    """Keep the source open, and add it to `streams` if its first word is still awaited."""
     first_word = source.begin()
     if first_word is not None:
         streams.append((source, first_word))
 
 
 async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: float | None, began: float) -> None:
-    """Wait for the first words of streams; without `patience_seconds` by each one's own patience."""
+    """Wait for the first words of streams. Without `patience_seconds`, every stream's own patience counts."""
     for source, first_word in streams:
         patience = source.patience_seconds if patience_seconds is None else patience_seconds
         await asyncio.wait((first_word,), timeout=left(patience, wait_seconds, began))
@@ -51,15 +51,15 @@ async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: f
 def taken(
     asked: tuple[PageSource, ...], reads: Sequence[asyncio.Task[Page]], waited: float, health: dict[str, Health]
 ) -> tuple[tuple[Page, ...], tuple[str, ...]]:
-    """The pages that came, and the names of all sources that were asked. Adds their healths to `health`."""
+    """The pages that came, and the names of all asked sources. Also adds the sources' healths to `health`."""
     pages, names = [], []
     for source, read in zip(asked, reads, strict=True):
         if read.cancelled():
-            continue  # its pod has gone meanwhile
+            continue  # the source's pod has gone meanwhile
         names.append(source.name)
         state = health[source.name] = health_of(read, source, waited)
         if state.up:
-            # another scrape may have had a newer page: counters must not go back
+            # another scrape may have had a newer page, and counters must not go back
             page = source.page or read.result()
             pages.append(page)
             log.debug("page", source=source.name, bytes=len(page.body), up=True)
@@ -69,7 +69,7 @@ def taken(
 
 
 def left(patience_seconds: float | None, wait_seconds: float | None, began: float) -> float | None:
-    """What remains of `patience_seconds` since the scrape began, within what the scrape waits at most."""
+    """The rest of `patience_seconds` since the scrape began, but no more than the rest of `wait_seconds`."""
     waits = [seconds for seconds in (patience_seconds, wait_seconds) if seconds is not None]
     return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
 
@@ -77,9 +77,9 @@ def left(patience_seconds: float | None, wait_seconds: float | None, began: floa
 def health_of(
     read: asyncio.Task[Health] | asyncio.Task[Page], source: KubeletSource | PageSource, waited_seconds: float
 ) -> Health:
-    """How this scrape fared with a source, by the very read that it waited for: another may have ended since.
+    """A source's health for this scrape, by the read that the scrape waited for: another read may have ended since.
 
-    Raises Exception: a read failed by a fault of this program, and not of the source.
+    Raises Exception: a read failed by a fault of this program, not of the source.
     """
     last = source.health
     if not read.done():
@@ -92,7 +92,7 @@ def health_of(
     result = read.result()
     if isinstance(result, Health):
         return result
-    # most often the last look is this one
+    # the source's last attempt is mostly this read
     return last if last.up else replace(last, up=True, trouble=None)
 
 
