@@ -1,33 +1,24 @@
-"""The composition root of the node role: `Config` → sources (all made in `_sources`), rules and policies → `Node`."""
+"""The composition root of the node role: `Config` → sources (build_sources.py), rules and policies → `Node`."""
 
-import asyncio
-from dataclasses import asdict
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from exporter import __version__
 from exporter.accounts.ledger import Rules
-from exporter.config.common import KubernetesSettings
-from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
-from exporter.config.node import Config, DeviceSettings, PodsSettings
-from exporter.config.pages import USUAL_DCGM_FILE, FamilySettings, ProbeSettings, source_names
+from exporter.config.node import Config
+from exporter.config.pages import FamilySettings
 from exporter.config.parsers import LABEL_SETS
-from exporter.config.tls import ClientTls
 from exporter.exposition.join import Joiner
-from exporter.exposition.vendors import Vendor
 from exporter.model.devices import NO_PLACES
 from exporter.model.snapshot import LookContext
 from exporter.node.accounting import Accounting, keep_in
+from exporter.node.build_sources import make_sources
 from exporter.node.handover import NodeHandover
-from exporter.node.measuring import Measuring
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import (
     device_rules,
     family_filter,
-    gpu_families_from,
     label_policy,
     pod_label_policy,
     renaming_to,
@@ -36,36 +27,8 @@ from exporter.node.policies import (
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.ownership.current import CurrentOwners
-from exporter.ownership.labels import LabelPolicy
-from exporter.sources import driver
-from exporter.sources.cdi import source as cdi
-from exporter.sources.claims import Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
-from exporter.sources.driver import DriverInventory
-from exporter.sources.host.source import HostSource
-from exporter.sources.inventories import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
-from exporter.sources.kubelet.allocatable import KubeletAllocatable
-from exporter.sources.kubelet.assignments import KeptAssignments, KubeletSource
-from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.pages.discovery import Discovery
-from exporter.sources.pages.file import PromFileSource
-from exporter.sources.pages.url import DcgmSource, PageSource
-from exporter.sources.pods import NoPods, Pods
-from exporter.sources.resource_slices import NoSlices, Slices
-from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absent, missing
-
-if TYPE_CHECKING:
-    from exporter.node.probing import Probing
-    from exporter.node.pushing import Pusher
-    from exporter.sources.kernel_log.source import KernelLog
-    from exporter.sources.kubernetes.api import KubernetesApi
-    from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
-
-Headers = tuple[tuple[str, str], ...]
-_NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
-_NO_SLICES = absent(
-    "no claim has needed ResourceSlices so far, or nobody can be asked for them",
-    "give access to the Kubernetes API, and do not turn --dra off",
-)
+from exporter.ownership.device_ids import DeviceRules, Rule
+from exporter.ownership.labels import LabelPolicy, PodLabelPolicy
 
 
 def make_node(
@@ -82,38 +45,20 @@ def make_node(
     the caller makes the node beat; only then does it push, too. Raises ConfigError: the rules for devices, the
     inventory, or the accounts' file cannot be used; then nothing is handed over.
     """
-    may_push, keeps_accounts = keeps_accounts, keeps_accounts and config.accounting.is_on
-    if keeps_accounts and config.accounting.state_file:
+    accounts = keeps_accounts and config.accounting.is_on
+    if accounts and config.accounting.state_file:
         check_place(config.accounting.state_file)
     rules = device_rules(config.devices, config.labels, files.rules)
-    claims = config.devices.follows_claims
-    policy = label_policy(config.labels, config.sharing, rules, has_claims=claims, divides_counters=divides_counters)
+    policy = _policy(config, rules, divides_counters=divides_counters)
     pod_labels = pod_label_policy(config.labels)
     handover = handover or NodeHandover()
-    # the source of the assignments in force: another source's answers would not continue them
-    asks_for = config.kubelet.socket, config.devices.resources, claims, config.node.name
+    asks_for = _source_of_assignments(config)
     kept = handover.kept(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
-    sources = _sources(config, files, handover, kept, needs_pods=needs_pods, may_push=may_push, vendor=vendor)
-    owners = CurrentOwners(
-        policy,
-        pod_labels,
-        rules.rules,
-        handover.book(config.sharing.mode),
-        handover.owners.pods_of_owners if handover.owners else None,
-        config.node.name,
-        handover.owners.knowledge.places if handover.owners else NO_PLACES,
-        handover.owners.requests if handover.owners else None,
-    )
-    pages = JoinedPages(
-        make_joiner=partial(_joiner, policy, config.families),
-        owners=owners,
-        count_rejected=handover.telemetry.count_rejected,
-        # NVIDIA's own exporter with these label names served this family
-        adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
-        is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
-    )
+    sources = make_sources(config, files, handover, kept, needs_pods=needs_pods, may_push=keeps_accounts, vendor=vendor)
+    owners = _owners(config, handover, policy, pod_labels, rules.rules)
+    pages = _joined_pages(config, handover, policy, owners, sources)
     handover.hand_over(cache=sources.cache, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
     if sources.probing is not None:
         sources.probing.follow()
@@ -124,25 +69,51 @@ def make_node(
         settings=_settings(config),
         name=config.node.name,
         handover=handover,
-        accounting=_accounting(config, handover, sources, owners) if keeps_accounts else None,
+        accounting=_accounting(config, handover, sources, owners) if accounts else None,
     )
 
 
-def _pusher(config: Config, files: NodeFiles, cache: SourceCache, handover: NodeHandover) -> "Pusher | None":
-    settings = config.otlp
-    if settings.url is None:
-        return None
-    from exporter.node.pushing import Pusher  # noqa: PLC0415 - nobody else pays for it
+def _policy(config: Config, rules: DeviceRules, *, divides_counters: bool) -> LabelPolicy:
+    has_claims = config.devices.follows_claims
+    return label_policy(config.labels, config.sharing, rules, has_claims=has_claims, divides_counters=divides_counters)
 
-    return cache.get(
-        Pusher,
-        url=settings.url,
-        interval_seconds=settings.interval_seconds,
-        headers=settings.headers,
-        http=files.otlp_http,
-        resource=settings.resource,
-        version=__version__,
-        telemetry=handover.telemetry,
+
+def _source_of_assignments(config: Config) -> tuple[object, ...]:
+    """What tells the source of the assignments in force: another source's answers would not continue them."""
+    return config.kubelet.socket, config.devices.resources, config.devices.follows_claims, config.node.name
+
+
+def _owners(
+    config: Config,
+    handover: NodeHandover,
+    policy: LabelPolicy,
+    pod_labels: PodLabelPolicy | None,
+    rules: Sequence[Rule],
+) -> CurrentOwners:
+    """Who holds what, which goes on from what the previous node knew."""
+    before = handover.owners
+    return CurrentOwners(
+        policy,
+        pod_labels,
+        rules,
+        handover.book(config.sharing.mode),
+        before.pods_of_owners if before else None,
+        config.node.name,
+        before.knowledge.places if before else NO_PLACES,
+        before.requests if before else None,
+    )
+
+
+def _joined_pages(
+    config: Config, handover: NodeHandover, policy: LabelPolicy, owners: CurrentOwners, sources: Sources
+) -> JoinedPages:
+    return JoinedPages(
+        make_joiner=partial(_joiner, policy, config.families),
+        owners=owners,
+        count_rejected=handover.telemetry.count_rejected,
+        # NVIDIA's own exporter with these label names served this family
+        adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
+        is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
     )
 
 
@@ -185,263 +156,3 @@ def _settings(config: Config) -> LookContext:
         exposes_processes=config.processes.is_exposed,
         idle_below=config.accounting.idle_below,
     )
-
-
-def _sources(
-    config: Config,
-    files: NodeFiles,
-    handover: NodeHandover,
-    kept: KeptAssignments,
-    *,
-    needs_pods: bool,
-    may_push: bool,
-    vendor: Vendor | None,
-) -> Sources:
-    cache = SourceCache(handover.telemetry.note_health, handover.cache)
-    devices, node, root, mode = config.devices, config.node.name, config.root, config.nvml.mode
-    headers = (("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {handover.instance}"))
-    nvml, measuring = _nvml(mode, cache, page_host=node if config.dcgm.mode == "off" else ""), None
-    if mode != "off":
-        exposed = config.processes.is_exposed
-        measuring = cache.get(Measuring, nvml=nvml, root=root, is_missed=mode == "on", is_exposed=exposed)
-    pods: OptionalSource[Pods] = OptionalSource(
-        lambda: _find_pods(config.pods, config.kubernetes, config.kubelet.max_stale_seconds, node, cache),
-        _no_pods(config.pods.kubelet_socket, cache.on_health, are_missed=needs_pods),
-    )
-    slices: OptionalSource[Slices] = OptionalSource(
-        lambda: _find_slices(devices.dra, config.kubernetes, node, cache), NoSlices(_NO_SLICES)
-    )
-    if handover.cache is not None and (needs_pods or handover.wants_workloads):
-        # otherwise the first scrape begins it: by then the kubelet may have made its socket
-        pods.look()
-    if devices.dra == "on" or handover.reads_slices:
-        # with --dra auto the first claim that needs them looks for them
-        slices.look()
-    return Sources(
-        kubelet=_kubelet(config, cache, kept),
-        allocatable=cache.get(KubeletAllocatable, settings=config.kubelet, resources=devices.resources, kept=kept),
-        pages=_pages(config, files.http, headers, cache, nvml, vendor),
-        discovery=_discovery(config, files.http, headers, cache, vendor),
-        nvml=nvml,
-        measuring=measuring,
-        probing=_probing(config.probe, root, config.accounting.keep_seconds, cache, handover),
-        inventory=_inventories(devices, root, cache, nvml if mode != "off" else None),
-        host=cache.get(HostSource, root=root),
-        kernel_log=_kernel_log(root, cache, handover) if config.kernel_log.is_on else None,
-        pods=pods,
-        needs_pods=needs_pods,
-        slices=slices,
-        claims=_claims(config, cache),
-        workloads=cache.get(
-            _make_workloads,
-            labels=config.workloads.labels,
-            **(asdict(config.kubernetes) if _may_ask(config.kubernetes) else {}),
-        ),
-        pusher=_pusher(config, files, cache, handover) if may_push else None,
-        cache=cache,
-    )
-
-
-def _kubelet(config: Config, cache: SourceCache, kept: KeptAssignments) -> KubeletSource:
-    asks = {"resources": config.devices.resources, "claims": config.devices.follows_claims, "node": config.node.name}
-    return cache.get(KubeletSource, settings=config.kubelet, kept=kept, **asks)
-
-
-def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
-    """The source NVML, unless it is off. `page_host` is the node's name if NVML makes the page, else ""."""
-    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
-
-    if mode == "off":
-        return NoNvml()
-    # the page is the main job, and without NVML there is no page
-    return cache.get(Nvml, is_missed=mode == "on" or bool(page_host), page_host=page_host)
-
-
-def _pages(
-    config: Config,
-    http: HttpConfig,
-    headers: Headers,
-    cache: SourceCache,
-    nvml: DriverSource,
-    vendor: Vendor | None,
-) -> tuple[PageSource, ...]:
-    """The named sources of GPU samples, or `nvml` in their place."""
-    dcgm = config.dcgm
-    if dcgm.mode == "off":
-        from exporter.sources.nvml.source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
-
-        return (cache.get(NvmlPage, nvml=nvml),)
-    limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
-    age, of_urls = dcgm.file_max_age_seconds, {**limits, "timeout_seconds": dcgm.timeout_seconds, "headers": headers}
-    named = zip(source_names(dcgm.urls), dcgm.urls, strict=True)
-    if config.is_default("dcgm.url"):
-        of_urls["unnamed_file"] = f"{config.root.rstrip('/')}{USUAL_DCGM_FILE}"
-    urls = (cache.get(DcgmSource, name=name, url=url, http=http, **of_urls) for name, url in named)
-    files = (cache.get(PromFileSource, path=path, max_age_seconds=age, **limits) for path in dcgm.files)
-    return (*urls, *files)
-
-
-def _discovery(
-    config: Config, http: HttpConfig, headers: Headers, cache: SourceCache, vendor: Vendor | None
-) -> Discovery:
-    """The discovery of dcgm-exporter's pods; it finds none without --dcgm.selector."""
-    dcgm = config.dcgm
-    # with settings of TLS only over TLS, since in the clear anybody at that address would get the credentials
-    by_tls = http.tls != ClientTls()
-    return cache.get(
-        _make_discovery,
-        selectors=dcgm.selectors,
-        namespaces=dcgm.namespaces,
-        node=config.node.name,
-        scheme="https" if by_tls else "http",
-        port=dcgm.port,
-        path=dcgm.path,
-        takes_all_families=bool(config.families.allow),
-        pages=(
-            ("vendor", vendor),
-            ("timeout_seconds", dcgm.timeout_seconds),
-            ("max_bytes", dcgm.max_bytes),
-            ("headers", headers),
-            ("http", http if by_tls else HttpConfig()),
-        ),
-    )
-
-
-def _make_discovery(
-    *,
-    takes_all_families: bool,
-    pages: tuple[tuple[str, Any], ...],
-    on_health: OnHealth,
-    **settings: Any,  # noqa: ANN401 - what Discovery is given
-) -> Discovery:
-    def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
-        admit = None if takes_all_families else gpu_families_from(name)
-        return DcgmSource(name=name, url=url, places=places, on_health=on_health, admit=admit, **dict(pages))
-
-    return Discovery(make=make, on_health=on_health, **settings)
-
-
-def _probing(
-    settings: ProbeSettings, root: str, keep_seconds: float, cache: SourceCache, handover: NodeHandover
-) -> "Probing | None":
-    if not settings.is_on:
-        return None
-    # nobody else pays for these
-    from exporter.node.probing import Probing  # noqa: PLC0415
-    from exporter.sources.cuda_probe.source import CudaProbe  # noqa: PLC0415
-    from exporter.usage.cuda_ledger import CudaTotals  # noqa: PLC0415
-
-    handover.cuda = handover.cuda or CudaTotals()
-    probe = cache.get(
-        CudaProbe,
-        proc=f"{root.rstrip('/')}/proc",
-        interval_seconds=settings.interval_seconds,
-        max_programs=settings.max_programs,
-        any_kernel=settings.any_kernel,
-    )
-    return cache.get(Probing, probe=probe, totals=handover.cuda, root=root, keep_seconds=keep_seconds)
-
-
-def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
-    # nobody else pays for these
-    from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
-    from exporter.sources.kernel_log.source import DEVICE, KernelLog  # noqa: PLC0415
-
-    handover.kernel_events = handover.kernel_events or KernelEvents()
-    return cache.get(
-        KernelLog, path=f"{root.rstrip('/')}{DEVICE}", events=handover.kernel_events, telemetry=handover.telemetry
-    )
-
-
-def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: DriverSource | None) -> Inventories:
-    """The sources that know the node's GPUs, the best first: the user's file, already read, and the machine's own.
-
-    Raises ConfigError: the file cannot be used.
-    """
-    file = cache.get(InventoryFile, path=devices.inventory_file) if devices.inventory_file else None
-    parts: list[InventorySource] = [file] if file else []
-    if devices.inventory == "auto":
-        base = root.rstrip("/")
-        folders, minors = tuple(base + folder for folder in cdi.FOLDERS), base + cdi.MINORS
-        parts += (
-            cache.get(DriverInventory, folder=base + driver.FOLDER),
-            cache.get(cdi.CdiInventory, folders=folders, minors=minors),
-            *((nvml,) if nvml is not None else ()),
-        )
-    return Inventories(parts or [NoInventory()], file)
-
-
-def _find_pods(
-    settings: PodsSettings, api: KubernetesSettings, max_stale: float | None, node: str, cache: SourceCache
-) -> Pods | None:
-    """The source of pods that --pods.source means; None while `auto` finds neither."""
-    auto = settings.source == "auto"
-    if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
-        from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
-
-        return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
-    if api.url is not None and (not auto or Path(api.token_file).exists()):
-        return cache.get(_make_pods, node_name=node, **asdict(api))
-    return None
-
-
-def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> NoPods:
-    why = missing(
-        f"neither {kubelet_socket} (Kubernetes 1.37 and later, or 1.36 with the kubelet's gate PodsAPI) nor a token for"
-        " the Kubernetes API is there: labels of pods are left out",
-        "mount that socket's folder, or a service account's token",
-    )
-    return NoPods(why if are_missed else _NO_PODS, on_health)
-
-
-def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCache) -> Slices | None:
-    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
-    wanted = api.url if dra == "on" else dra == "auto" and _may_ask(api)
-    return cache.get(_make_slices, node_name=node, **asdict(api)) if wanted else None
-
-
-def _may_ask(api: KubernetesSettings) -> bool:
-    """Whether there is a Kubernetes API, and a token for it. Plain HTTP (`kubectl proxy`) needs no token."""
-    return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
-
-
-def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
-    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - nobody else pays for it
-
-    return ApiPods(api=_make_api(**api), node_name=node_name, on_health=on_health)
-
-
-def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":
-    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - nobody else pays for it
-
-    return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
-
-
-def _claims(config: Config, cache: SourceCache) -> Claims:
-    path, namespaces = checkpoint_beside(config.kubelet.socket), config.devices.admin_namespaces
-    return cache.get(_make_claims, path=path, admin_namespaces=namespaces, api=config.kubernetes)
-
-
-def _make_claims(
-    *, path: str, admin_namespaces: tuple[str, ...], api: KubernetesSettings, on_health: OnHealth
-) -> Claims:
-    def find() -> ClaimsApi | None:
-        if not _may_ask(api):
-            return None
-        from exporter.sources.kubernetes.resource_claims import ApiClaims  # noqa: PLC0415 - nobody else pays for it
-
-        return ApiClaims(api=_make_api(**asdict(api)))
-
-    by_api: OptionalSource[ClaimsApi] = OptionalSource(find, NoClaimsApi())
-    return Claims(path=path, api=by_api, admin_namespaces=admin_namespaces, on_health=on_health)
-
-
-def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
-    """Without a Kubernetes API, those that pods themselves tell."""
-    return Workloads(api=_make_api(**api) if api else None, labels=labels)
-
-
-def _make_api(**api: str) -> "KubernetesApi":
-    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - only a node that asks it pays for it
-
-    return KubernetesApi(**api)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from exporter import log
-from exporter.config.operator import OperatorConfig
+from exporter.config.operator import OperatorConfig, OperatorSettings
 from exporter.errors import SourceError
 from exporter.operator.api.events import Events
 from exporter.operator.api.leader import Leader
@@ -191,47 +191,55 @@ def make_role(config: OperatorConfig, before: object = None) -> Operator:
     pod_events = PodEvents(reader, events, work.add)
     health = ExporterHealth(on_change=work.add, on_events=pod_events.hear)
     handover.telemetry.bound("operator_exporters", *health.bounds["operator_exporters"])
+    of_exporters = ExporterController(
+        reader,
+        health,
+        event_troubles=pod_events.troubles,
+        namespaces=operator.namespaces,
+        image=operator.exporter_image,
+        dcgm_image=operator.dcgm_image,
+    )
+    reconciler = Reconciler(
+        writer=writer,
+        reader=reader,
+        events=events,
+        controllers=(of_exporters, AutoscalerController(reader)),
+        namespaces=operator.namespaces,
+        work=work,
+        metrics=handover.metrics,
+    )
     return Operator(
         writer=writer,
         beside=(health.run, pod_events.run),
         work=work,
-        watch=Watching(
-            api=writer,
-            namespaces=operator.namespaces,
-            on_key=work.add,
-            on_list=lambda: work.add_after(EVERYTHING, TOGETHER_SECONDS),
-            on_failure=handover.metrics.watch_ended,
-        ).run,
-        reconciler=Reconciler(
-            writer=writer,
-            reader=reader,
-            events=events,
-            controllers=(
-                ExporterController(
-                    reader,
-                    health,
-                    event_troubles=pod_events.troubles,
-                    namespaces=operator.namespaces,
-                    image=operator.exporter_image,
-                    dcgm_image=operator.dcgm_image,
-                ),
-                AutoscalerController(reader),
-            ),
-            namespaces=operator.namespaces,
-            work=work,
-            metrics=handover.metrics,
-        ),
-        leader=Leader(
-            writer=writer,
-            namespace=operator.lease_namespace or "",
-            name=operator.lease_name,
-            identity=handover.identity,
-            lease_seconds=int(operator.lease_seconds),
-        )
-        if operator.leader_election == "on"
-        else None,
+        watch=_watching(writer, operator.namespaces, work, handover).run,
+        reconciler=reconciler,
+        leader=_leader(writer, operator, handover),
         interval_seconds=operator.interval_seconds,
         handover=handover,
+    )
+
+
+def _watching(writer: Writer, namespaces: Sequence[str], work: WorkQueue, handover: OperatorHandover) -> Watching:
+    return Watching(
+        api=writer,
+        namespaces=namespaces,
+        on_key=work.add,
+        on_list=lambda: work.add_after(EVERYTHING, TOGETHER_SECONDS),
+        on_failure=handover.metrics.watch_ended,
+    )
+
+
+def _leader(writer: Writer, operator: OperatorSettings, handover: OperatorHandover) -> Leader | None:
+    """Who holds the lease; None where there is one operator alone."""
+    if operator.leader_election != "on":
+        return None
+    return Leader(
+        writer=writer,
+        namespace=operator.lease_namespace or "",
+        name=operator.lease_name,
+        identity=handover.identity,
+        lease_seconds=int(operator.lease_seconds),
     )
 
 

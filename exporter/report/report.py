@@ -138,13 +138,7 @@ def make_report(
     Only the `top` groups have lines of their own, all where that is None. `before` is the span to compare with.
     """
     facts = collected.facts
-    rows = list(_rows(collected))
-    rows_before = list(_rows(before)) if before else []
-    names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
-    if facts.tokens is not None:
-        tokens_before = before.facts.tokens if before else None
-        rows = _of_servers(rows, facts.tokens, names)
-        rows_before = _of_servers(rows_before, tokens_before or {}, names)
+    rows, rows_before, names = _rows_and_names(collected, before)
 
     def group_of(row: ReportRow) -> str | None:
         return by.name_of(row.key, row.labels, row.model, names)
@@ -156,11 +150,7 @@ def make_report(
     groups = _lines(charges, prices)
     if before:
         groups = _compared(groups, _lines(_charges(rows_before, group_of), prices))
-    spans = [(facts, collected.span)]
-    if before:
-        spans.append((before.facts, before.span))
-    # of model servers alone there is no capacity: their GPUs' nodes have others, too
-    capacity = 0.0 if facts.tokens is not None else sum(facts.capacity.values())
+    spans = [(each.facts, each.span) for each in (collected, before) if each]
     return Report(
         span=collected.span,
         by=by,
@@ -169,12 +159,32 @@ def make_report(
         total=sum_of(groups, None),
         wasteful=_most_wasteful(_lines(_charges(rows, workload_of), prices)),
         moments=collected.moments,
-        capacity_hours=capacity / SECONDS_OF_HOUR if capacity else None,
+        capacity_hours=_capacity_hours(facts),
         notes=notes_of(rows, by, prices, spans, ungrouped=not any(line.name for line in groups)),
         charges=charges,
         span_before=before.span if before else None,
         gpus=sum(gpus_of(facts.capacity, facts.seen_ms).values()),
     )
+
+
+def _rows_and_names(
+    collected: ReportInput, before: ReportInput | None
+) -> tuple[list[ReportRow], list[ReportRow], GroupNames]:
+    """The rows of both spans, of model servers alone where tokens are counted, and the names that both go by."""
+    rows = list(_rows(collected))
+    rows_before = list(_rows(before)) if before else []
+    names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
+    tokens = collected.facts.tokens
+    if tokens is None:
+        return rows, rows_before, names
+    tokens_before = before.facts.tokens if before else None
+    return _of_servers(rows, tokens, names), _of_servers(rows_before, tokens_before or {}, names), names
+
+
+def _capacity_hours(facts: SpanFacts) -> float | None:
+    if facts.tokens is not None:
+        return None  # of model servers alone: their GPUs' nodes have others, too
+    return sum(facts.capacity.values()) / SECONDS_OF_HOUR or None
 
 
 def _most_wasteful(workloads: Sequence[Line]) -> Sequence[Line]:

@@ -6,7 +6,6 @@ claim's devices, and until no pod has the claim. In the kubelet's folder that dr
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -58,25 +57,38 @@ def write_spec(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
 
 def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) -> None:
     """Write the specs of these pods' claims, and remove those of claims that are gone."""
-    cut = {
-        mig.cdi_name.partition("=")[2]: [f"/dev/nvidia{gpu.index}", *_caps(gpu, mig)]
-        for gpu in gpus
-        for mig in gpu.instances
-    }
-    claims = (claim for pod in pods for container in pod.containers for claim in container.all_claims)
-    names = (name.partition("=") for claim in claims for name in claim.cdi_names)
-    devices = sorted({device for kind, _, device in names if kind == _CLAIM_KIND})
-    paths = {
-        root / _CLAIMS.format(uid=uid): list(of_claim)
-        for uid, of_claim in groupby(devices, lambda device: device[:UID_LENGTH])
-    }
+    paths: dict[Path, list[str]] = {}
+    for device in sorted(_claimed_devices(pods)):
+        path = root / _CLAIMS.format(uid=device[:UID_LENGTH])
+        paths.setdefault(path, []).append(device)
     for path in (root / _CLAIMS.format(uid="x")).parent.glob(Path(_CLAIMS.format(uid="*")).name):
         if path not in paths:
             path.unlink(missing_ok=True)
-    for path, of_claim in paths.items():
-        if not path.exists():
-            nodes = ((device, cut.get(device) or [f"/dev/nvidia{device.rpartition('-')[2]}"]) for device in of_claim)
-            _put(path, _spec(_CLAIM_KIND, nodes))
+    nodes_of_instances: dict[str, list[str]] = {}
+    for gpu in gpus:
+        for mig in gpu.instances:
+            nodes_of_instances[mig.cdi_name.partition("=")[2]] = [f"/dev/nvidia{gpu.index}", *_caps(gpu, mig)]
+    for path, devices in paths.items():
+        if path.exists():
+            continue
+        nodes = []
+        for device in devices:
+            number = device.rpartition("-")[2]
+            nodes.append((device, nodes_of_instances.get(device) or [f"/dev/nvidia{number}"]))
+        _put(path, _spec(_CLAIM_KIND, nodes))
+
+
+def _claimed_devices(pods: Iterable[Pod]) -> set[str]:
+    """The CDI names, without their kind, of all devices that these pods have by claims."""
+    devices = set()
+    for pod in pods:
+        for container in pod.containers:
+            for claim in container.all_claims:
+                for name in claim.cdi_names:
+                    kind, _, device = name.partition("=")
+                    if kind == _CLAIM_KIND:
+                        devices.add(device)
+    return devices
 
 
 def claim_status(pods: Iterable[Pod], name: tuple[str, str]) -> dict[str, Any]:

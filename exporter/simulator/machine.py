@@ -257,7 +257,9 @@ class Machine:
         living = set()
         self._holders = {}
         for pod in pods:
-            for container in () if pod.has_ended else pod.containers:
+            if pod.has_ended:
+                continue
+            for container in pod.containers:
                 shares = Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses)
                 if not shares or not container.running:
                     continue
@@ -266,21 +268,26 @@ class Machine:
                 if key not in self._born:
                     age = _OLDEST * chance(self.seed, key, "age") if is_first else 0.0
                     self._born[key] = self.life - age if pod.began is None else pod.began
-                work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
                 for device_id, count in shares.items():
-                    uuid, is_share, _ = device_id.partition("::")
-                    self._holders.setdefault(uuid, []).append(
-                        _Holder(
-                            of=(pod.namespace, pod.name, container.name),
-                            seed=seed,
-                            workload=work,
-                            born=self._born[key],
-                            part=count / REPLICAS if is_share else 1.0,
-                            is_linked=not is_share and len(shares) > 1,
-                            pace=0.96 + 0.04 * chance(self.seed, uuid),
-                        )
-                    )
+                    self._add_holder(pod, container, key, device_id, count, is_linked=len(shares) > 1)
         self._born = {key: born for key, born in self._born.items() if key in living}
+
+    def _add_holder(
+        self, pod: Pod, container: Container, key: tuple[str, str, str], device_id: str, count: int, *, is_linked: bool
+    ) -> None:
+        """Note that a container holds a device, or `count` shares of it if `::` follows the GPU's UUID."""
+        work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
+        uuid, is_share, _ = device_id.partition("::")
+        holder = _Holder(
+            of=(pod.namespace, pod.name, container.name),
+            seed=seed,
+            workload=work,
+            born=self._born[key],
+            part=count / REPLICAS if is_share else 1.0,
+            is_linked=is_linked and not is_share,
+            pace=0.96 + 0.04 * chance(self.seed, uuid),
+        )
+        self._holders.setdefault(uuid, []).append(holder)
 
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:

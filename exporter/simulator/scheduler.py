@@ -87,7 +87,7 @@ class Scheduler:
         self._queue: list[Work] = []  # trainings, the first of which so many have passed
         self._passed = 0
         self._again: list[Work] = []  # what lost its place on the other nodes
-        whole = [world for world in worlds if world.gpus and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)]
+        whole = [world for world in worlds if _has_whole_gpus(world)]
         self._for_trainings = tuple(whole[::2]) if len(worlds) > 1 else ()
         self._for_all = tuple(world for world in worlds if world not in self._for_trainings)
         self.services = self._resources_of_services()
@@ -101,12 +101,14 @@ class Scheduler:
 
     def live(self) -> None:
         """Bring the nodes to now."""
-        before, self._now = self._now, self._life()
+        before = self._now
+        self._now = self._life()
         for world in self._worlds:
             world.recover()
         self._mend()
         self._end()
-        if self._random.random() < -math.expm1((before - self._now) * (1 + len(self._worlds) / 20) / _CRASH_SECONDS):
+        crashes = (self._now - before) * (1 + len(self._worlds) / 20) / _CRASH_SECONDS
+        if self._random.random() < -math.expm1(-crashes):
             self._crash()
         self._scale_in()
         self._fill()
@@ -144,32 +146,34 @@ class Scheduler:
                     world.end(pod, "Failed" if is_broken else "Succeeded")
             if is_broken:
                 rest = replace(work, seconds=max(_LEAST_SECONDS, ends - self._now))
-                (self._queue if work.nodes else self._again).insert(0, rest)
+                waiting = self._queue if work.nodes else self._again
+                waiting.insert(0, rest)
 
     def _crash(self) -> None:
         world = self._random.choice(self._worlds)
-        if holders := [pod for pod in world.pods if pod.devices and not pod.has_ended]:
+        holders = [pod for pod in world.pods if pod.devices and not pod.has_ended]
+        if holders:
             world.crash(self._random.choice(holders), self._random.choice(XIDS))
 
     def _mend(self) -> None:
         """Lose a GPU when it is time, and do what is due on the node of a lost one."""
-        are_several = len(self._worlds) > 1
         if self._ailing is None:
-            lost = [number for number, world in enumerate(self._worlds) if any(gpu.is_lost for gpu in world.gpus)]
-            if lost:
-                self._ailing = lost[0], self._now
-            elif are_several and self._now >= self._next_failure:
-                self._next_failure = self._now + _FAILURE_SECONDS * max(1.0, _FEW_NODES / len(self._worlds))
-                self._random.choice(self._failures).fail()
+            self._lose()
             return
         number, since = self._ailing
-        world, failure, after = self._worlds[number], self._failures[number], self._now - since
-        world.kubelet_is_up = not (are_several and _KUBELET_GOES <= after < _REPAIRED)
+        after = self._now - since
+        world = self._worlds[number]
+        failure = self._failures[number]
+        are_several = len(self._worlds) > 1
+        if are_several:
+            world.kubelet_is_up = not _KUBELET_GOES <= after < _REPAIRED
+        else:
+            world.kubelet_is_up = True
         if after >= _PODS_END:
             failure.end_holders()
         if after >= _DRAINED and are_several:
             world.pods = tuple(pod for pod in world.pods if not pod.devices)
-        if after >= (_REPAIRED if are_several else _REPAIRED_ALONE) and any(gpu.is_lost for gpu in world.gpus):
+        if after >= (_REPAIRED if are_several else _REPAIRED_ALONE) and _has_lost(world):
             failure.repair()
             test = Container(name="burn", uses=tuple(gpu.uuid for gpu in world.gpus if are_several))
             pod = world.make.pod("kube-system", "burn-in", (test,), kind="")
@@ -178,20 +182,31 @@ class Scheduler:
             world.pods = tuple(pod for pod in world.pods if pod.owner[1] != "burn-in")
             self._ailing = None
 
+    def _lose(self) -> None:
+        """Note the node that has lost a GPU; where there are several nodes, have one lose a GPU when it is time."""
+        lost = [number for number, world in enumerate(self._worlds) if _has_lost(world)]
+        if lost:
+            self._ailing = (lost[0], self._now)
+        elif len(self._worlds) > 1 and self._now >= self._next_failure:
+            self._next_failure = self._now + _FAILURE_SECONDS * max(1.0, _FEW_NODES / len(self._worlds))
+            self._random.choice(self._failures).fail()
+
     def _scale_in(self) -> None:
         """Where there are too many replicas of services, the newest ones of the largest go, and the last one stays."""
         for _ in self._for_all[::10]:
             doing, replicas = self._doing()
-            if replicas and doing[SERVING] > 1.15 * self._wanted()[SERVING] * doing.total():
-                largest, most = replicas.most_common(1)[0]
-                if most > 1:
-                    world, pod = next(
-                        (world, pod)
-                        for world in reversed(self._for_all)
-                        for pod in reversed(world.pods)
-                        if (pod.namespace, pod.owner[1]) == largest
-                    )
+            if not replicas or doing[SERVING] <= 1.15 * self._wanted()[SERVING] * doing.total():
+                continue
+            largest, most = replicas.most_common(1)[0]
+            if most > 1:
+                self._remove_newest(largest)
+
+    def _remove_newest(self, service: tuple[str, str]) -> None:
+        for world in reversed(self._for_all):
+            for pod in reversed(world.pods):
+                if (pod.namespace, pod.owner[1]) == service:
                     world.remove(pod)
+                    return
 
     def _fill(self, *, is_first: bool = False) -> None:
         """Let what waits begin where there is room."""
@@ -208,14 +223,19 @@ class Scheduler:
             self._queue.remove(work)
             began = self._begin(work, is_first=is_first)
             for number, world in enumerate(self._random.sample(empty, work.nodes)):
-                self._place(work, world, [slot for gpu in world.gpus for slot in gpu.slots], began, f"-{number}")
+                self._place(work, world, _slots_of(world), began, f"-{number}")
         for world in self._open(self._for_all):
-            while (self._again or world.used_share < _MOST_HELD) and (
-                free := [slot for _, slots in world.free() for slot in slots]
-            ):
-                devices = world.make.some_of(free)
-                work = self._again.pop(0) if self._again else self._next(devices[0][0])
-                self._place(work, world, devices, self._begin(work, is_first=is_first))
+            self._fill_shared(world, is_first=is_first)
+
+    def _fill_shared(self, world: World, *, is_first: bool) -> None:
+        """Fill a node that is for all."""
+        while self._again or world.used_share < _MOST_HELD:
+            free = [slot for _, slots in world.free() for slot in slots]
+            if not free:
+                return
+            devices = world.make.some_of(free)
+            work = self._again.pop(0) if self._again else self._next(devices[0][0])
+            self._place(work, world, devices, self._begin(work, is_first=is_first))
 
     def _open(self, worlds: Sequence[World]) -> list[World]:
         """Those of the nodes that take pods, in any order. The only one does even while a GPU of it is lost."""
@@ -282,3 +302,16 @@ class Scheduler:
             least, most = _SECONDS[does]
             seconds = least * (most / least) ** self._random.random()
         return Work(does=does, namespace=namespace, owner=owner, seconds=seconds, nodes=nodes)
+
+
+def _has_whole_gpus(world: World) -> bool:
+    """Whether it has GPUs, and all of them go out whole."""
+    return bool(world.gpus) and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)
+
+
+def _has_lost(world: World) -> bool:
+    return any(gpu.is_lost for gpu in world.gpus)
+
+
+def _slots_of(world: World) -> Sequence[Slot]:
+    return [slot for gpu in world.gpus for slot in gpu.slots]

@@ -140,25 +140,33 @@ class World:
         self.make = Maker(self._random)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
-        uuids = [f"GPU-{self.make.uuid()}" for _ in range(gpus)] if units else []
-        in_units = self.make.units(uuids[claims : claims + units])
-        self._gpus = tuple(
-            SimulatedGpu(
-                index=index,
-                uuid=(of_gpu := uuids[index] if uuids else f"GPU-{self.make.uuid()}"),
-                units=in_units.get(of_gpu, ()),
-                shared=gpus - mig - shared <= index < gpus - mig,
-                claimed=index < claims,
-                dynamic=claims - dynamic <= index < claims,
-                instances=self._instances() if index >= gpus - mig else (),
-            )
-            for index in range(gpus)
-        )
+        self._gpus = self._make_gpus(gpus, shared=shared, mig=mig, claims=claims, dynamic=dynamic, units=units)
         # what is there from the start came before the machine did: the machine sees it once, as a whole
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         self._fill()
         self.kubelet_is_up = True
         self.add_strangers(strangers)
+
+    def _make_gpus(
+        self, count: int, *, shared: int, mig: int, claims: int, dynamic: int, units: int
+    ) -> tuple[SimulatedGpu, ...]:
+        """So many GPUs, each as `__init__` says."""
+        uuids = [f"GPU-{self.make.uuid()}" for _ in range(count)] if units else []
+        in_units = self.make.units(uuids[claims : claims + units])
+        gpus = []
+        for index in range(count):
+            uuid_of_gpu = uuids[index] if uuids else f"GPU-{self.make.uuid()}"
+            gpu = SimulatedGpu(
+                index=index,
+                uuid=uuid_of_gpu,
+                units=in_units.get(uuid_of_gpu, ()),
+                shared=count - mig - shared <= index < count - mig,
+                claimed=index < claims,
+                dynamic=claims - dynamic <= index < claims,
+                instances=self._instances() if index >= count - mig else (),
+            )
+            gpus.append(gpu)
+        return tuple(gpus)
 
     @property
     def pods(self) -> tuple[Pod, ...]:

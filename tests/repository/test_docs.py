@@ -49,7 +49,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
 WHERE_THE_PODS_API_IS_DATED = (
     "protos/pods.proto",
     "exporter/config/node.py",
-    "exporter/node/build.py",
+    "exporter/node/build_sources.py",
     "docs/devices.md",
     "docs/flags.md",
     "docs/install.md",

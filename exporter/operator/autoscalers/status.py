@@ -213,20 +213,15 @@ def decision(
     `address` is spec.clusterAddress; `scalers` as in NamespaceObjects; `events` those of the namespace's HPAs and
     ScaledObjects; `before` is status.lastScale as it stands, which outlives events (one hour).
     """
-    mine = (item for item in scalers if is_controlled_by(item, uid) and not is_going(item))
-    own = next((item for item in mine if is_a(item, SCALERS[via])), None)
+    own = next((item for item in scalers if _is_own(item, via, uid)), None)
     if own is None:
         return Decision(last_scale=_last_scale((), {}, before))
-    scaled = own if via == "keda" else None
-    kedas = (item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid_of(own)))
-    hpa = own if via == "hpa" else next(kedas, None)
+    hpa = own if via == "hpa" else _hpa_of_keda(own, scalers)
     usable = [event for event in islice(events, MOST_EVENTS) if isinstance(event, Mapping)]
     status = mapping(hpa, "status")
     has_spoken = bool(mappings(status, "conditions"))
-    trouble = _of_keda(scaled, address, usable) if scaled is not None else None
-    if trouble is None and hpa is not None:
-        trouble = _of_hpa(hpa, via, address, _scaler_failure(usable, scaled))
-    active, limited = (_condition(status, kind) for kind in ("ScalingActive", "ScalingLimited"))
+    active = _condition(status, "ScalingActive")
+    limited = _condition(status, "ScalingLimited")
     return Decision(
         has_spoken=bool(mappings(mapping(own, "status"), "conditions")),
         # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
@@ -235,8 +230,29 @@ def decision(
         last_scale=_last_scale([event for event in usable if _is_of(event, own, hpa)], status, before),
         limited=limited.message if limited.status == active.status == "True" else "",
         is_idle=via == "keda" and active.reason == "ScalingDisabled",
-        trouble=trouble,
+        trouble=_why_it_does_not_scale(via, address, own, hpa, usable),
     )
+
+
+def _is_own(item: AnyObject, via: Via, uid: str) -> bool:
+    """Whether it is the object by which the GPUAutoscaler with this uid scales."""
+    return is_controlled_by(item, uid) and not is_going(item) and is_a(item, SCALERS[via])
+
+
+def _hpa_of_keda(scaled: AnyObject, scalers: Iterable[AnyObject]) -> AnyObject | None:
+    """The HPA that KEDA made for a ScaledObject."""
+    uid = uid_of(scaled)
+    return next((item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid)), None)
+
+
+def _why_it_does_not_scale(
+    via: Via, address: str, own: AnyObject, hpa: AnyObject | None, events: Sequence[AnyObject]
+) -> Trouble | None:
+    scaled = own if via == "keda" else None
+    trouble = _of_keda(scaled, address, events) if scaled is not None else None
+    if trouble is None and hpa is not None:
+        return _of_hpa(hpa, via, address, _scaler_failure(events, scaled))
+    return trouble
 
 
 def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:

@@ -109,51 +109,64 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
     """
     cut = cut_gpus(rows.devices.values())
     for device in sorted(rows.devices.values(), key=in_order):
-        holders = dict(rows.held.get(device.key, {}))
-        is_sampled = any(entry.is_sampled for entry in holders.values())
-        nobodys = holders.get(NOBODY)
-        if nobodys and not rows.names_owners:
-            # whoever holds the device has its values
-            holders = {owner: replace(entry, metrics=nobodys.metrics) for owner, entry in holders.items()}
-        elif is_sampled and samples_are_newer:
-            holders = {owner: entry for owner, entry in holders.items() if entry.is_sampled}
-            nobodys = holders.get(NOBODY)
-        if (
-            len(holders) > 1
-            and nobodys
-            and (not nobodys.metrics or any(entry.metrics for owner, entry in holders.items() if owner != NOBODY))
-        ):
-            # a device that has a holder is not idle any more
-            del holders[NOBODY]
-        several = rows.owners.get(device.key, 0) > 1
-        verdict, reason = rows.verdicts.get(device.key, ("", ""))
-        strangers = sorted(rows.strangers.get(device.key, {}).items())
+        holders = _holders(rows, device.key, samples_are_newer=samples_are_newer)
+        why_unknown = what_hides_owners(rows.unmatched, device)
         of_device: dict[str, Any] = {
             "node_name": node,
             **object_of(device, cut),
             "timestamp": rfc3339(read_at_seconds),
-            "health": verdict if verdict in VERDICTS else "",
-            "health_reasons": (reason,) if reason else (),
-            "used_by": tuple(DeviceUser(**asdict(stranger), **_measured(use)) for stranger, use in strangers),
+            **_said_of(rows, device.key),
         }
         for owner, entry in sorted(holders.items()) or [(NOBODY, Held())]:
-            name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
-            measured = rows.measured.get((device.key, owner))
-            # when the node read the values, and who held the device then, no series says
-            row = DeviceRow(
-                **of_device,
-                **asdict(owner),
-                workload_name=name,
-                workload_kind=kind if name else "",
-                pod_uid=entry.uid,
-                gpu_shared=entry.shared or several,
-                **entry.metrics,
-                measured=OwnUse(**_measured(measured)) if measured else None,
-                last_xid=error_on_page(entry.metrics.get("xid_errors")),
-                idle_since=rows.idle_since.get((device.key, owner)),
-            )
-            row = in_its_state(row, why_unknown=what_hides_owners(rows.unmatched, device))
+            row = DeviceRow(**of_device, **_of_holder(rows, device.key, owner, entry), **entry.metrics)
+            row = in_its_state(row, why_unknown=why_unknown)
             yield HeldDevice(row, as_json([row])[1:-1])
+
+
+def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict[Owner, Held]:
+    """Who holds a device; NOBODY where nobody does, or the page has values of its own for nobody."""
+    holders = dict(rows.held.get(key, {}))
+    nobodys = holders.get(NOBODY)
+    if nobodys and not rows.names_owners:
+        # whoever holds the device has its values
+        holders = {owner: replace(entry, metrics=nobodys.metrics) for owner, entry in holders.items()}
+    elif samples_are_newer and any(entry.is_sampled for entry in holders.values()):
+        holders = {owner: entry for owner, entry in holders.items() if entry.is_sampled}
+        nobodys = holders.get(NOBODY)
+    if nobodys is None or len(holders) == 1:
+        return holders
+    others_have_values = any(entry.metrics for owner, entry in holders.items() if owner != NOBODY)
+    if others_have_values or not nobodys.metrics:
+        # a device that has a holder is not idle any more
+        del holders[NOBODY]
+    return holders
+
+
+def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
+    """The fields of a row about a device, whoever holds it."""
+    verdict, reason = rows.verdicts.get(key, ("", ""))
+    strangers = sorted(rows.strangers.get(key, {}).items())
+    return {
+        "health": verdict if verdict in VERDICTS else "",
+        "health_reasons": (reason,) if reason else (),
+        "used_by": tuple(DeviceUser(**asdict(stranger), **_measured(use)) for stranger, use in strangers),
+    }
+
+
+def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Mapping[str, Any]:
+    """The fields of a row about a holder. When the node read the values, and since when it holds, no series says."""
+    name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
+    measured = rows.measured.get((key, owner))
+    return {
+        **asdict(owner),
+        "workload_name": name,
+        "workload_kind": kind if name else "",
+        "pod_uid": entry.uid,
+        "gpu_shared": entry.shared or rows.owners.get(key, 0) > 1,
+        "measured": OwnUse(**_measured(measured)) if measured else None,
+        "last_xid": error_on_page(entry.metrics.get("xid_errors")),
+        "idle_since": rows.idle_since.get((key, owner)),
+    }
 
 
 def _measured(by_family: Mapping[str, float]) -> dict[str, Any]:
