@@ -1,1 +1,1 @@
-"""What people and tools read, one file each: a Snapshot in, bytes out."""
+"""The outputs that people and tools read, a file for each: a Snapshot in, bytes out."""

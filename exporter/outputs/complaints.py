@@ -1,4 +1,4 @@
-"""Why there are no GPU samples, or not all, in lines for people."""
+"""Complaints: lines for people that say why GPU samples are missing."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +10,7 @@ _NONE = Trouble("", "")
 
 
 def complaints(health: Mapping[str, Health]) -> bytes:
-    """Comments for people: why a source is down, or what is odd about its answers, and what to do."""
+    """Comment lines for people: why a source is down, or what is odd about its answers, and what to do."""
     lines = (
         f"# {name} {'answers, but' if state.up else 'failed'} ({state.trouble.reason}): {state.trouble}\n"
         for name, state in health.items()
@@ -20,7 +20,7 @@ def complaints(health: Mapping[str, Health]) -> bytes:
 
 
 def in_parts(trouble: Trouble | None) -> dict[str, str]:
-    """A trouble for JSON; texts are "" where there is none."""
+    """The parts of a trouble for JSON; all "" if there is no trouble."""
     return asdict(trouble or _NONE)
 
 

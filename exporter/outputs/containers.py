@@ -9,14 +9,17 @@ from exporter.outputs.complaints import why_not
 from exporter.outputs.objects import are_owners_unknown, rows
 from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
 
-# Query parameter → the field that it is compared with.
+# Query parameter → the field with which it is compared.
 _FIELDS = ("pod", "namespace", "container", "node_name", "workload_name")
 FILTERS = {field.removesuffix("_name"): field for field in _FIELDS}
 _OBJECTS_A_PIECE = 200
 
 
 def render(device_rows: Sequence[DeviceRow], filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
-    """The array of these rows as objects, in pieces. `filters` are by query parameter; an empty one is none."""
+    """The array of these rows as objects, in pieces.
+
+    `filters` are by query parameter; an empty filter does not count.
+    """
     # a library of 1 MiB, which a node that nobody asks for JSON does without
     from exporter.model.device_row_json import as_json  # noqa: PLC0415
 

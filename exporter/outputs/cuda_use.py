@@ -18,7 +18,7 @@ _OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class CudaFigure:
-    """A number in units of 10**-`power`, or one for each value of `label`. `grows`: it never falls."""
+    """A figure: a number in units of 10**-`power`, or a number for each value of `label`. `grows`: it never falls."""
 
     name: str
     text: str
@@ -28,14 +28,14 @@ class CudaFigure:
     grows: bool = True
 
     def amount(self, use: "CudaUse") -> int | float | Mapping[str, int]:
-        """What a container has of it."""
+        """The amount of this figure in a container's use."""
         amount: Any = attrgetter(self.of)(use)
         shown: int | float | Mapping[str, int] = _BY_LABEL[self.label](amount) if self.label else amount
         return shown
 
 
 def as_object(use: "CudaUse") -> dict[str, Any]:
-    """Copies by direction, and errors by code, are objects of their own."""
+    """The figures as an object of JSON. Copies by direction, and errors by code, are objects within it."""
     amounts = ((figure, figure.amount(use)) for figure in FIGURES)
     return {
         figure.name: amount if isinstance(amount, Mapping) or not figure.power else amount / 10**figure.power
@@ -51,7 +51,7 @@ def _by_direction(amounts: Sequence[int]) -> dict[str, int]:
 
 
 def _by_code(errors: Mapping[int, int]) -> dict[str, int]:
-    """Errors by code, as a decimal number; those of codes that are not counted by themselves at the end."""
+    """Errors by code, as a decimal number; last the sum of all codes that are not counted one by one."""
     from exporter.model.cuda import OTHER_ERRORS  # noqa: PLC0415 - see above
 
     named = {str(code): errors[code] for code in sorted(errors) if code != OTHER_ERRORS}

@@ -11,7 +11,7 @@ MOST_NAMED = 5
 
 
 class Level(Enum):
-    """How bad a finding is. With a PROBLEM, samples are missing, or the owner of a device that is held."""
+    """How bad a finding is. A PROBLEM: samples are missing, or the owner of a held device is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What doctor found out about one thing, or about several `devices`. The trouble of an OK says what works."""
+    """A finding of doctor about one thing, or about several `devices`. The trouble of an OK finding says what works."""
 
     level: Level
     about: str
@@ -29,17 +29,17 @@ class Finding:
 
 
 def fine(about: str, message: str, remedy: str = "") -> Finding:
-    """Nothing is wrong with it."""
+    """A finding that nothing is wrong."""
     return Finding(Level.OK, about, Trouble("", message, remedy))
 
 
 def warning(about: str, message: str, remedy: str = "") -> Finding:
-    """Something is odd, or less than it could be."""
+    """A finding that something is odd, or less than it could be."""
     return Finding(Level.WARNING, about, Trouble("", message, remedy))
 
 
 def problem(about: str, message: str, remedy: str) -> Finding:
-    """The main job suffers."""
+    """A finding that the main job suffers."""
     return Finding(Level.PROBLEM, about, Trouble("", message, remedy))
 
 
@@ -58,7 +58,7 @@ class Diagnosis:
     def render(self, *, is_of_node: bool = True) -> str:
         """The report as lines for a terminal. Control characters in it are written as escapes.
 
-        One that is not `is_of_node` says nothing of the main job at its end.
+        `is_of_node`: the report ends with the state of the main job.
         """
         lines = [f"{self.summary}.", ""]
         for finding in self.findings:
@@ -72,7 +72,7 @@ class Diagnosis:
         return "".join(f"{printable(line)}\n" for line in lines)
 
     def as_json(self) -> dict[str, Any]:
-        """For /debug/mapping; `read_report` takes it back."""
+        """The report for /debug/mapping. `read_report` reads it back."""
         return {
             "summary": self.summary,
             "findings": [
@@ -111,7 +111,7 @@ def read_report(answer: Mapping[str, Any]) -> Diagnosis:
 
 
 def printable(text: str) -> str:
-    """A text without control characters: each is written as its escape."""
-    if text.isprintable():  # a hundred times as fast
+    """A text with control characters written as escapes."""
+    if text.isprintable():  # a hundred times as fast as the way below
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

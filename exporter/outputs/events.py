@@ -1,4 +1,4 @@
-"""/events: the last errors of GPUs and NVSwitches by the kernel's log, and who held the GPU then."""
+"""/events: the last errors of GPUs and NVSwitches in the kernel's log, and the holders of the GPU then."""
 
 import json
 

@@ -1,7 +1,6 @@
-"""What `doctor` says of a look at a node. Pure.
+"""The findings of `doctor` about a look at a node. Pure.
 
-Why a source fails, and what to do about it, is worded by the source itself; why a device has no owner, by
-`ownership.explain`.
+A source itself says why it fails, and what to do about it. `ownership.explain` says why a device has no owner.
 """
 
 import json
@@ -45,7 +44,7 @@ _STRANGER_REMEDY = (
 
 
 def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) -> Diagnosis:
-    """Everything worth saying, the sources first. `doubts` are those about the settings."""
+    """All findings worth telling, the sources first. `doubts` are the doubts about the settings."""
     return Diagnosis(
         summary=summary(snapshot),
         findings=(
@@ -62,7 +61,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
 
 
 def summary(snapshot: Snapshot) -> str:
-    """How many of the devices that containers hold have their owner on a sample. A share counts as a device."""
+    """A line with the number of held devices whose owner is on a sample. A share counts as a device."""
     if snapshot.assignments_age_seconds is None:
         return "the kubelet has not said which devices containers hold"
     by_page = _attributed_by_page(snapshot)
@@ -140,7 +139,7 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
-    """What adds to the main job: NVML, the inventory, pods, ResourceSlices."""
+    """The sources beside the main job: NVML, the inventory, pods, ResourceSlices."""
     reasons = {match.reason for match in snapshot.owners.matches if match.assignment.resource in DRA_DRIVERS}
     if reasons and CDI not in snapshot.health:
         # a hint where ResourceSlices say it
@@ -151,13 +150,13 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     yield from _of_kernel_log(snapshot)
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
-        # The user has not asked for it, so this is no warning, but a hint.
+        # The user has not asked for this source, so its failure is no warning, but a hint.
         says = f"what pods use of GPUs is not all measured, rows of shared ones are what --sharing says: {why.message}"
         yield fine("measured use", says, why.remedy)
 
 
 def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
-    """GPUs whose address on PCI is not known: the kernel's log names a GPU by its address alone."""
+    """GPUs without a known PCI address. The kernel's log names a GPU only by its address."""
     if snapshot.events is None or snapshot.joined is None:
         return
     gpus = [each for each in snapshot.joined.subjects if each.is_device and not each.uuid.startswith("MIG-")]
@@ -176,13 +175,13 @@ def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
-    """Whether NVML's trouble is a GPU that is lost: the finding of the device says that, with what to do."""
+    """Whether NVML's trouble is a lost GPU: then the finding on the device tells it, with what to do."""
     lost = (key for key, verdict in snapshot.verdicts.items() if _BY_NVML & {each.code for each in verdict.reasons})
     return health.up is True and any(f"({key.uuid})" in health.message for key in lost)
 
 
 def _of_source(snapshot: Snapshot, name: str, is_down: Level) -> Iterator[Finding]:
-    """Whether a source answers, and its trouble. One that has not answered yet has none, and doctor words it."""
+    """Whether a source answers, and its trouble. A source that has not answered yet has no trouble: doctor words it."""
     health = snapshot.health[name]
     if health.up:
         yield fine(name, "answers")
@@ -195,7 +194,7 @@ def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> I
     if files is None:
         return
     if not files:
-        # The main job needs none of them, so this is no warning, but a hint.
+        # The main job needs none of these files, so this is no warning, but a hint.
         says = "NVIDIA's driver is loaded, and none of its device files is here: the exporter cannot ask NVML"
         yield fine("device files", says, f"in a container, {_RUNTIME}")
         return
@@ -207,7 +206,7 @@ def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> I
 
 
 def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
-    """What is true of all devices, or of many."""
+    """Findings that concern all devices, or many."""
     owners, joined = snapshot.owners, snapshot.joined
     if joined is None:
         return
@@ -269,13 +268,13 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
             yield Finding(Level.OK, name, why)
         elif match.assignment in by_page:
             yield fine(name, "not known here, but the page names its container itself, and that is kept")
-        # without a page, or with another node's, that is the cause, and another finding names it
+        # without a page, or with another node's page, another finding names that cause
         elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE and (why := words.assigned(match)):
             yield Finding(Level.PROBLEM, name, why)
 
 
 def _units(snapshot: Snapshot) -> Iterator[Finding]:
-    """Containers that hold units: nothing is wrong where their processes show which GPU they use."""
+    """Containers that hold units. Nothing is wrong if their processes show which GPU they use."""
     for held in snapshot.owners.units:
         name = f"{held.units} of {held.resource} ({held.owner.name})"
         if snapshot.measured is None:
@@ -285,7 +284,7 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
-    """Devices that are not `ok`, but for those that nobody reads: what is wrong with the sources is said of these."""
+    """Devices that are not `ok`, without those that nobody reads: findings on the sources tell of these."""
     for device, verdict in snapshot.verdicts.items():
         holders = ", ".join(sorted({of.owner.name for of in snapshot.owners.of(device)}))
         for reason in verdict.reasons:
@@ -295,7 +294,7 @@ def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
-    """Claims of several devices that several containers of a pod hold whole, as far as the kubelet says it."""
+    """Claims with several devices of which several containers of a pod hold all, as far as the kubelet says it."""
     health = snapshot.health.get(PODS)
     if health is not None and health.up:
         return
@@ -316,7 +315,7 @@ def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
 
 
 def of_strangers(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Who uses a device and does not hold it; no warning where that is next to nothing."""
+    """The users of devices who do not hold them; no warning if their use is next to nothing."""
     idle_below = snapshot.context.idle_below
     return grouped(
         Finding(
@@ -330,9 +329,9 @@ def of_strangers(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
-    """The assignments that this program cannot resolve although the page names their owner itself.
+    """The assignments that this program cannot resolve, but whose owner the page itself names.
 
-    They count as attributed where the page names that owner on at least as many devices as are unresolved.
+    They count as attributed if the page names that owner on at least as many devices as are unresolved.
     """
     unresolved = defaultdict[Owner, set[Assignment]](set)
     for match in snapshot.owners.matches:
@@ -360,7 +359,7 @@ def _name_of(assignment: Assignment) -> str:
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings about single devices: those that say the same become one, in the place of the first of them."""
+    """Findings about single devices. Those with the same text become one, in the place of the first."""
     same: dict[tuple[Level, Trouble], list[Finding]] = {}
     for finding in findings:
         same.setdefault((finding.level, finding.trouble), []).append(finding)

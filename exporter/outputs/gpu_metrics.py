@@ -9,7 +9,7 @@ from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Output, Question,
 
 
 def render(snapshot: Snapshot) -> tuple[Sequence[bytes], int] | None:
-    """The page in pieces (see `JoinedPage`) and its size in bytes; None where every GPU source failed."""
+    """The page in pieces (see `JoinedPage`) and its size in bytes; None if every GPU source failed."""
     if snapshot.joined is None:
         return None
     end = slim(snapshot)

@@ -1,4 +1,4 @@
-"""/debug/mapping: every device id that the kubelet named, every device of the samples, and why one has no match."""
+"""/debug/mapping: every device id of the kubelet, every device of samples, and the reason why one has no match."""
 
 import json
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, of_look
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
-MOST_PROCESSES = 100  # that are named; all are counted on /metrics
+MOST_PROCESSES = 100  # the most processes that are named; /metrics counts all
 _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
 
 
@@ -29,7 +29,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
         "sources": {name: {"up": state.up, **in_parts(state.trouble)} for name, state in snapshot.health.items()},
-        # what the kubelet handed out: of GPUs by an id, in units, and of resources that are left out
+        # all that the kubelet handed out: GPUs by an id, units of GPUs, and resources that are left out
         "assigned": [
             *(_assigned(match.assignment, match.reason, words.assigned(match), match) for match in owners.matches),
             *(_assigned(held, "units", UNITS_NAME_NO_GPU, units=held.units) for held in owners.units),
@@ -60,7 +60,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
 def _assigned(
     assignment: Assignment, reason: str, why: Trouble | None, match: Match | None = None, **more: object
 ) -> dict[str, Any]:
-    """An id, what it was read as, the device it came to, and how many samples of that device came in."""
+    """An id, the meaning that was read in it, its device, and the number of samples of that device."""
     claim, ref, key = assignment.claim, match and match.ref, match and match.key
     return {
         "device_id": assignment.device_id,
@@ -80,7 +80,7 @@ def _assigned(
 
 
 def _of_nobody(measured: "Measured") -> dict[str, Any]:
-    """The processes on GPUs that count for no owner of their GPU, each with the reason; of many the first."""
+    """The processes on GPUs that count for no owner of their GPU, each with the reason; MOST_PROCESSES at most."""
     return {
         "processes": [
             {

@@ -1,4 +1,4 @@
-"""/metrics/nodes: which pod holds which GPU, as a family that is named after the node."""
+"""/metrics/nodes: the GPUs that pods hold, as a family that is named after the node."""
 
 import re
 from collections.abc import Iterable

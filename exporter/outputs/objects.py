@@ -1,8 +1,8 @@
 """The rows of /container/metrics, one for each device (a GPU or a MIG instance) and container that holds it.
 
-They are the node's devices and their owners, by the kubelet, the inventory and the samples, whatever the families;
-their fields are filled with the rows of the joined page. So both say the same: `--sharing` decides how many rows a
-shared device has, and with what values. The page for people shows the same objects.
+They are the node's devices and their owners, by the kubelet, the inventory and the samples of any family. Their fields
+are filled with the rows of the joined page, so both agree: `--sharing` decides how many rows a shared device has, and
+with which values. The page for people shows the same objects.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
 from exporter.ownership.kernel_events import is_well_again
 
-# What an autoscaler may ask for.
+# The fields for which an autoscaler may ask.
 METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
@@ -42,7 +42,7 @@ _WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.j
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
-# why no device has an owner while the kubelet's last answer is too old
+# the reason why no device has an owner while the kubelet's last answer is too old
 SILENT = "The kubelet does not say who holds devices."
 
 
@@ -92,9 +92,9 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
         }
         holders = held[key]
         if len(holders) > 1:
-            # a device with an owner is not free, even if a row without owner is left
+            # a device with an owner is not free, even if it also has a row without owner
             holders.pop(_NOBODY, None)
-        # with --sharing device the one row of several holders names none of them
+        # with --sharing device the single row of several holders names none of them
         is_shared = len(snapshot.owners.of(key)) > 1 and holders.keys() == {_NOBODY}
         for owner, entry in sorted(holders.items(), key=_OWNER):
             row = DeviceRow(
@@ -115,14 +115,14 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
-    """Since when this container holds the device; None where it did so when the exporter started."""
+    """Since when this container holds the device; None if it held it already when the exporter started."""
     since, of = snapshot.held_since, owner if owner.pod else None
-    # who holds a whole GPU holds its instances
+    # the holder of a whole GPU holds its instances
     return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
 
 
 def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
-    """Since when those who hold a device idle do so (seconds since 1970, as the family has it)."""
+    """Since when idle holders have held their device idle (seconds since 1970, as in the family)."""
     accounts = snapshot.accounts.rows if snapshot.accounts else ()
     since = ((row.device, row.owner, row.idle_since_ns) for row in accounts)
     return {(device, owner): ns // 1_000_000 / 1000 for device, owner, ns in since if ns is not None}
@@ -137,7 +137,7 @@ def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set
             yield
         metrics = metrics_of.get((id(subject), id(row)))
         if metrics is None:
-            # values of a switch or a CPU are filled as well, and thrown away
+            # values of a switch or a CPU are filled, too, and thrown away later
             metrics = _hold(held.get(subject.key, {}), row, subject).metrics
             metrics_of[id(subject), id(row)] = metrics
         field = _FIELD_OF[family]
@@ -167,7 +167,7 @@ def _hold_the_rest(
 
 
 def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
-    """The entry of the row's owner among a device's holders; a new one where the owner has none yet."""
+    """The entry of the row's owner among a device's holders; a new entry if the owner has none yet."""
     owner = row.owner or _NOBODY
     if owner == _NOBODY and subject.exported:
         owner = subject.exported
@@ -185,9 +185,9 @@ def _of_pod(row: Row) -> dict[str, Any]:
 
 
 def are_owners_unknown(snapshot: Snapshot, device_rows: Iterable[DeviceRow]) -> bool:
-    """Whether the devices look as if nobody held them, only because the kubelet does not say who does.
+    """Whether devices seem to have no holders only because the kubelet does not say who holds them.
 
-    `device_rows` are those of all devices: a page may name owners without the kubelet.
+    `device_rows` are the rows of all devices: a page may name owners without the kubelet.
     """
     return _is_kubelet_silent(snapshot) and not any(row.pod for row in device_rows)
 
@@ -203,7 +203,7 @@ def _of_owner(owner: Owner, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Mapping[DeviceKey, WholeDevice]]:
-    """What the page says of devices themselves: of shared ones, and of GPUs whose MIG instances repeat their values."""
+    """The page's values of whole devices: of shared devices, and of GPUs whose MIG instances repeat their values."""
     values: dict[DeviceKey, dict[str, list[int | float]]] = {}
     for count, (series, value) in enumerate(joined.readings(_WHOLE_FAMILIES), start=1):
         if not count % ITEMS_A_SLICE:
@@ -219,12 +219,12 @@ def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Map
 
 
 def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | float]:
-    """The device's values: of several rows that differ, each may be an owner's part, or an instance's own."""
+    """The values that are certainly the device's: rows that differ may be parts of owners, or instances' own values."""
     return {name: max(of_field) for name, of_field in values.items() if is_repeated(of_field)}
 
 
 def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
-    """What the container itself is measured to use of the device, and what its programs did with CUDA there."""
+    """The container's own measured use of the device, and its programs' requests to CUDA there."""
     use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
     cuda = snapshot.cuda.uses.get((None if owner == _NOBODY else owner, device)) if snapshot.cuda else None
     return {"measured": OwnUse(**_amounts(use)) if use else None, "cuda": as_object(cuda) if cuda else None}
@@ -239,7 +239,7 @@ def _amounts(use: Use) -> dict[str, Any]:
 
 
 def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
-    """How the device is, and why; the message is the kubelet's."""
+    """The device's health with its reasons, and the kubelet's message."""
     verdict, healths = snapshot.verdicts.get(device), snapshot.healths
     health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
     message = {"health_message": health.message if health else ""}
@@ -249,7 +249,7 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, An
 
 
 def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None:
-    """The last error by the kernel's log, which has those that no page shows; else by the page."""
+    """The last XID by the kernel's log, which also has those that no page shows; else by the page."""
     verdict = snapshot.verdicts.get(device)
     by_log = verdict.last_xid if verdict else None
     return error_on_page(entry.metrics.get("xid_errors")) if by_log is None else by_log
@@ -307,7 +307,7 @@ def explainer(snapshot: Snapshot) -> Explainer:
 
 
 def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[DeviceUser]]:
-    """Who uses each device without holding it: pods first, then containers outside pods, then processes in none.
+    """The users of each device that do not hold it: pods first, then containers outside pods, then other processes.
 
     A process in no container has no other name than its command, which only the user may show (--processes.expose).
     """
@@ -327,7 +327,10 @@ def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[DeviceUser]]
 
 
 def _outside_pods(unowned: Unowned, measured: Measured, *, exposes_processes: bool) -> dict[str, Any]:
-    """The names of whoever runs a process outside pods; empty where nobody may say, or the process is a pod's."""
+    """The names of the container or command of a process outside pods.
+
+    Empty if they must not be shown, or for a pod's process.
+    """
     if unowned.reason == "other_container" and unowned.place:
         return {"engine": unowned.place.engine, "id": unowned.place.container_id}
     if unowned.reason != "no_container" or not exposes_processes or not measured.host:

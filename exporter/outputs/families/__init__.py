@@ -1,1 +1,1 @@
-"""The exporter's own families: a group a file, and in it name, type, help, labels and filling side by side."""
+"""The exporter's own families: a file for each group, with name, type, help, labels and filling side by side."""

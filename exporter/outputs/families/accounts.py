@@ -1,7 +1,7 @@
-"""What containers have had of the node's GPUs. Present only where accounts are kept; correct in every --sharing mode.
+"""Families of the accounts of containers and GPUs. They are there only if accounts are kept; --sharing changes nothing.
 
-The counters are those of accounts/amounts/, written exactly, from whole numbers: what is summed here is what was
-divided. A row has the same labels in every family, so they are written once: 112 MIG instances have 1,000 samples.
+The counters are those of accounts/amounts/, written exactly from whole numbers, so that sums equal what was divided. A
+row has the same labels in every family, so the labels are written once: 112 MIG instances have 1,000 samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ def _accounts(look: Look) -> Accounts:
 
 @lru_cache(maxsize=1)
 def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
-    """Each row's labels as text, and its begin."""
+    """The text of each row's labels, and the text of its begin."""
     names = tuple(sorted({name for row in accounts.rows for name, _ in row.labels}))
     return [
         (
@@ -36,13 +36,13 @@ def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
     ]
 
 
-# Most rows are the same at the next look. Upstreams choose how long a UUID is: long ones are not kept.
+# Most rows are the same at the next look. Labels with a long UUID are not kept, since upstreams choose its length.
 _LONGEST = 100
 
 
 @lru_cache(maxsize=1024)
 def _labels(owner: Owner | None, device: DeviceKey, labels: AddedLabels, of_pods: tuple[str, ...], node: str) -> bytes:
-    """A row's labels as text. Labels of pods are the same for all rows: one that a row lacks is empty."""
+    """The text of a row's labels. All rows have the same labels of pods; a label that a row lacks is empty."""
     of_pod = dict(labels)
     return container_text(owner, device, node, *((name, of_pod.get(name, "")) for name in of_pods))
 

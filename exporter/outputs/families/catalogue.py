@@ -1,4 +1,4 @@
-"""Every family that the program makes up itself, in the order in which they stand on /metrics."""
+"""The catalogue of all families that the program itself makes, in their order on /metrics."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the program counts about itself. It is counted in telemetry.py, and has its names here.
+"""The program's counts of its own work. telemetry.py counts them; this file names them.
 
 Every counter starts at 0 with every reason. Prometheus' rate() ignores the first sample, so a counter that starts at
 its first event loses it.
@@ -14,7 +14,7 @@ from exporter.telemetry import REFUSALS, Histogram
 
 
 def histogram_samples(histogram: Histogram) -> Samples:
-    """Those of a family of the type histogram."""
+    """The samples of a family of the type histogram."""
     counts = [(upper, float(count)) for upper, count in histogram.cumulative()]
     _, count = counts[-1]
     buckets = ((("_bucket", upper), count) for upper, count in counts)
@@ -40,7 +40,7 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
     own("pod_gpu_exporter_bound_used", by_label(lambda look: {of: used for of, _, used in look.telemetry.bounds})),
     own("pod_gpu_exporter_bound_limit", by_label(lambda look: {of: most for of, most, _ in look.telemetry.bounds})),
 )
-# absent where nothing is pushed
+# absent if nothing is pushed
 OTLP: Sequence[OwnFamily[AnyLook]] = (
     own("pod_gpu_exporter_otlp_pushes_total", by_label(lambda look: look.telemetry.pushes)),
     own("pod_gpu_exporter_otlp_points_total", by_label(lambda look: look.telemetry.pushed_points)),

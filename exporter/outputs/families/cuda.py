@@ -1,6 +1,7 @@
-"""What the programs of containers ask of CUDA, as the probe counts it, and how the probe is. Only where it runs.
+"""Families of the requests of containers' programs to CUDA, and of the state of the probe. Only if the probe runs.
 
-Amounts are written exactly, from whole numbers. A row has the same labels in every family, so they are written once.
+Amounts are written exactly, from whole numbers. A row has the same labels in every family, so the labels are written
+once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ def _by_name(numbers: Callable[["CudaUses"], Mapping[str, int]]) -> Fill[Look]:
 
 
 FAMILIES = tuple(map(_family, FIGURES))
-# how the probe itself is
+# the state of the probe itself
 PROBE = (
     own("pod_gpu_exporter_probe_programs", _of_probe(lambda cuda: cuda.programs)),
     own("pod_gpu_exporter_probe_attach_failures_total", _by_name(lambda cuda: cuda.failures)),

@@ -1,4 +1,4 @@
-"""A family of the exporter's own: its row in families.json says what it is, and a function fills it."""
+"""A family of the exporter's own: its row in families.json describes it, and a function fills it."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,10 +25,10 @@ def _nothing(_: AnyLook) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class OwnFamily(Family, Generic[LookT_contra]):
-    """A family, and `fill`, which makes its samples of a look.
+    """A family, and `fill`, which makes its samples from a look.
 
-    An unknown value has no sample; without samples the family is left out. One whose numbers or labels do not fit this,
-    or whose counts did not begin with the process, has `write` instead, which writes all of these.
+    An unknown value has no sample, and a family without samples is left out. If numbers or labels do not fit `fill`, or
+    if counts did not begin with the process, the family has `write` instead, which writes whole samples.
     """
 
     fill: Callable[[LookT_contra], Samples] = field(default=_nothing, kw_only=True)
@@ -36,7 +36,7 @@ class OwnFamily(Family, Generic[LookT_contra]):
 
 
 def container_labels(owner: Owner | None, device: DeviceKey, node: str) -> tuple[str, ...]:
-    """The values of OF_CONTAINER; the names of an owner are "" for what no container has."""
+    """The values of OF_CONTAINER. Without an owner, its names are ""."""
     names = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
     return (*names, device.uuid, device.instance, node)
 
@@ -46,7 +46,7 @@ def container_text(owner: Owner | None, device: DeviceKey, node: str, *more: tup
     return render_labels((*zip(OF_CONTAINER, container_labels(owner, device, node), strict=True), *more))
 
 
-# By name: the kind, the help and the labels, with `of_container` after those of OF_CONTAINER.
+# By name: the kind, the help and the labels; `of_container` has the labels after those of OF_CONTAINER.
 _ROWS: Mapping[str, Any] = {row["name"]: row for row in json.loads(get_data(__package__, "families.json") or b"")}
 
 
@@ -58,12 +58,12 @@ def own(name: str, fill: Fill[LookT] = _nothing, *, write: Write[LookT] = _nothi
 
 
 def single(value: Callable[[LookT], float | None]) -> Fill[LookT]:
-    """One sample without a label; none where the value is not known."""
+    """A filler that makes one sample without a label; none if the value is not known."""
     return lambda look: [] if (number := value(look)) is None else [((), float(number))]
 
 
 def by_label(numbers: Callable[[LookT], Mapping[str, float | None]]) -> Fill[LookT]:
-    """A sample for each value of the family's one label of which the number is known."""
+    """A filler that makes a sample for each value of the family's only label, if its number is known."""
     return lambda look: [((label,), float(number)) for label, number in numbers(look).items() if number is not None]
 
 

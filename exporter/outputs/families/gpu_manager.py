@@ -1,8 +1,8 @@
 """gpu-manager's own families, with its names and labels, so that its dashboards keep working.
 
-Facts from its pkg/services/display/display.go: gauges; utilisation in percent of a card and memory in MiB, a series a
-card (gpu0, gpu1, …) and their sum (total); what was asked for in cards and MiB. They are always on, as they are few: a
-container has two series for each GPU that it holds, and four more.
+Facts from its pkg/services/display/display.go: gauges; utilisation in percent of a card and memory in MiB, with a
+series for each card (gpu0, gpu1, …) and for their sum (total); the amounts asked for, in cards and MiB. They are always
+on, as they are few: a container has two series for each GPU that it holds, and four more.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _OfAll = Callable[[Cards], float | None]
 
 
 def _each(of_all: _OfAll, of_card: _OfCard | None = None) -> Callable[[Look], Samples]:
-    """A value for all cards of a container together, and for each of them; none where it is not known."""
+    """A filler with a value for all cards of a container together, and for each card; none for an unknown value."""
 
     def fill(look: Look) -> Samples:
         samples: list[tuple[tuple[str, ...], float]] = []

@@ -1,4 +1,4 @@
-"""How the program, its sources and the machine are, and the kubelet's answer. A source never tried has no series."""
+"""Families of the health of the program, its sources and the machine. A source that was never tried has no series."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ def _assignments(look: Look) -> Samples:
 
 def _unmatched(look: Look) -> Samples:
     if not look.snapshot.joined:
-        return []  # without a page nobody can say which device is missing from it
+        return []  # without a page nobody can say which device it lacks
     matches = look.snapshot.owners.matches
     reasons = Counter(match.reason for match in matches if match.reason not in {"", *WITHOUT_SAMPLES})
     return [((str(reason),), float(count)) for reason, count in sorted(reasons.items())]
@@ -76,5 +76,5 @@ ASSIGNMENTS: Sequence[OwnFamily[Look]] = (
         by_label(lambda look: dict(sorted(look.snapshot.context.label_problems.items()))),
     ),
 )
-# absent where there is neither a driver nor a GPU of NVIDIA's
+# absent if there is neither a driver nor a GPU of NVIDIA's
 HOST = (own("pod_gpu_host_info", _host_info),)

@@ -1,4 +1,4 @@
-"""Which pod holds which GPU. A device without samples is there with what the kubelet alone knows of it."""
+"""Families of the GPUs that pods hold. A device without samples has only the labels that the kubelet knows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from exporter.outputs.families.family import container_labels, own
 from exporter.outputs.output import Look
 from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
 
-# By whether the device is shared.
+# The label's value, by whether the device is shared.
 _MARKS = {False: (WITHOUT_OWNERS,), True: (WITHOUT_OWNERS, (SHARED_LABEL, "true"))}
 
 
@@ -17,12 +17,12 @@ def _device_owners(look: Look) -> Samples:
     cut, node = cut_gpus(look.devices), look.snapshot.node
     return [
         (
-            # a device without a UUID goes by its name: two of them are not one
+            # a device without a UUID has its name instead, so that two such devices stay apart
             (device.key.uuid, device.instance, device.index, entity_of(device, cut), node),
             float(len(look.snapshot.owners.of(device.key))),
         )
         for device in look.devices
-        # who holds it is said of a device that has another name, too
+        # the holder stands at the device's other name, too
         if device.key not in look.snapshot.owners.unnamed
     ]
 
@@ -60,7 +60,7 @@ def _pod_gpu_info(look: Look) -> Samples:
 
 
 def _in_place_of_samples(look: Look) -> Sequence[Written]:
-    """With `--labels.owners off` all that samples would say of owners, so that a query can join the two."""
+    """With `--labels.owners off`, all that samples would tell of owners, so that a query can join both."""
     snapshot = look.snapshot
     if snapshot.context.names_owners:
         return ()
@@ -79,7 +79,7 @@ def _by_kubelet(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabe
 
 
 def _by_page(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
-    """Those that dcgm-exporter names (-k) where the kubelet's ids lead to no device."""
+    """The holders that dcgm-exporter names (-k), if the kubelet's ids lead to no device."""
     for subject in look.snapshot.joined.subjects if look.snapshot.joined else ():
         if subject.came_with and subject.key == device.key:
             holder = Holder(owner=subject.came_with, resource="", shared=subject.came_shared)

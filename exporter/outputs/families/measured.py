@@ -1,4 +1,4 @@
-"""What containers use of the node's GPUs, as the driver's processes tell. Here only where that is measured.
+"""Families of the containers' measured use of the node's GPUs, from the driver's processes. Only if it is measured.
 
 Rows of a container whose pod does not hold the device have the label `holds="false"`, and no other row has it.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use", AddedLabels]]:
-    """What each owner uses of a device, what strangers use of it, and what processes of nobody use."""
+    """The use of a device by each owner, by strangers, and by processes of nobody."""
     for (device, owner), use in measured.uses.items():
         yield owner, device, use, ()
     for (device, owner), use in measured.strangers.items():

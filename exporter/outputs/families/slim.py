@@ -1,4 +1,4 @@
-"""The part of the exporter's own families that ends every page of GPU metrics: how its sources are."""
+"""The part of the exporter's own families that ends every page of GPU metrics: the health of the sources."""
 
 import math
 from functools import lru_cache
@@ -14,7 +14,7 @@ SLIM = (SOURCE_UP, SOURCE_DURATION, ASSIGNMENTS_AGE)
 
 
 def slim(snapshot: Snapshot) -> bytes:
-    """SLIM as text. Scrapes have other numbers in the same text, which is therefore made once: 2 us instead of 6."""
+    """The text of SLIM. Scrapes only have other numbers in it, so the rest is made once: 2 us instead of 6."""
     sources: list[tuple[str, bool | None, bool]] = []
     numbers: list[bytes] = []
     for name, state in snapshot.health.items():
@@ -32,7 +32,7 @@ _MOVES = math.nan
 
 @lru_cache(maxsize=16)
 def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool) -> bytes:
-    """The text with a %b for each number. A source: its name, whether it is up, whether how long it took is known."""
+    """The text with a %b for each number. A source is its name, whether it is up, and whether its duration is known."""
     snapshot = Snapshot(
         node="",
         owners=Owners(),
@@ -41,5 +41,5 @@ def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool
         assignments_age_seconds=_MOVES if has_age else None,
     )
     text = render(filled(SLIM, Look(snapshot=snapshot)))
-    # the name of a source has no line end, so only a number ends a line like this
+    # names of sources have no line end, so only a number can end a line in this way
     return text.replace(b"%", b"%%").replace(b" nan\n", b" %b\n")
