@@ -1,8 +1,8 @@
-"""What the kubelet can hand out, handed out or not: GetAllocatableResources of its pod-resources API.
+"""All ids that the kubelet has, handed out or not: GetAllocatableResources of its pod-resources API.
 
-It is asked beside the pulse, since only accounting needs how many shares a GPU has. A scrape asks again where the last
-answer lacks a device that the kubelet does not call unhealthy: the answer may be older than that word
-(ownership/device_health.py). Kubelets before 1.21 do not know the question, 1.21 and 1.22 mostly refuse it: then
+The exporter asks it beside the pulse, since only accounting needs the number of a GPU's shares. A scrape asks again if
+the last answer lacks a device that the kubelet does not call unhealthy, since the answer may be older than that word
+(ownership/device_health.py). Kubelets before 1.21 do not know the question, and 1.21 and 1.22 mostly refuse it: then
 nothing is known, and nothing fails.
 """
 
@@ -28,7 +28,7 @@ _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "no
 
 
 def parse(body: bytes, resources: Sequence[str]) -> Allocatable:
-    """A serialised AllocatableResourcesResponse as the device ids of `resources`; ids that name no device are left out.
+    """The device ids of `resources` in a serialised AllocatableResourcesResponse, without ids that name no device.
 
     A resource may have an entry for each NUMA node, or for each device; they add up. Raises Malformed: the bytes are no
     such message, or name too many devices.
@@ -53,7 +53,7 @@ def _count(allocatable: Allocatable) -> int:
 
 
 class KubeletAllocatable(Polled):
-    """The ids on offer as the kubelet last named them. What it does not say stays (ownership/retention.py)."""
+    """The ids on offer by the kubelet's last answer. Some ids that it lacks stay (ownership/retention.py)."""
 
     patience_seconds = None
 
@@ -66,7 +66,7 @@ class KubeletAllocatable(Polled):
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`kept` holds what is on offer beside what is in force, and outlives this source."""
+        """`kept` has the ids on offer and the assignments in force, and outlives this source."""
         super().__init__(
             "offers",
             on_health,
@@ -90,11 +90,11 @@ class KubeletAllocatable(Polled):
 
     @property
     def offered(self) -> Allocatable | None:
-        """What the kubelet's last answer named, and nothing else; None before the first."""
+        """Only the ids that the kubelet's last answer named; None before the first answer."""
         return self._kept.offered
 
     def ask_after(self, moment: float) -> Attempt | None:
-        """An answer that is asked for after this moment of the clock; None where there is one, and it is fresh."""
+        """Ask for an answer after this moment of the clock; None if there is such an answer, and it is fresh."""
         self.look_after(moment)
         return self.begin()
 
@@ -104,7 +104,7 @@ class KubeletAllocatable(Polled):
         await self._client.close()
 
     async def _look(self) -> Health:
-        # its failures are the kubelet's, whose health says so
+        # its failures are the kubelet's, and the kubelet's health tells them
         try:
             answer = parse(await self._client.call(METHOD, versions="GetAllocatableResources"), self._resources)
         except SourceError as error:

@@ -1,10 +1,11 @@
-"""The kubelet's pod-resources socket: which container holds which device.
+"""The kubelet's pod-resources socket: the containers and the devices that they hold.
 
-One grpc channel for the life of the program (socket.py). v1 is asked first, v1alpha1 where v1 is UNIMPLEMENTED. An
-answer is read (pod_resources.py) only if it differs from the last, which outlives failures (ownership/retention.py).
+One grpc channel for the life of the program (socket.py). It asks v1 first, and v1alpha1 if v1 is UNIMPLEMENTED. It
+reads an answer (pod_resources.py) only if it differs from the last answer, which outlives failures
+(ownership/retention.py).
 
-It is another kubelet if the socket file is another (device, inode, change time: inode numbers recur) or the connection
-was lost. A kubelet creates the file when it starts, so its change time says when that was.
+The kubelet counts as another one if the socket file is another file (device, inode, change time: inode numbers recur)
+or if the connection was lost. A kubelet creates the file when it starts, so the file's change time is its start.
 """
 
 import asyncio
@@ -53,11 +54,11 @@ LIST_METHODS = {"v1": "/v1.PodResourcesLister/List", "v1alpha1": "/v1alpha1.PodR
 
 @dataclass(slots=True, eq=False)
 class KeptAssignments:
-    """The assignments in force, and what identifies the kubelet that gave them. It may outlive a source.
+    """The assignments in force, and the facts that identify the kubelet that gave them. They may outlive a source.
 
     `answered_on` is the socket file of the last answer: device, inode and change time. `asked_at_seconds` is when its
-    call began, by the source's clock. `read` says what an assignment refers to; `allocatable`, `offered`: see
-    allocatable.py.
+    call began, by the source's clock. `read` gives the device that an assignment refers to. For `allocatable` and
+    `offered` see allocatable.py.
     """
 
     retained: Retained = field(default_factory=Retained)
@@ -70,7 +71,7 @@ class KeptAssignments:
 
 
 class KubeletSource(AskedSource):
-    """Assignments as the kubelet last gave them, read when asked for and kept while it is away."""
+    """The assignments of the kubelet's last answer, read when asked for and kept while the kubelet is away."""
 
     if_slow: ClassVar[str] = SLOW_KUBELET
 
@@ -88,8 +89,8 @@ class KubeletSource(AskedSource):
     ) -> None:
         """Without --kubelet.max-stale: 10 minutes while the connection is refused, 1 minute for any other failure.
 
-        `kept` is what was in force before, where another source has read this socket. Without `claims`, DRA's are left
-        `outside`. Static pods' names end with `node`. Files are dated by `wall_clock`.
+        `kept` has the assignments in force before, if another source has read this socket. Without `claims`, devices of
+        DRA are left `outside`. Static pods' names end with `node`. `wall_clock` is the clock of files' times.
         """
         super().__init__(NAME, on_health)
         self._settings = settings
@@ -104,7 +105,7 @@ class KubeletSource(AskedSource):
         self._version = "v1"
         self._last: tuple[str, bytes, PodResources] | None = None
         self._places = NO_PLACES
-        self.outside: tuple[Assignment, ...] = ()  # what the last answer handed out of resources that are left out
+        self.outside: tuple[Assignment, ...] = ()  # the last answer's, of resources that are left out
         self._attempted_at: float | None = None
         self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
@@ -126,21 +127,21 @@ class KubeletSource(AskedSource):
 
     @property
     def assignments(self) -> frozenset[Assignment]:
-        """What is in force now. The same object as long as nothing changed."""
+        """The assignments in force now; the same object as long as nothing changed."""
         return self._kept.retained.assignments
 
     @property
     def unlisted(self) -> frozenset[tuple[str, str]]:
-        """Namespace and name of the pods whose owners are in force only because they were.
+        """Namespace and name of the pods whose owners are in force only by an earlier answer.
 
-        The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken a name
-        meanwhile, so what a pod's name leads to elsewhere need not be of these.
+        The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken such a
+        name meanwhile, so other sources may mean that pod by it.
         """
         held = self.assignments if self.health.up is False else self._kept.retained.unlisted
         return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
 
     def settle(self, cdi_names: AbstractSet[str]) -> None:
-        """The devices of these names are known now, and were not when the kubelet answered."""
+        """Take in that the devices of these CDI names are known now, which were not when the kubelet answered."""
         self._kept.retained = settled(self._kept.retained, self._kept.read, cdi_names)
 
     @property
@@ -155,7 +156,7 @@ class KubeletSource(AskedSource):
         return None if known_at is None else max(0.0, self._clock() - known_at)
 
     def follow(self, places: CdiPlaces) -> None:
-        """Follow claims of any driver whose CDI specs name GPUs of NVIDIA's: `places` are those of all specs."""
+        """Follow claims of any driver whose CDI specs name GPUs of NVIDIA's. `places` are the places in all specs."""
         if places is self._places:
             return
         self._places = places
@@ -165,8 +166,8 @@ class KubeletSource(AskedSource):
     def begin(self) -> asyncio.Task[Health] | None:
         """The call in flight, or a new one; None while the last answer is younger than `max_age_seconds`.
 
-        A failed attempt is not repeated at once either, so that a crowd of scrapes does not become a crowd of calls.
-        The task raises nothing for the kubelet's sake: its result is how it went, `assignments` what is in force.
+        Nor is a failed attempt repeated at once, so that a crowd of scrapes does not become a crowd of calls. The task
+        raises nothing if the kubelet fails: its result is the call's health, and `assignments` are those in force.
         """
         since = None if self._attempted_at is None else self._clock() - self._attempted_at
         fresh_for = self._settings.max_age_seconds if self.health.up else self._settings.max_age_seconds / 2
@@ -181,7 +182,8 @@ class KubeletSource(AskedSource):
             self._note_failure(error, started)
         else:
             self._note_answer(answer, self._socket_identity())
-            # The identity from before the call: a socket replaced during the call is noticed by the next one.
+            # The identity from before the call counts: the next call notices a socket that was replaced during this
+            # one.
             self._kept.answered_on = identity
             self._kept.connection_lost = False
             self._kept.asked_at_seconds = started
@@ -218,7 +220,7 @@ class KubeletSource(AskedSource):
     def _note_failure(self, error: SourceError, started: float) -> None:
         if isinstance(error, Unavailable) and error.reason != "rate_limited":
             self._kept.connection_lost = True
-            self._version = "v1"  # the kubelet that comes back may be a newer one
+            self._version = "v1"  # the kubelet that comes back may be newer
         max_stale = self._settings.max_stale_seconds
         if max_stale is None:
             max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
@@ -235,7 +237,7 @@ class KubeletSource(AskedSource):
 
     @property
     def _max_unlisted_seconds(self) -> float:
-        """How long the last word of a kubelet holds that lists no pod since: as long as that of one that is down."""
+        """How long the last answer with pods holds while the kubelet lists none: as long as if it were down."""
         max_stale = self._settings.max_stale_seconds
         return STALE_WHILE_REFUSED_SECONDS if max_stale is None else max_stale
 
@@ -268,6 +270,6 @@ class KubeletSource(AskedSource):
         if self._last is None or changed:
             answer = self._reader.read(body, version)
             if self._last is not None and answer == self._last[2]:
-                answer = self._last[2]  # the same in another order: nothing has to be computed again
+                answer = self._last[2]  # the same answer in another order: nobody need work anything out again
             self._last = (version, body, answer)
         return self._last[2]

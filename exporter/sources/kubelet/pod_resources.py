@@ -12,9 +12,9 @@ from exporter.model.pods import Owner
 from exporter.ownership.owners import is_meant
 from exporter.sources.kubelet.socket import POD_RESOURCES, parsed
 
-# 16 GPUs in 48 shares each are 768
+# 16 GPUs with 48 shares each have 768
 MOST_ASSIGNMENTS = 50_000
-# they are only explained; some plugins hand out each MiB of a device by an id of its own
+# outputs only explain these; some plugins hand out every MiB of a device by an id of its own
 MOST_OUTSIDE = 1_000
 _NAME_GPUS = "which resource has that many ids? Name with --resources those whose devices are GPUs"
 _NOT_A_NODE = "no node runs that many: what answers on this socket (--kubelet.socket)?"
@@ -29,7 +29,7 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 
 
 class _Holding(NamedTuple):
-    """A pod's containers that hold devices or claims, and how many of these devices `--resources` means."""
+    """A pod's containers that hold devices or claims, and the number of these devices that `--resources` means."""
 
     pod: _Pod
     containers: Sequence[_Container]
@@ -37,7 +37,7 @@ class _Holding(NamedTuple):
 
 
 class _PodAsRead(NamedTuple):
-    """What is kept of a pod: how many containers and devices were counted, and the assignments made of them.
+    """The memory of a pod: the numbers of its containers and devices, and the assignments made of them.
 
     `is_outside`: some of its devices are of resources that `--resources` leaves out.
     """
@@ -49,10 +49,10 @@ class _PodAsRead(NamedTuple):
 
 
 class ListReader:
-    """Reads one answer after the other, serialised ListPodResourcesResponses, for one choice of `resources`.
+    """A reader of answer after answer (serialised ListPodResourcesResponses), for one choice of `resources`.
 
-    Each answer has its pods in another order, and most of them as they were: these are not read again, and have the
-    same assignments, as objects. Without `claims` no claim is among them.
+    Every answer has its pods in another order, and most pods unchanged. Unchanged pods are not read again, and keep the
+    same assignments, as objects. Without `claims` no assignment is a claim's.
     """
 
     def __init__(self, resources: Sequence[str] = ("*",), *, claims: bool = False) -> None:
@@ -62,15 +62,15 @@ class ListReader:
     def read(self, body: bytes, version: str = "v1") -> PodResources:
         """The assignments of an answer.
 
-        A container has several `devices` entries of one resource, one for each NUMA node or each device; they add up.
-        Ids are counted before anything is made of them: an answer may hold millions.
+        A container has several `devices` entries of the same resource, one for each NUMA node or each device; they add
+        up. Ids are counted before anything is made of them, since an answer may have millions.
 
         Raises Malformed: the bytes are no such message, or name too many devices.
         """
         wrong = f"the kubelet's answer is no {version} ListPodResourcesResponse"
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
-        # A pod without a name holds nothing. Kubernetes has none, and on every page its names would be nobody's: two
-        # series of the same labels, of which Prometheus keeps the first alone (measured on 2.42).
+        # A pod without a name holds nothing. Kubernetes has no such pod, and on every page its labels would be the same
+        # as nobody's: of two series with the same labels Prometheus keeps only the first (measured on 2.42).
         pods = {(version, pod.SerializeToString()): pod for pod in response.pod_resources if pod.name}
         before = self._pods
         new = {key: _holding(pod, self._meant) for key, pod in pods.items() if key not in before}
@@ -130,7 +130,7 @@ def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
 
 
 def _of_plugins(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
-    """What a container holds of device plugins: an assignment for each device id. For units see `_units`."""
+    """The assignments of a container from device plugins: one for each device id. For units see `_units`."""
     for of_plugin in container.devices:
         resource = of_plugin.resource_name
         if meant[resource, False] and resource not in GPU_MANAGER_RESOURCES:
@@ -139,17 +139,17 @@ def _of_plugins(owner: Owner, container: _Container, meant: "_Meant") -> Iterato
 
 
 def _has_other_devices(container: _Container, meant: "_Meant") -> bool:
-    """Whether it holds devices of resources that `--resources` leaves out."""
+    """Whether the container holds devices of resources that `--resources` leaves out."""
     return not all(meant[of_plugin.resource_name, False] for of_plugin in container.devices)
 
 
 def _has_other_claims(container: _Container, meant: "_Meant") -> bool:
-    """Whether it has claims of drivers that `--resources` leaves out, or of which no driver is known."""
+    """Whether the container has claims of drivers that `--resources` leaves out, or claims without a known driver."""
     return not all(driver and meant[driver, True] for driver in _drivers(container))
 
 
 def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
-    """What a container holds in units of GPUs: one assignment a resource, whatever the number of its ids."""
+    """The assignments of a container in units of GPUs: one for each resource, whatever the number of its ids."""
     ids: dict[str, set[str]] = {}
     for of in container.devices:
         if of.resource_name in GPU_MANAGER_RESOURCES and meant[of.resource_name, False]:
@@ -160,7 +160,7 @@ def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Ass
 
 
 class _Meant(dict[tuple[str, bool], bool]):
-    """Whether a resource is one of `--resources`, by its name and whether it is a claim's driver."""
+    """A memo: whether `--resources` means a resource, by its name and by whether it is a claim's driver."""
 
     def __init__(self, globs: Sequence[str], *, claims: bool) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class _Meant(dict[tuple[str, bool], bool]):
 
 
 def _outside(pods: Sequence[_Pod], meant: _Meant) -> tuple[Assignment, ...]:
-    """What is handed out of other resources: the first MOST_OUTSIDE of it, whatever the order of the answer."""
+    """The assignments of other resources: the first MOST_OUTSIDE, whatever the order of the answer."""
     outside: set[Assignment] = set()
     for namespace, pod, container, resource, device_id in heapq.nsmallest(MOST_OUTSIDE, _other_devices(pods, meant)):
         owner = Owner(namespace=namespace, pod=pod, container=container)
@@ -231,7 +231,7 @@ def _claims(container: _Container) -> Iterator[Claim]:
 
 
 def _not_prepared(container: _Container) -> Iterator[Claim]:
-    """Claims of which the kubelet names no device, nor the driver: none has prepared any here, or not yet."""
+    """Claims without a device and a driver in the kubelet's answer: no driver has prepared them here, or not yet."""
     for dynamic in _dynamic(container):
         if not dynamic.claim_resources:
             yield Claim(namespace=dynamic.claim_namespace, name=dynamic.claim_name, driver="", pool="", device="")
@@ -241,12 +241,13 @@ _Device = tuple[str, str, str, str]  # driver, pool, name and share
 
 
 def _devices_of(dynamic: v1.DynamicResource) -> Mapping[_Device, tuple[str, ...]]:
-    """The devices of a claim, each with the CDI names that are its own.
+    """The devices of a claim, each with its own CDI names.
 
-    The kubelet appends what a driver names each time that it has the claim prepared: by each pod of several that start
-    on it together, and by the next pod after a restart. List has an entry for each of these times. To the CDI names of
-    an entry it adds those of all entries before it (both measured on 1.36.2). So an entry's own names are those by
-    which its list is longer than another list that it begins with, and a device has the names of all its entries.
+    Each time that the kubelet has the claim prepared, it appends the names that the driver gives: for each of several
+    pods that start on the claim together, and for the next pod after a restart. List has an entry for each of these
+    times. To the CDI names of an entry it adds those of all entries before it (both measured on 1.36.2). So if the list
+    of an entry begins with another entry's list, only the names after that are its own. A device has the own names of
+    all its entries.
     """
     entries: list[tuple[_Device, tuple[str, ...]]] = []
     for of_claim in dynamic.claim_resources:

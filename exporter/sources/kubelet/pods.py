@@ -1,7 +1,7 @@
 """The kubelet's Pods API: labels, UIDs, owners and container ids of this node's pods, over a socket on this node.
 
-One stream (WatchPods) sends every pod, then INITIAL_SYNC_COMPLETE, and then what changes. It needs no API server
-and no token. The package is v1alpha1 today; newer ones are tried first.
+One stream (WatchPods) sends every pod, then INITIAL_SYNC_COMPLETE, and then all changes. It needs no API server and no
+token. The package is v1alpha1 today; newer ones are tried first.
 
 A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It reports a pod that has ended as DELETED
 (name, namespace and uid alone) although the API server keeps it. What that means is in sources/pods.py.
@@ -24,12 +24,15 @@ from exporter.sources.source import Bound, OnHealth
 
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 LONGEST_PAUSE_SECONDS = 1.0
-# the kubelet's note of where a pod comes from: "api", or for a static pod "file" or "http"
+# the kubelet's note of a pod's origin: "api", or for a static pod "file" or "http"
 CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def parse_pod(body: bytes) -> PodInfo:
-    """A serialised core/v1 Pod, as far as this program reads it. Raises Malformed: the bytes are no such message."""
+    """The facts that this program reads in a serialised core/v1 Pod.
+
+    Raises Malformed: the bytes are no such message.
+    """
     pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
     return PodInfo(
         namespace=pod.metadata.namespace,
@@ -89,17 +92,17 @@ class PodsApi(Watch):
         )
         self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
         self._channel: grpc.aio.Channel | None = None
-        # the last one is not asked for before the others said that they do not know it
+        # the last version is only asked for after the kubelet said that it does not know the others
         self._version = VERSIONS[0]
 
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
-        """By namespace and name; the same object as long as nothing changed."""
+        """The pods by namespace and name; the same object as long as nothing changed."""
         return self._table.by_name(now=self._clock())
 
     @property
     def pods_of_names(self) -> PodsOfNames:
-        """Who bears a name, and who did; the same object as long as nothing changed."""
+        """The pods that bear or bore each name; the same object as long as nothing changed."""
         return self._table.pods_of_names(now=self._clock())
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What all talk with the kubelet over a unix socket has in common: how a channel is set up, and what errors mean.
+"""Talking with the kubelet over a unix socket: the set-up of a channel, and the meaning of errors.
 
 A failed connection alone does not tell what is wrong: the socket's file and the mounts of this container do.
 """
@@ -20,11 +20,11 @@ M = TypeVar("M", bound=Message)
 CHANNEL_OPTIONS = (
     # grpc-python sends the socket's path, percent-encoded, as the authority, which Go's server may refuse
     ("grpc.default_authority", "localhost"),
-    # back within a second of the socket being back; the default backoff was measured at 5 to 11 s
+    # the channel is back within a second after the socket; with the default backoff it took 5 to 11 s (measured)
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # nodes with many pods pass grpc's default of 4 MiB
+    # answers on nodes with many pods exceed grpc's default of 4 MiB
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.enable_http_proxy", 0),
 )
@@ -32,14 +32,14 @@ CHANNEL_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a socket of the kubelet serves, and the flag that names the socket."""
+    """The interface that a socket of the kubelet serves, and the flag that names the socket."""
 
     name: str
     setting: str
 
     @property
     def is_this_it(self) -> str:
-        """The remedy for whatever answers, and not as this interface does."""
+        """The remedy if something else than this interface answers."""
         return f"is this the kubelet's {self.name} socket? Name it with {self.setting}"
 
 
@@ -55,7 +55,10 @@ def open_channel(socket: str) -> grpc.aio.Channel:
 
 
 def parsed(message: M, body: bytes, what: str, of: Interface) -> M:
-    """The message, filled from its serialised form. Raises Malformed: the bytes are no such message; `what` says so."""
+    """The message, filled from its serialised form.
+
+    Raises Malformed: the bytes are no such message (`what` names it).
+    """
     try:
         message.ParseFromString(body)
     except DecodeError as error:
@@ -72,9 +75,9 @@ class PodResourcesClient:
     _channel: grpc.aio.Channel | None = field(default=None, init=False)
 
     async def call(self, method: str, *, versions: str) -> bytes:
-        """The answer to a question without parameters. `versions` are what an error says was asked for.
+        """The answer to a question without parameters. `versions` are the versions that an error names as asked for.
 
-        Raises SourceError: there is none.
+        Raises SourceError: there is no answer.
         """
         if self._channel is None:
             self._channel = open_channel(self.socket)
@@ -103,7 +106,7 @@ def translate(
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TimedOut(f"the kubelet did not answer on {socket} within {timeout_seconds:g} s", remedy=SLOW_KUBELET)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        # one code for two things: only the text shows which
+        # this code means two things, and only the text shows which
         if "rate limit" in details:
             message = "the kubelet's rate limit, shared by everyone on the node, is used up"
             remedy = "who else on the node asks it this often? This program asks less with a longer --kubelet.max-age"
@@ -119,7 +122,7 @@ def translate(
         return _missing(socket, of)
     if "Connection refused" in details:
         return _no_socket(socket, of) or _refused(socket)
-    if "HTTP/2" in details:  # grpc core could not read the answer
+    if "HTTP/2" in details:  # grpc core could not read the answer as HTTP/2
         return Unavailable("unreachable", f"{socket}: {details}", remedy=of.is_this_it)
     return Unavailable(
         "unreachable", f"the connection to {socket} broke: {details or 'nothing says why'}", remedy=ENDED
@@ -131,7 +134,7 @@ def _missing(socket: str, of: Interface) -> Unavailable:
     try:
         is_there = Path(folder).is_dir()
     except PermissionError:
-        is_there = True  # behind a folder that may not be looked into: what is missing is the right
+        is_there = True  # the folder may not be read, so only the right is missing
     if is_there:
         return Unavailable(
             "missing",
@@ -144,7 +147,10 @@ def _missing(socket: str, of: Interface) -> Unavailable:
 
 
 def _no_socket(socket: str, of: Interface) -> Unavailable | None:
-    """The kernel refuses a connection to a folder or a file as it does one to a dead socket. None: it is a socket."""
+    """The error if `socket` is a folder or a file, to which the kernel refuses connections as to a dead socket.
+
+    Else None.
+    """
     path = Path(socket)
     if path.is_dir():
         message = f"{socket} is a folder and no socket"
