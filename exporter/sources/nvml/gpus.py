@@ -12,11 +12,11 @@ from exporter.model.devices import DeviceKey, InventoryGpu, MigInstance
 from exporter.model.driver import GpuProcess, Kind
 from exporter.sources.nvml.library import FUNCTION_NOT_FOUND, LACKS, NO_PERMISSION, NOT_FOUND, SUCCESS, Failed, Library
 
-# A struct's field as it is. The bindings look at each whether it is text, which takes ten times as long.
+# Reads a struct's field as it is. The bindings check for every field whether it is text, which takes ten times as long.
 _field = object.__getattribute__
-# nvmlProcessInfo_t has this where the GPU is not cut
+# the value in nvmlProcessInfo_t if the GPU is not cut
 NO_INSTANCE = 0xFFFFFFFF
-# readings are a second apart, and so may samples be
+# readings are a second apart, and samples may be, too
 _STANDS_SECONDS = 3.0
 _MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
 _CALLS: tuple[tuple[Kind, str], ...] = (
@@ -51,9 +51,9 @@ class Busy(NamedTuple):
 
 
 def listed(library: Library, handle: object) -> list[ListedProcess] | None:
-    """The processes of a GPU or MIG instance, of all lists that this library has; None where compute's is not had.
+    """The processes of a GPU or MIG instance, from all lists of this library; None without the list of compute.
 
-    Raises Failed: it is more than one call's trouble, or the caller may not ask.
+    Raises Failed: more than this call fails, or the caller may not ask.
     """
     entries: list[ListedProcess] | None = None
     for kind, call in _CALLS:
@@ -74,7 +74,10 @@ def listed(library: Library, handle: object) -> list[ListedProcess] | None:
 
 
 def _newest(library: Library, call: str, handle: object) -> Any:  # noqa: ANN401 - the bindings have no types
-    """Of the two versions that name the MIG instance, the one that the driver has: since R510 _v3."""
+    """The answer of the newest version of a call that the driver has.
+
+    Two versions name the MIG instance; R510 has _v3.
+    """
     try:
         return library.call(f"{call}_v3", handle)
     except Failed as failed:
@@ -86,8 +89,8 @@ def _newest(library: Library, call: str, handle: object) -> Any:  # noqa: ANN401
 def busy(library: Library, handle: object, last: Busy | None, now: float) -> Busy:
     """How busy processes kept a GPU since `last` (a process without a sample: not at all).
 
-    The driver takes a sample each second or more often. While it has no new one of a GPU that works, the last stands.
-    Raises Failed: it is more than one call's trouble.
+    The driver takes a sample every second or more often. While it has no new sample of a working GPU, the last one
+    counts. Raises Failed: more than this call fails.
     """
     of_any = _busy_of_any(library, handle, last)
     since_us = last.last_us if last else 0
@@ -140,7 +143,7 @@ def _percents_by_pid(samples: Iterable[Any], since_us: int) -> tuple[Mapping[int
 
 
 def together(uuid: str, entries: Iterable[ListedProcess], ratios: Mapping[int, float] | None) -> list[GpuProcess]:
-    """One for each pid and MIG instance, its memory once; of several compute instances it adds up, if all is known."""
+    """One process for each pid and MIG instance. Memory in several compute instances adds up, if all of it is known."""
     memories: defaultdict[tuple[int, int], dict[int, int | None]] = defaultdict(dict)
     kinds: defaultdict[tuple[int, int], set[Kind]] = defaultdict(set)
     for entry in entries:
@@ -178,7 +181,7 @@ _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,90}")
 
 @dataclass(slots=True, kw_only=True)
 class NvmlGpu:
-    """A GPU that answers. `instances` are the handles of its MIG devices with their GPU instance ids."""
+    """A GPU that answers. `instances` has the handles of its MIG devices, with their GPU instance ids."""
 
     handle: object
     in_inventory: InventoryGpu
@@ -189,7 +192,7 @@ class NvmlGpu:
 
 
 def read_gpu(library: Library, index: int) -> NvmlGpu:
-    """All of one GPU. Only its UUID has to be had. Raises Failed: it cannot be asked."""
+    """All facts of one GPU. Only the UUID is necessary. Raises Failed: NVML cannot ask the GPU."""
     handle = library.call("nvmlDeviceGetHandleByIndex", index)
     uuid = _uuid(library, handle)
     minor = optional(library, "nvmlDeviceGetMinorNumber", handle)
@@ -216,7 +219,10 @@ _V2 = 0x0200_0028  # nvmlMemory_v2 of nvml.h: version 2 of a struct of 40 bytes
 
 
 class Memory(NamedTuple):
-    """In bytes. `reserved` is the driver's own and no part of `used`; before R510 it is None, and a part of `used`."""
+    """Memory in bytes.
+
+    `reserved` is the driver's own, apart from `used`; before R510 it is None, and a part of `used`.
+    """
 
     total: int
     used: int
@@ -240,7 +246,7 @@ def memory_of(library: Library, handle: object) -> Memory | None:
 
 
 def optional(library: Library, call: str, *arguments: object) -> Any:  # noqa: ANN401 - see Library.call
-    """The answer, or None where this call alone fails. Raises Failed: the GPU or the library is gone."""
+    """The answer, or None if only this call fails. Raises Failed: the GPU or the library is gone."""
     try:
         return library.call(call, *arguments)
     except Failed as failed:
@@ -280,7 +286,7 @@ def _uuid(library: Library, handle: object) -> str:
 
 
 def _profile(library: Library, mig: object, total_bytes: int | None) -> str:
-    """By the instance's name, else by its sizes; "" where neither is known."""
+    """An instance's profile, by its name, else by its sizes; "" if neither is known."""
     named = _PROFILE.search(optional(library, "nvmlDeviceGetName", mig) or "")
     if named:
         return named.group(1)

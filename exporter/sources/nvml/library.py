@@ -1,8 +1,9 @@
-"""libnvidia-ml.so.1 and NVIDIA's bindings to it: how it is loaded, how its calls fail, and what to do about that.
+"""libnvidia-ml.so.1 and NVIDIA's bindings to it: its loading, the failures of its calls, and what to do about them.
 
-Everything runs on the worker thread, since any call may hang. The bindings take 5 MB, and are imported once a library
-was found. They keep it in their own module: a process has one, whose users are counted. When the last one has gone, it
-is unloaded, so that the next one gets the file that is there by then, as after an upgrade of the driver.
+Everything runs on the worker thread, since any call may hang. The bindings take 5 MB, and are imported only once a
+library was found. They keep the library in their own module, so a process has one library, and its users are counted.
+When the last user has gone, it is unloaded, so that the next user gets the file that is there by then, as after an
+upgrade of the driver.
 """
 
 import os
@@ -21,12 +22,12 @@ SUCCESS, UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 0, 1, 3, 4, 6
 DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13
 GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, NO_DATA = 15, 16, 18, 21
 ARGUMENT_VERSION_MISMATCH, DEPRECATED, GPU_NOT_FOUND, UNKNOWN = 25, 26, 28, 999
-# not of nvml.h: the bindings could not read the answer
+# a code that is not in nvml.h: the bindings could not read the answer
 NO_TEXT = -1
 
-# The library has to be loaded anew: the driver went, came back, or is another one.
+# With these codes the library must be loaded again: the driver went, came back, or is another driver.
 OF_LIBRARY = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH})
-# This library, this driver or this GPU does not have it: nothing is wrong.
+# With these codes the library, the driver or the GPU lacks the call, and nothing is wrong.
 LACKS = frozenset({NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA, ARGUMENT_VERSION_MISMATCH, DEPRECATED})
 
 _SAYS = {
@@ -63,7 +64,7 @@ _REMEDIES = {
     RESET_REQUIRED: REMEDY_OF_GPU,
 }
 
-# How a GPU is that cannot be asked. Every further call about it would fail, too, and some take 10 s to do so.
+# The health of a GPU that cannot be asked. Every further call about it would fail, too, and some take 10 s to fail.
 LOST: Mapping[int, HealthReason] = {
     GPU_IS_LOST: HealthReason("nvml-lost", "gone", "NVML says that it has fallen off the bus", REMEDY_OF_GPU),
     GPU_NOT_FOUND: HealthReason("nvml-lost", "gone", "NVML does not find it any more", REMEDY_OF_GPU),
@@ -83,7 +84,7 @@ class Failed(Exception):
 
     @property
     def scope(self) -> Scope:
-        """What else fails with it."""
+        """The scope of the failure: what else fails, too."""
         return "library" if self.code in OF_LIBRARY else "gpu" if self.code in LOST else "call"
 
 
@@ -102,7 +103,7 @@ def source_error(failed: Failed) -> SourceError:
 
 
 NAME = "libnvidia-ml.so.1"
-# the most that is taken of what NVML says
+# the most characters that are taken of a text of NVML's
 MOST_GPUS, MOST_PROCESSES = 256, 4096
 # NVML_INIT_FLAG_NO_GPUS: a node without GPUs is no failure
 _NO_GPUS_IS_FINE = 1
@@ -122,7 +123,10 @@ class Library:
         self._bindings: ModuleType | None = None
 
     def open(self) -> None:
-        """Load it, if nobody has yet, and initialise it. Raises NotThere: there is none. Failed: it cannot be."""
+        """Load the library, if nobody has yet, and initialise it. Raises NotThere: there is none.
+
+        Failed: it cannot start.
+        """
         self.calling = "dlopen"
         self._load()
         try:
@@ -133,7 +137,7 @@ class Library:
         self.is_open = True
 
     def close(self) -> None:
-        """Let go of it, whatever it says to that. Without `open` nothing is done."""
+        """Let go of the library, even if that fails. Without `open` nothing is done."""
         if self.is_open:
             self.is_open = False
             with suppress(Failed):  # a driver that has gone cannot be told

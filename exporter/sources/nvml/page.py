@@ -1,9 +1,9 @@
 """The page of GPU samples that NVML fills in dcgm-exporter's place. On the worker thread, like all that asks NVML.
 
 Its labels and their order, the order of its families and its unit texts are dcgm-exporter's of 4.8.3 and later, the
-last ones with the names that dashboards ask for. What a function does not support is left out, never 0. Of a GPU that
-is cut there is a row for each instance, and none of the whole, as dcgm-exporter has it by default: the instances repeat
-all but memory.
+last ones with the names that dashboards ask for. A value that a function does not support is left out, never 0. A GPU
+that is cut has a row for each instance and no row of its own, as in dcgm-exporter by default: the instances repeat all
+values but memory.
 """
 
 import math
@@ -33,7 +33,7 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def _functions() -> Mapping[NvmlCall, list[tuple[int | None, DcgmField]]]:
-    """What is asked for one answer, with the places in the answer and the rows that they fill."""
+    """The calls, each with the places in its answer and the rows that they fill."""
     rows = defaultdict(list)
     for function, calls in NVML.items():
         if function not in {EVENTS, FIELD_VALUES, GPM_METRICS, LICENCES, MEMORY_INFO}:
@@ -48,7 +48,7 @@ _NUMBERED = {call.arguments[0]: row for call, row in NVML[FIELD_VALUES] if len(c
 
 
 class NvlinkBytes(NamedTuple):
-    """What has gone over all NVLinks of a GPU until a moment (seconds)."""
+    """The bytes that have gone over all NVLinks of a GPU until a moment (seconds)."""
 
     kib: int
     at: float
@@ -84,20 +84,23 @@ def _values_in(answer: Any, rows: Iterable[tuple[int | None, DcgmField]]) -> Ite
 
 
 def _at_place(answer: Any, place: int) -> Any:  # noqa: ANN401 - the bindings have no types
-    """The bindings answer with a number, a sequence or a struct."""
+    """The value at a place of an answer. The bindings answer with a number, a sequence or a struct."""
     members = getattr(answer, "_fields_", ())
     return getattr(answer, members[place][0]) if members else answer[place]
 
 
 def throughput(before: NvlinkBytes | None, now: NvlinkBytes) -> str:
-    """MB a second since the reading before; 0 for the first one, as DCGM has it, and after a restart of the driver."""
+    """MB a second since the previous reading.
+
+    0 for the first reading, as in DCGM, and after a restart of the driver.
+    """
     if before is None or now.at <= before.at:
         return "0"
     return str(round(max(0, now.kib - before.kib) / _KIB_IN_MB / (now.at - before.at)))
 
 
 def _licence(answered: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings have no types
-    """Where no licence can be had none is missing: that is a 0, as DCGM has it."""
+    """The family of the vGPU licence. If a GPU can have no licence, none is missing, and the value is 0, as in DCGM."""
     if answered is None:
         return {}
     features = answered.gridLicensableFeatures[: answered.licensableFeaturesCount]
@@ -123,8 +126,8 @@ _PERCENT = 100
 class Profiling:
     """NVML's own profiling counters (GPM, since Hopper), as values of dcgm-exporter's profiling families.
 
-    It keeps one sample of each device: a value describes the time between that and the next one. DCGM makes the same
-    calls; of older GPUs its own library alone gets these values.
+    It keeps one sample of each device: a value describes the time between this sample and the next one. DCGM makes the
+    same calls. On older GPUs only DCGM's own library gets these values.
     """
 
     def __init__(self, library: Library) -> None:
@@ -132,7 +135,7 @@ class Profiling:
         self.forget()
 
     def forget(self) -> None:
-        """The library was loaded again: the samples were the old one's."""
+        """Forget the samples, since the library was loaded again."""
         self._last: dict[DeviceKey, Any] = {}
 
     def lose(self, uuid: str) -> None:
@@ -140,11 +143,11 @@ class Profiling:
         self._free([device for device in self._last if device.uuid == uuid])
 
     def close(self) -> None:
-        """Give back what is kept, while the library is open."""
+        """Give back the kept samples, while the library is open."""
         self._free(self._last.keys())
 
     def prepare(self, gpu: NvmlGpu) -> bool:
-        """Take the first samples of what is new. Returns whether there is any. Raises Failed: see `of_gpu`."""
+        """Take the first samples of new devices. Returns whether there are any. Raises Failed: see `of_gpu`."""
         uuid = gpu.in_inventory.uuid
         devices = _devices(gpu)
         self._free([device for device in self._last if device.uuid == uuid and device not in devices])
@@ -245,7 +248,7 @@ class NvmlRow(NamedTuple):
 
 
 class PageMaker:
-    """Makes the rows of one GPU after the other; `host` is the label `hostname`."""
+    """A maker of the rows of one GPU after another. `host` is the label `hostname`."""
 
     def __init__(self, library: Library, host: str) -> None:
         self._library = library
@@ -330,7 +333,7 @@ class PageMaker:
             if answer is None:
                 continue
             if row.unit is Unit.CELSIUS:
-                # whatever the type of a temperature says: driver R545 calls it a double
+                # ignore the type of a temperature, as driver R545 calls it a double
                 value = answer.value.uiVal
                 is_wrong = value > _MOST_CELSIUS
             else:
@@ -349,7 +352,7 @@ class PageMaker:
 
 def _labels_of_instances(gpu: NvmlGpu) -> Mapping[str, Labels]:
     """The labels of each instance of a GPU that is cut, by the instance's number, in their order."""
-    # the first compute instance of several stands for its instance
+    # if an instance has several compute instances, the first stands for it
     instances = {mig.instance_id: mig for mig in reversed(gpu.in_inventory.mig)}
     labels: dict[str, Labels] = {}
     for instance in sorted(instances, key=int):

@@ -1,8 +1,8 @@
-"""Reading NVML: the GPUs when they may have changed, the processes each time. All of it on the worker thread.
+"""The reading of NVML: the GPUs when they may have changed, the processes every time. All of it on the worker thread.
 
-The driver reports errors (XIDs) and new cuts of GPUs by events, of which nvml.h says the kinds and a GPU which it
-supports. Each reading takes those that came. Drivers since R450 report changes of MIG instances of Ampere and later.
-Errors of one MIG instance are reported only to the privileged, those of the whole GPU to everybody.
+The driver reports errors (XIDs) and new cuts of GPUs by events. nvml.h has the kinds of events, and each GPU says which
+it supports. Every reading takes the events that came. Drivers since R450 report changes of MIG instances of Ampere and
+later. Only the privileged hear of errors of one MIG instance; everybody hears of errors of the whole GPU.
 """
 
 import ctypes
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 XID, MIG_CHANGE = 0x8, 0x100  # nvmlEventTypeXidCriticalError, nvmlEventMigConfigChange
-# What comes faster than this waits for the next reading.
+# Events beyond this number wait for the next reading.
 MOST_EVENTS = 64
 
 
 class NvmlEvents:
-    """One event set, which is made of the GPUs that there are, and made anew after a failure."""
+    """An event set of all GPUs that there are. It is made again after a failure."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -52,22 +52,28 @@ class NvmlEvents:
 
     @property
     def last_xids(self) -> Mapping[str, int]:
-        """The last error since the exporter asks NVML, by UUID of each GPU that reports errors; 0 if there was none."""
+        """The last XID since the exporter began to ask NVML, by UUID of each GPU that reports errors.
+
+        0 if there was none.
+        """
         reporting = (uuid for uuid, types in self._answered_of.items() if types & XID)
         return MappingProxyType({uuid: self._last_xids.get(uuid, 0) for uuid in reporting})
 
     def forget(self) -> None:
-        """The library was loaded anew: the set has gone with the old one. The GPUs' last errors stay."""
+        """Forget the set, which has gone with the old library. The GPUs' last errors stay."""
         self.tells_changes = False
         self._set: object = None
         self._answered_of: dict[str, int] = {}  # the types of events by UUID
         self._uuids: dict[int | None, str] = {}  # by the address that is the GPU's handle
 
     def listen(self, gpus: Iterable[NvmlGpu]) -> bool:
-        """Hear of these GPUs alone. Returns whether one is new: what was before is lost. Raises Failed: no library."""
+        """Listen to exactly these GPUs. Returns whether one is new: its earlier events are lost.
+
+        Raises Failed: no library.
+        """
         now = {gpu.in_inventory.uuid: gpu for gpu in gpus}
         for uuid in self._answered_of.keys() - now.keys():
-            del self._answered_of[uuid]  # it is lost; when it comes back it is registered again
+            del self._answered_of[uuid]  # the GPU is lost, and is registered again when it comes back
         new = [gpu for uuid, gpu in now.items() if uuid not in self._answered_of]
         try:
             if new and self._set is None:
@@ -83,7 +89,10 @@ class NvmlEvents:
         return any(self._answered_of[gpu.in_inventory.uuid] & MIG_CHANGE for gpu in new)
 
     def have_changed(self) -> bool:
-        """Take what has come. Returns whether MIG instances may have changed. Raises Failed: the library is gone."""
+        """Take the events that came. Returns whether MIG instances may have changed.
+
+        Raises Failed: the library is gone.
+        """
         is_changed = False
         for _ in range(MOST_EVENTS):
             if self._set is None:
@@ -129,8 +138,8 @@ def _address(handle: object) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value  # type: ignore[arg-type]
 
 
-# The GPUs are read again when the driver reports a change, and after the first of these times at the latest; after the
-# second where the driver does not report changes.
+# The GPUs are read again when the driver reports a change, and at the latest after the first of these times. If the
+# driver does not report changes, it is after the second.
 INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
@@ -140,7 +149,7 @@ SAMPLE_SECONDS = 0.1
 
 @dataclass(slots=True)
 class _Lost:
-    """A GPU that cannot be asked; `known` is what it was before."""
+    """A GPU that cannot be asked; `known` is its last inventory."""
 
     in_inventory: InventoryGpu | None
     says: str
@@ -149,9 +158,9 @@ class _Lost:
 
 
 class NvmlReader:
-    """Reads with a `library`, which it opens when it has to. After a failure of the library it starts anew.
+    """A reader with a `library`, which it opens when it must. After a failure of the library it starts anew.
 
-    `page` is that of the last reading, where one is asked for; b"" where no GPU can be asked.
+    `page` is the page of the last reading, if the settings ask for a page; b"" if no GPU can be asked.
     """
 
     def __init__(self, library: Library, pages: "PageMaker | None" = None) -> None:
@@ -201,7 +210,7 @@ class NvmlReader:
         )
 
     def close(self) -> None:
-        """Give back what the library lent, and let go of it."""
+        """Give back all objects of the library, and let go of it."""
         if self.library.is_open and self._pages is not None:
             self._pages.profiling.close()
         self.library.close()
@@ -239,7 +248,7 @@ class NvmlReader:
             self._inventory = inventory
 
     def _lose(self, index: int, in_inventory: InventoryGpu | None, failed: Failed, now: float) -> None:
-        """Leave a GPU alone for a while. What it was before stays in force: nobody else can be meant by its ids."""
+        """Leave a GPU alone for a while. Its last inventory stays in force, since its ids can mean no other GPU."""
         if failed.scope == "library":
             raise failed
         self._gpus.pop(index, None)
@@ -294,7 +303,7 @@ class NvmlReader:
         return {device: memory for device, memory in chain.from_iterable(memories) if memory is not None}
 
     def _of_each(self, ask: Callable[[NvmlGpu], Answer], now: float) -> list[Answer]:
-        """What each GPU answers. One that fails is left alone for a while. Raises Failed: the library is gone."""
+        """The answers of the GPUs. A GPU that fails is left alone for a while. Raises Failed: the library is gone."""
         answers = []
         for index, gpu in list(self._gpus.items()):
             try:

@@ -1,7 +1,7 @@
-"""The source of what NVML says. A look begins a reading and takes the last one: it never waits for the driver.
+"""The source NVML. A look begins a reading and takes the last reading, so that it never waits for the driver.
 
-Only the first one waits a little, so that the first page has the MIG instances. In dcgm-exporter's place (--dcgm.mode
-off) each reading makes the page of GPU samples too, on NVML's thread. Whoever asks gets the page of the reading that
+Only the first look waits a little, so that the first page has the MIG instances. In dcgm-exporter's place (--dcgm.mode
+off) every reading also makes the page of GPU samples, on NVML's thread. A scrape gets the page of the reading that
 runs, or that ended a moment ago. While NVML hangs or fails, this source fails: it never shows old samples as new.
 """
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 NAME = "nvml"
 _LOST_GPU = "a GPU may have fallen off the bus: look at the kernel's log (dmesg | grep -e NVRM -e Xid)"
 AGAIN_SECONDS = 1.0
-# A reading takes milliseconds. A call about a GPU that is being lost takes 10 s or more.
+# A reading takes milliseconds. A call about a GPU that is just being lost takes 10 s or more.
 DEADLINE_SECONDS = 3.0
-# After a failure of the library, doubled with each one more. A library that is not there comes seldom.
+# The pause after a failure of the library, doubled with every further failure. A missing library seldom appears.
 LONGEST_PAUSE_SECONDS = 60.0
 PAUSE = Pause(1.0, LONGEST_PAUSE_SECONDS)
 
 
 class NoNvml(NoSource):
-    """In place of NVML where it is not asked for."""
+    """The source in place of NVML if nobody asks NVML."""
 
     inventory = Inventory()
     reading: DriverReading | None = None
@@ -50,11 +50,11 @@ class NoNvml(NoSource):
 class Nvml(AskedSource):
     """NVML on its worker thread, read every second at most, and as often as somebody looks.
 
-    `inventory` is the last one that was read: the same object as long as nothing changed. `reading` is the last one;
-    its processes are None while NVML fails or does not come back. `page` is the page that was made with it, where one
-    is asked for: b"" before the first. A library that is missing, and not wanted by the user, makes the source absent.
-    `failure` is what the last reading failed by. Of `followers` the next one comes before the last one goes, at a
-    reload.
+    `inventory` is the last inventory that was read; the same object as long as nothing changed. `reading` is the last
+    reading; its processes are None while NVML fails or does not come back. `page` is the page of that reading, if the
+    settings ask for a page; b"" before the first. If the library is missing, and the user did not ask for it, the
+    source is absent. `failure` is the error of the last reading. At a reload, the next of the `followers` comes before
+    the last one goes.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Nvml(AskedSource):
         self.followers: list[Callable[[DriverReading], None]] = []
 
     def begin(self) -> Attempt | None:
-        """Begin a reading if one is due and none runs; only the first one ever is to be waited for."""
+        """Begin a reading if one is due and none runs. Only the first reading ever is worth waiting for."""
         now = self._clock()
         busy_seconds = self._worker.busy_seconds
         if busy_seconds is None and now >= self._due:
@@ -92,13 +92,13 @@ class Nvml(AskedSource):
         elif busy_seconds is not None and busy_seconds > DEADLINE_SECONDS and not self._is_late:
             self.give_up()
         if self._heard.is_set() or now - self._began > PATIENCE_SECONDS:
-            return None  # it hangs from the start: no look waits for it again
+            return None  # it has hung from the start, so no look waits for it again
         if self._first is None:
             self._first = asyncio.create_task(self._heard.wait())
         return self._first
 
     def give_up(self) -> None:
-        """The reading that runs has taken too long: until it comes back, NVML has failed."""
+        """Note that the present reading has taken too long. Until it comes back, NVML counts as failed."""
         if self._worker.busy_seconds is not None and not self._is_late:
             self._is_late = True
             late = f"{self._library.calling} has not come back for more than {DEADLINE_SECONDS:g} s"
@@ -107,7 +107,7 @@ class Nvml(AskedSource):
             self._wake()
 
     def ended(self) -> "asyncio.Future[None]":
-        """Done once the reading that runs has ended, or has taken too long; at once where none runs."""
+        """A future that is done once the present reading has ended, or has taken too long; at once if none runs."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(ended)
         if self._worker.busy_seconds is None or self._is_late:
@@ -123,7 +123,7 @@ class Nvml(AskedSource):
 
     def _read(self) -> DriverReading:
         if self._reader is None:
-            # whoever has no library pays for no more than looking for it
+            # a node without the library only pays for looking for it
             self._library.open()
             from exporter.sources.nvml.reader import NvmlReader  # noqa: PLC0415
 
@@ -168,7 +168,7 @@ class Nvml(AskedSource):
             self._fail(Unavailable("unreachable", says, remedy="report this; --nvml.mode off leaves NVML alone"))
 
     def _take_page(self) -> None:
-        """The reading has come. Where a page is asked for, one without a sample is a failure: it says nothing."""
+        """Take the page of the reading that has come. If a page is asked for, a page without a sample is a failure."""
         self.page = self._reader.page if self._reader else b""
         too_large = why_too_large(self.page)
         if too_large:
@@ -224,7 +224,7 @@ class NvmlPage:
 
     @property
     def health(self) -> Health:
-        """NVML's own: one source, and one health."""
+        """NVML's own health, since it is the same source."""
         return self._nvml.health
 
     async def _read(self) -> Page:
