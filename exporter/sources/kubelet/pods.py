@@ -29,10 +29,7 @@ CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def parse_pod(body: bytes) -> PodInfo:
-    """The facts that this program reads in a serialised core/v1 Pod.
-
-    Raises Malformed: the bytes are no such message.
-    """
+    """The facts that are read of a serialised core/v1 Pod. Raises Malformed: the bytes are no such message."""
     pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
     return PodInfo(
         namespace=pod.metadata.namespace,
