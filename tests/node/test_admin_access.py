@@ -11,6 +11,7 @@ import pytest
 from exporter.model.devices import Claim
 from exporter.simulator.driver_files import CHECKPOINT
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.node_api import NodeApi
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -85,13 +86,13 @@ HELD, EVERYBODYS = [[("train", False)], []], [[("train", True), (MONITORING, Tru
     [("checkpoint", HELD), ("api", HELD), ("namespace", HELD), ("nobody", EVERYBODYS)],
 )
 async def test_a_claim_with_admin_access_holds_nothing(
-    node: SimulatedNode, says: str, expected: list[list[tuple[str, bool]]]
+    node: SimulatedNode, api: NodeApi, says: str, expected: list[list[tuple[str, bool]]]
 ) -> None:
     """Where nobody can say that it has, it is like any other, which is how the kubelet lists it."""
     node.has_checkpoint = says == "checkpoint"
     namespace = "gpu-operator" if says == "namespace" else "monitoring"
-    node.world.pods = (train(node), dcgm(node, namespace=namespace))
-    more = {"kubernetes_url": node.api_url} if says == "api" else {}
+    await api.show(train(node), dcgm(node, namespace=namespace))
+    more = api.settings if says == "api" else {}
     async with running(config_of(**settings(node, **more))) as exporter:
         page = await exporter.page()
         rows = re.findall(r'^DCGM_FI_DEV_GPU_UTIL\{.*pod="([^"]*)".*\} \d+$', page, re.MULTILINE)
@@ -108,20 +109,23 @@ async def test_a_claim_with_admin_access_holds_nothing(
         assert {row["reason"] for row in looks} == {"admin_access"}
         assert {row["uuid"] for row in looks} == {gpu.uuid for gpu in node.world.gpus}
         assert "looks at the device and does not hold it" in looks[0]["explanation"]
-        asked = [path for path in node.api.gets if "/resourceclaims/" in path]
-        assert len(asked) == (2 if says == "api" else 0), "each claim once, and none that the checkpoint has"
+        asked = 2 if says == "api" else 0
+        await until(lambda: api.asked_for_claims() >= asked)  # a real one notes what it was asked a moment later
+        assert api.asked_for_claims() == asked, "each claim once, and none that the checkpoint has"
 
 
 # issue 22, line 32
 @pytest.mark.parametrize("says", ["checkpoint", "api"])
-async def test_a_new_pod_of_the_name_may_hold_what_the_old_one_looked_at(node: SimulatedNode, says: str) -> None:
+async def test_a_new_pod_of_the_name_may_hold_what_the_old_one_looked_at(
+    node: SimulatedNode, api: NodeApi, says: str
+) -> None:
     """And the other way round."""
     node.has_checkpoint = says == "checkpoint"
-    more = {"kubernetes_url": node.api_url} if says == "api" else {}
+    more = api.settings if says == "api" else {}
     async with running(config_of(**settings(node, **more))) as exporter:
         for number in range(6):
             is_look = number % 2 == 0
-            node.world.pods = (dcgm(node, uid=str(10 + number), is_look=is_look),)
+            await api.show(dcgm(node, uid=str(10 + number), is_look=is_look))
             expected = [[], []] if is_look else [[(MONITORING, False)], [(MONITORING, False)]]
             await until(lambda expected=expected: are(exporter, expected))  # type: ignore[misc] # see waiting.py
 
@@ -132,17 +136,17 @@ async def are(exporter: Exporter, expected: list[list[tuple[str, bool]]]) -> boo
 
 # issue 22, line 32
 @pytest.mark.parametrize("says", ["checkpoint", "api"])
-async def test_a_look_takes_no_gpu_while_the_kubelet_starts(node: SimulatedNode, says: str) -> None:
+async def test_a_look_takes_no_gpu_while_the_kubelet_starts(node: SimulatedNode, api: NodeApi, says: str) -> None:
     """dcgm-exporter's pod is made anew meanwhile, and is listed first."""
     node.has_checkpoint = says == "checkpoint"
-    more = {"kubernetes_url": node.api_url} if says == "api" else {}
-    node.world.pods = (dcgm(node), train(node))
+    more = api.settings if says == "api" else {}
+    await api.show(dcgm(node), train(node))
     async with running(config_of(**settings(node, **more))) as exporter:
         await until(lambda: are(exporter, HELD))
         for number in range(4):
             uids = [str(20 + 3 * number + one) for one in range(3)]
             looking = [replace(dcgm(node, uid=uid), name=f"{MONITORING}-{uid}") for uid in uids]
-            node.world.pods = (*looking, train(node))
+            await api.show(*looking, train(node))
             restart = asyncio.create_task(
                 node.restart_kubelet(down_seconds=0.05, empty_seconds=0.1, partial_seconds=0.4)
             )

@@ -11,6 +11,7 @@ from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
 from exporter.node.build import make_node
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.node_api import NodeApi
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -25,13 +26,13 @@ async def node() -> AsyncIterator[SimulatedNode]:
 
 
 def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
-    return {
+    usual = {
         "kubelet_socket": str(node.socket),
         "kubelet_max_age": "0s",
         "dcgm_url": node.url,
         "kubernetes_url": node.api_url,
-        **more,
     }
+    return usual | more
 
 
 async def owners(exporter: Exporter) -> dict[str, list[str]]:
@@ -134,7 +135,7 @@ def pair(node: SimulatedNode) -> Pod:
             driver=DRA_DRIVER,
             pool=DRA_POOL,
             device=gpu.claim_device,
-            cdi_names=(f"k8s.gpu.nvidia.com/claim=uid-{gpu.claim_device}",),
+            cdi_names=(f"k8s.gpu.nvidia.com/claim=00000000-0000-4000-8000-000000000003-{gpu.claim_device}",),
         )
         for gpu in node.world.gpus[:2]
     ]
@@ -151,12 +152,11 @@ async def containers(exporter: Exporter) -> list[list[tuple[str, bool]]]:
 
 
 # issue 22, line 3
-async def test_requests_of_a_claim_are_told_apart_while_the_api_is_away(node: SimulatedNode) -> None:
+async def test_requests_of_a_claim_are_told_apart_while_the_api_is_away(node: SimulatedNode, api: NodeApi) -> None:
     """The pod's name may come again, so without the API nobody can say which pod it is."""
-    node.world.pods = (pair(node),)
-    port = int(node.api_url.rpartition(":")[2])
+    await api.show(pair(node))
     apart = [[("main", False)], [("side", False)], [], []]
-    given = settings(node, pods_source="api", labels_pod_labels="app")
+    given = settings(node, **api.settings, pods_source="api", labels_pod_labels="app")
     async with running(config_of(**given)) as exporter:
 
         async def are_apart() -> bool:
@@ -168,12 +168,12 @@ async def test_requests_of_a_claim_are_told_apart_while_the_api_is_away(node: Si
             return bool(sources["pods"]["up"]) is up
 
         await until(are_apart)
-        await node.api.stop()
+        await api.halt()
         await until(lambda: pods_are(up=False))
         for _ in range(10):
             assert await containers(exporter) == apart
         await node.restart_kubelet(down_seconds=0.1, empty_seconds=0.2)
         assert await containers(exporter) == apart
-        await node.api.start(port)
+        await api.go_on()
         await until(lambda: pods_are(up=True))
         assert await containers(exporter) == apart
