@@ -1,35 +1,34 @@
-"""Events on pods that held a GPU at an XID: against the simulated API server, with what a node exporter answers."""
+"""Events on pods that held a GPU at an XID, with what a node exporter answers."""
 
 import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+import pytest_asyncio
 
 from exporter.dcgm.xids import XIDS
 from exporter.errors import Malformed
 from exporter.model.cluster import NodeEvent
-from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.kernel import DeviceEvent
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.operator import pod_events as module
-from exporter.operator.api.events import Events
-from exporter.operator.api.reader import Reader
-from exporter.operator.api.writer import Writer
-from exporter.operator.objects.fields import written
-from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE, PodEvents
+from exporter.operator.objects.kinds import EVENT
+from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE
 from exporter.outputs.objects import event_rows as rows
 from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
 from tests.operator.looking import OWNER, answers, body, by_node, looking
-from tests.operator.made import Object
+from tests.operator.made import Object, daemon_set
 from tests.operator.made import pod as made_pod
 from tests.operator.test_rights import named
+from tests.operator.test_status import of as status_of
+from tests.operator.test_status import says
+from tests.operator.told import NAMESPACES, RealTold, SimulatedTold, Told, answered, pod, xid
 from tests.sources.exporters.conftest import (
     Serve,
     whole,
@@ -38,104 +37,58 @@ from tests.sources.exporters.conftest import (
     serve as serve,  # noqa: PLC0414 - a fixture
 )
 from tests.support.api_server.server import SimulatedApiServer
+from tests.support.real_api import IS_REAL
+from tests.support.real_cluster import RealCluster
 from tests.support.waiting import until
 from tests.support.xids import INFORMING, OF_NOBODY
 
 READS_LOG = body("a", **{"kernel-log": {"up": True, "reason": "", "message": "", "remedy": ""}})
-NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
+TRAIN = ("ml", "train-0")
 
 
-def xid(
-    code: int | None = 79,
-    *pods: str,
-    ago: float = 60.0,
-    gpu: int = 3,
-    namespace: str = "ml",
-    kind: Any = "xid",
-    **more: Any,
-) -> DeviceEvent:
-    """An event as a node exporter keeps it; `ago` is in seconds before NOW."""
-    holders = tuple(Owner(namespace=namespace, pod=pod, container="main") for pod in pods or ("train-0",))
-    event = KernelEvent(kind=kind, sequence=1, booted_us=1, address="0000:65:00.0", code=code, text="pid=1")
-    about = {"at_seconds": NOW - ago, "uuid": f"GPU-{gpu}", "index": str(gpu), "holders": holders, **more}
-    return DeviceEvent(event=event, **about)
-
-
-def answered(*events: DeviceEvent, node: str = "a") -> Sequence[NodeEvent]:
-    """The same as the operator reads it of the exporter's answer."""
-    return at_once(read_events(json.dumps(rows(node, events)).encode(), node))
-
-
-def pod(
-    name: str = "train-0", *, namespace: str = "ml", node: str = "a", ago: float = 600.0, uid: str = "u1"
-) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "uid": uid},
-        "spec": {"nodeName": node},
-        "status": {"startTime": written(datetime.fromtimestamp(NOW - ago, UTC)), "phase": "Running"},
-    }
-
-
-class Told:
-    """The API server with its namespaces, and operators, one after another, that tell pods."""
-
-    def __init__(self, api: SimulatedApiServer, folder: Path) -> None:
-        self.api, self.now = api, NOW
-        self.changed: list[object] = []
-        self._folder = folder
-        (folder / "token").write_text("token-a")
-
-    @asynccontextmanager
-    async def operator(self) -> AsyncIterator[PodEvents]:
-        """A process that works, until it is left."""
-        writer = Writer(
-            url=self.api.url,
-            token_file=str(self._folder / "token"),
-            ca_file="/nonexistent/ca.crt",
-            on_answer=lambda *_: None,
-            seed=1,
-        )
-        made = PodEvents(Reader(writer), Events(writer, "operator-a"), self.changed.append, lambda: self.now)
-        task = asyncio.create_task(made.run())
-        try:
-            yield made
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            await writer.close()
-
-    async def hear(self, made: PodEvents, *events: DeviceEvent, node: str = "a") -> None:
-        """A node's answer comes, and is dealt with."""
-        made.hear(OWNER, node, answered(*events, node=node))
-        await made.waiting.join()
-
-    @property
-    def events(self) -> list[Object]:
-        return self.api.all("Event")
-
-    def notes(self) -> list[str]:
-        return [event["note"] for event in self.events]
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster() -> AsyncIterator[RealCluster | None]:
+    if not IS_REAL:
+        yield None
+        return
+    made = RealCluster("a")
+    try:
+        await made.start()
+        for name in NAMESPACES:
+            status, answer = await made.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            assert status == 201, answer
+        yield made
+    finally:
+        await made.stop()
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> AsyncIterator[Told]:
+async def simulated(tmp_path: Path) -> AsyncIterator[SimulatedTold]:
     api = SimulatedApiServer()
-    for name in ("ml", "vision"):
+    for name in NAMESPACES:
         api.add_namespace(name)
     await api.start()
-    yield Told(api, tmp_path)
+    yield SimulatedTold(api, tmp_path)
     await api.stop()
+
+
+@pytest.fixture
+async def told(cluster: RealCluster | None, simulated: SimulatedTold, tmp_path: Path) -> AsyncIterator[Told]:
+    """A real API server where there is one; what one has to be told to do, the simulated one alone does."""
+    if cluster is None:
+        yield simulated
+        return
+    real = RealTold(cluster, tmp_path)
+    yield real
+    await real.forget_all()
 
 
 # issue 30, "Told to the team"
 async def test_the_pod_that_held_the_gpu_is_told(told: Told) -> None:
-    told.api.put(pod())
+    uid = await told.put(pod())
     async with told.operator() as made:
         await told.hear(made, xid(79))
-    (event,) = told.events
+    (event,) = await told.events()
     assert event["note"] == (
         "Xid 79 on GPU 3 (GPU has fallen off the bus) while this pod held it; drain the node and restart it; if it"
         " comes back, ask the vendor of the node"
@@ -150,7 +103,7 @@ async def test_the_pod_that_held_the_gpu_is_told(told: Told) -> None:
         "kind": "Pod",
         "name": "train-0",
         "namespace": "ml",
-        "uid": "u1",
+        "uid": uid,
     }
     assert event["metadata"]["namespace"] == "ml"
     assert event["eventTime"] == "2026-11-22T11:59:00.000000Z"
@@ -182,55 +135,70 @@ NOT_TOLD: dict[str, tuple[DeviceEvent, Object | None]] = {
 async def test_nobody_is_told_of_what_another_had(told: Told, case: str) -> None:
     event, there = NOT_TOLD[case]
     if there:
-        told.api.put(there)
+        await told.put(there)
     async with told.operator() as made:
         await told.hear(made, event)
-        told.api.put(pod("other"))
+        await told.put(pod("other"))
         await told.hear(made, xid(48, "other"))
-    assert [event["regarding"]["name"] for event in told.events] == ["other"]
+    assert [event["regarding"]["name"] for event in await told.events()] == ["other"]
 
 
 # issue 22, line 4
 async def test_the_pod_of_the_event_s_uid_is_told(told: Told) -> None:
-    told.api.put(pod(ago=60, uid="u1"))
+    uid = await told.put(pod(ago=60))
     async with told.operator() as made:
-        await told.hear(made, xid(ago=60, pod_uids=((("ml", "train-0"), "u1"),)))
-    assert [event["regarding"]["uid"] for event in told.events] == ["u1"]
+        await told.hear(made, xid(ago=60, pod_uids=((TRAIN, uid),)))
+    assert [event["regarding"]["uid"] for event in await told.events()] == [uid]
+
+
+# issue 22, line 4
+async def test_a_pod_that_was_made_anew_is_told_of_its_own_xids_alone(told: Told) -> None:
+    """As a StatefulSet makes it, on another GPU: its kubelet knew it before an XID of the GPU of the first one."""
+    first = await told.put(pod(ago=600, uid="u1"))
+    second = await told.put(pod(ago=120, uid="u2"))
+    assert first != second
+    async with told.operator() as made:
+        await told.hear(made, xid(79, ago=60, pod_uids=((TRAIN, first),)))
+        assert await told.events() == []
+        await told.hear(made, xid(48, ago=30, gpu=4, pod_uids=((TRAIN, second),)))
+    assert [(event["note"][:15], event["regarding"]["uid"]) for event in await told.events()] == [
+        ("Xid 48 on GPU 4", second)
+    ]
 
 
 # issue 22, line 7
 @pytest.mark.parametrize("code", [code for code in XIDS if code])
 async def test_an_xid_that_only_informs_is_no_warning(told: Told, code: int) -> None:
-    told.api.put(pod())
+    await told.put(pod())
     async with told.operator() as made:
         await told.hear(made, xid(code))
     expected = [] if code in OF_NOBODY else ["Normal"] if code in INFORMING else ["Warning"]
-    assert [event["type"] for event in told.events] == expected
-    assert not any("nothing: the GPU is well" in note for note in told.notes())
+    assert [event["type"] for event in await told.events()] == expected
+    assert not any("nothing: the GPU is well" in event["note"] for event in await told.events())
 
 
 # issue 22, line 7
 async def test_what_only_informs_leaves_warnings_their_place(told: Told) -> None:
     names = [f"train-{number}" for number in range(MOST_IN_NAMESPACE)]
     for name in names:
-        told.api.put(pod(name, uid=name))
+        await told.put(pod(name, uid=name))
     async with told.operator() as made:
         for code in (45, 79):
             for name in names:
                 await told.hear(made, xid(code, name))
-    kinds = Counter(event["type"] for event in told.events)
+    kinds = Counter(event["type"] for event in await told.events())
     assert kinds == {"Normal": MOST_IN_NAMESPACE // 2, "Warning": MOST_IN_NAMESPACE // 2}
 
 
 async def test_each_pod_that_shared_the_gpu_is_told_once(told: Told) -> None:
     for name in ("a", "b"):
-        told.api.put(pod(name, uid=name))
+        await told.put(pod(name, uid=name))
     event = xid(79, "a", "b")
     again = tuple(Owner(namespace="ml", pod="a", container=name) for name in ("one", "two"))
     async with told.operator() as made:
         await told.hear(made, event, xid(13, holders=again))
         await told.hear(made, event)
-    assert sorted((event["regarding"]["name"], event["note"][:6]) for event in told.events) == [
+    assert sorted((event["regarding"]["name"], event["note"][:6]) for event in await told.events()) == [
         ("a", "Xid 13"),
         ("a", "Xid 79"),
         ("b", "Xid 79"),
@@ -238,141 +206,171 @@ async def test_each_pod_that_shared_the_gpu_is_told_once(told: Told) -> None:
 
 
 async def test_a_device_an_xid_and_a_pod_are_told_once_an_hour(told: Told) -> None:
-    told.api.put(pod(ago=9000))
+    await told.put(pod(ago=9000))
     async with told.operator() as made:
         await told.hear(made, xid(ago=60))
         await told.hear(made, xid(ago=30), xid(ago=60))
-        assert len(told.events) == 1
+        assert len(await told.events()) == 1
         await told.hear(made, xid(ago=30, gpu=4), xid(31, ago=30))
-        assert len(told.events) == 3
+        assert len(await told.events()) == 3
         told.now += AGAIN_SECONDS
         await told.hear(made, xid(ago=-AGAIN_SECONDS))
-    assert len(told.events) == 3, "the API server has it still"
+    assert len(await told.events()) == 3, "the API server has it still"
 
 
 async def test_what_the_api_server_has_forgotten_is_told_anew(told: Told) -> None:
-    told.api.put(pod(ago=9000))
+    await told.put(pod(ago=9000))
     async with told.operator() as made:
         await told.hear(made, xid())
-        path = f"/apis/events.k8s.io/v1/namespaces/ml/events/{told.events[0]['metadata']['name']}"
-        await forget(told, path)
+        await told.forget((await told.events())[0])
         await told.hear(made, xid(ago=30))
-        assert not told.events
+        assert not await told.events()
         told.now += AGAIN_SECONDS
         await told.hear(made, xid(ago=-AGAIN_SECONDS))
-    assert [("series" in event, event["eventTime"]) for event in told.events] == [
+    assert [("series" in event, event["eventTime"]) for event in await told.events()] == [
         (False, "2026-11-22T13:00:00.000000Z")
     ]
 
 
-async def forget(told: Told, path: str) -> None:
-    async with aiohttp.ClientSession() as session, session.delete(told.api.url + path) as answer:
-        assert answer.status == 200, await answer.text()
-
-
 async def test_another_leader_tells_nothing_again(told: Told) -> None:
-    told.api.put(pod())
+    await told.put(pod())
     async with told.operator() as made:
         await told.hear(made, xid(ago=60))
-    before = told.events
+    before = await told.events()
     async with told.operator() as made:
         # the first row is told already, the second is within the hour of it
         await told.hear(made, xid(ago=30), xid(ago=60))
-        assert told.events == before
+        assert await told.events() == before
         await told.hear(made, xid(48, ago=20))
-    assert len(told.events) == 2
+    assert len(await told.events()) == 2
 
 
 async def test_a_namespace_is_told_so_much_whoever_leads(told: Told) -> None:
     names = [f"pod-{number}" for number in range(2 * MOST_IN_NAMESPACE)]
     for name in names:
-        told.api.put(pod(name, uid=name, ago=9000))
-    told.api.put(pod("other", namespace="vision", ago=9000))
+        await told.put(pod(name, uid=name, ago=9000))
+    await told.put(pod("other", namespace="vision", ago=9000))
     for some in (names[: MOST_IN_NAMESPACE // 2], names, names):
         async with told.operator() as made:
             await told.hear(made, *(xid(79, name) for name in some))
-    assert len(told.events) == MOST_IN_NAMESPACE
+    assert len(await told.events()) == MOST_IN_NAMESPACE
     async with told.operator() as made:
         await told.hear(made, xid(79, "other", namespace="vision"))
-        assert len(told.events) == MOST_IN_NAMESPACE + 1
+        assert len(await told.events()) == MOST_IN_NAMESPACE + 1
         told.now += AGAIN_SECONDS
         await told.hear(made, xid(79, names[15], ago=60 - AGAIN_SECONDS))
-    assert len(told.events) == MOST_IN_NAMESPACE + 2
+    assert len(await told.events()) == MOST_IN_NAMESPACE + 2
 
 
 async def test_events_of_others_take_no_place(told: Told) -> None:
-    told.api.put(pod())
+    await told.put(pod())
     async with told.operator() as made:
         await told.hear(made, xid())
-        (event,) = told.events
+        (event,) = await told.events()
         for number in range(MOST_IN_NAMESPACE):
             about = {**event["metadata"], "name": f"other.{number}"}
-            told.api.put({**event, "metadata": about, "reportingController": "somebody-else"})
-    told.api.put(pod("another", uid="u2"))
+            await told.put({**event, "metadata": about, "reportingController": "somebody-else"})
+    await told.put(pod("another", uid="u2"))
     async with told.operator() as made:
         await told.hear(made, xid(79, "another"))
-    assert {event["regarding"]["name"] for event in told.events} == {"train-0", "another"}
+    assert {event["regarding"]["name"] for event in await told.events()} == {"train-0", "another"}
 
 
-async def test_a_right_that_is_missing_is_told_once_and_costs_little(told: Told) -> None:
-    told.api.put(pod())
-    told.api.put(pod("other", namespace="vision", uid="u2"))
+async def test_a_right_that_is_missing_is_told_once_and_costs_little(simulated: SimulatedTold) -> None:
+    await simulated.put(pod())
+    await simulated.put(pod("other", namespace="vision", uid="u2"))
     events: Object = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list", "create"]}
-    told.api.users = {"token-a": "operator-a"}
+    simulated.api.users = {"token-a": "operator-a"}
     pods = ("", {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
-    told.api.rules = [pods, ("vision", events)]
-    async with told.operator() as made:
-        await told.hear(made, xid())
+    simulated.api.rules = [pods, ("vision", events)]
+    async with simulated.operator() as made:
+        await simulated.hear(made, xid())
         (trouble,) = made.troubles(OWNER)
         assert trouble.reason == "Forbidden"
         assert "no events are written on pods of the namespace ml" in trouble.message
         assert trouble.remedy
-        assert told.changed == [OWNER]
-        asked = len(told.api.asked)
+        assert simulated.changed == [OWNER]
+        asked = len(simulated.api.asked)
         for _ in range(100):
-            await told.hear(made, xid())
-        assert len(told.api.asked) == asked
-        await told.hear(made, xid(79, "other", namespace="vision"))
-        assert [event["regarding"]["name"] for event in told.events] == ["other"]
+            await simulated.hear(made, xid())
+        assert len(simulated.api.asked) == asked
+        await simulated.hear(made, xid(79, "other", namespace="vision"))
+        assert [event["regarding"]["name"] for event in await simulated.events()] == ["other"]
         assert made.troubles(OWNER), "of one namespace says nothing of another"
-        told.api.rules = [pods, ("", events)]
+        simulated.api.rules = [pods, ("", events)]
+        simulated.now += 31
+        await simulated.hear(made, xid())
+        assert len(await simulated.events()) == 2
+        assert made.troubles(OWNER) == []
+        assert simulated.changed == [OWNER, OWNER]
+
+
+# issue 22, line 9
+@pytest.mark.skipif(not IS_REAL, reason="KUBEBUILDER_ASSETS names no real API server")
+async def test_the_policy_as_shipped_refuses_them_and_every_exporter_is_ready(told: Told, cluster: RealCluster) -> None:
+    await told.put(pod())
+    async with told.operator() as made:
+        await told.hear(made, xid(48))
+        (event,) = await told.events()
+        await cluster.make_policies()
+        try:
+            await until(partial(is_answered, cluster, event, 422))  # it takes a moment until they are in force
+            await told.hear(made, xid(79))
+            (trouble,) = made.troubles(OWNER)
+        finally:
+            await cluster.end_policies()
+            await until(partial(is_answered, cluster, event, 201))
+        assert await told.events() == [event]
         told.now += 31
-        await told.hear(made, xid())
-        assert len(told.events) == 2
+        await told.hear(made, xid(79))
         assert made.troubles(OWNER) == []
-        assert told.changed == [OWNER, OWNER]
+    assert [each["note"][:6] for each in await told.events()] == ["Xid 48", "Xid 79"]
+    assert trouble.reason == "Refused"
+    assert "events on pods are for operators that are let write them" in trouble.message
+    status = status_of(daemon_set=daemon_set(3), event_troubles=[trouble])
+    assert says(status, "EventsWritten") == ("False", "Refused")
+    assert says(status, "Ready") == ("True", "AllNodesReady")
 
 
-async def test_the_rights_of_the_manifest_suffice(told: Told) -> None:
-    told.api.put(pod())
-    told.api.users = {"token-a": "operator-a"}
-    told.api.rules = [("", rule) for rule in named("ClusterRole", "pod-gpu-metrics-operator")["rules"]]
-    async with told.operator() as made:
-        await told.hear(made, xid())
+async def is_answered(cluster: RealCluster, event: Object, expected: int) -> bool:
+    """Whether the API server answers the operator so where it writes such an event."""
+    path = f"{EVENT.path('ml')}?dryRun=All"
+    again = {**event, "metadata": {"name": "again", "namespace": "ml"}}
+    status, answer = await cluster.ask("POST", path, again, token=cluster.tokens["a"])
+    assert status in (201, 422), answer
+    return status == expected
+
+
+async def test_the_rights_of_the_manifest_suffice(simulated: SimulatedTold) -> None:
+    await simulated.put(pod())
+    simulated.api.users = {"token-a": "operator-a"}
+    simulated.api.rules = [("", rule) for rule in named("ClusterRole", "pod-gpu-metrics-operator")["rules"]]
+    async with simulated.operator() as made:
+        await simulated.hear(made, xid())
         assert made.troubles(OWNER) == []
-    assert len(told.events) == 1
+    assert len(await simulated.events()) == 1
 
 
-async def test_a_busy_api_server_is_asked_again_later(told: Told) -> None:
-    told.api.put(pod())
-    fault = told.api.faults.add("busy", resource="events", seconds=60)
-    async with told.operator() as made:
-        await told.hear(made, xid())
-        assert not told.events
-        given = told.api.faults.given
+async def test_a_busy_api_server_is_asked_again_later(simulated: SimulatedTold) -> None:
+    await simulated.put(pod())
+    fault = simulated.api.faults.add("busy", resource="events", seconds=60)
+    async with simulated.operator() as made:
+        await simulated.hear(made, xid())
+        assert not await simulated.events()
+        given = simulated.api.faults.given
         assert made.troubles(OWNER) == [], "it passes by itself"
         fault.times = 0
-        told.now += 29
-        await told.hear(made, xid())
-        assert told.api.faults.given == given
-        assert not told.events
-        told.now += 2
-        await told.hear(made, xid())
-    assert len(told.events) == 1
+        simulated.now += 29
+        await simulated.hear(made, xid())
+        assert simulated.api.faults.given == given
+        assert not await simulated.events()
+        simulated.now += 2
+        await simulated.hear(made, xid())
+    assert len(await simulated.events()) == 1
 
 
 async def test_a_flood_is_bounded(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    told.api.put(pod())
+    await told.put(pod())
     async with told.operator() as made:
         flood = answered(xid())
         for number in range(1000):
@@ -380,7 +378,7 @@ async def test_a_flood_is_bounded(told: Told, monkeypatch: pytest.MonkeyPatch) -
             made.hear(OWNER, "a", many)
         assert made.waiting.qsize() == module.MOST_WAITING
         await made.waiting.join()
-    assert len(told.events) == MOST_IN_NAMESPACE
+    assert len(await told.events()) == MOST_IN_NAMESPACE
 
 
 def _fields(event: NodeEvent) -> dict[str, Any]:
@@ -388,10 +386,10 @@ def _fields(event: NodeEvent) -> dict[str, Any]:
 
 
 async def test_an_odd_gpu_and_an_unknown_xid_are_told_in_bounds(told: Told) -> None:
-    told.api.put(pod("p" * 253, uid="u1"))
+    await told.put(pod("p" * 253, uid="u1"))
     async with told.operator() as made:
         await told.hear(made, xid(9999, "p" * 253, index="\x1b[31m\n" + "3" * 500))
-    (event,) = told.events
+    (event,) = await told.events()
     assert event["note"].startswith("Xid 9999 on GPU [31m 333")
     assert event["note"].isprintable()
     assert len(event["note"]) < 400
@@ -430,12 +428,12 @@ ODD: dict[str, Callable[[Object], Any]] = {
 
 @pytest.mark.parametrize("case", ODD)
 async def test_what_an_answer_does_not_say_is_told_to_nobody(told: Told, case: str) -> None:
-    told.api.put(pod())
+    await told.put(pod())
     content = json.dumps(ODD[case](rows("a", (xid(),))[0])).encode()
     async with told.operator() as made:
         made.hear(OWNER, "a", at_once(read_events(content, "a")))
         await made.waiting.join()
-    assert not told.events
+    assert not await told.events()
 
 
 async def test_an_exporter_is_asked_for_events_where_they_are_wanted(serve: Serve) -> None:

@@ -59,6 +59,8 @@ class RealCluster(RealServer):
         for name in accounts.values():
             await self._make({"apiVersion": "v1", "kind": SERVICE_ACCOUNT.name, "metadata": {"name": name, **about}})
         await self._give_rights([{"kind": SERVICE_ACCOUNT.name, "name": name, **about} for name in accounts.values()])
+        if self._has_policy:
+            await self.make_policies()
         self.tokens = {user: await self.token_of(AUDITED_NAMESPACE, name) for user, name in accounts.items()}
         async with asyncio.timeout(30):
             while not await self._has_all_rights():
@@ -83,10 +85,19 @@ class RealCluster(RealServer):
                     item["subjects"] = subjects
                     item["metadata"]["name"] += "-of-tests"
                 await self._make(item)
-            elif self._has_policy and item["kind"].startswith("ValidatingAdmissionPolicy"):
-                for condition in item["spec"].get("matchConditions", ()):
-                    condition["expression"] = f"request.userInfo.username.startsWith('{_USERS}')"
-                await self._make(item)
+
+    async def make_policies(self) -> None:
+        """Keep the accounts to what the operator makes, by the manifest's admission policies. It takes a moment."""
+        for item in _policies():
+            for condition in item["spec"].get("matchConditions", ()):
+                condition["expression"] = f"request.userInfo.username.startsWith('{_USERS}')"
+            await self._make(item)
+
+    async def end_policies(self) -> None:
+        """Keep them to nothing but their rights."""
+        for item in _policies():
+            status, answer = await self.ask("DELETE", _KINDS[item["kind"]].path(None, item["metadata"]["name"]))
+            assert status == 200, answer
 
     async def stop(self) -> None:
         """End it all; what has failed of the controllers is raised."""
@@ -128,3 +139,9 @@ class RealCluster(RealServer):
         paths = (DAEMON_SET.path(self._within), CLUSTER_ROLE_BINDING.path(None), _LEASE_PATH)
         answers = [(await self.ask("GET", path, token=token))[0] for token in self.tokens.values() for path in paths]
         return 403 not in answers
+
+
+def _policies() -> list[Object]:
+    """The admission policies of the manifest, and their bindings."""
+    items = quick_yaml.load_all(MANIFEST.read_text())
+    return [item for item in items if item["kind"].startswith("ValidatingAdmissionPolicy")]
