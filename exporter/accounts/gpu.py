@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from exporter.accounts.entries import Entry
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.idle_power import IdlePower
+from exporter.accounts.kernels import NO_KERNELS_OF_GPU, KernelsOfGpu
 from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import NO_KERNELS, CountersAtLook, Kernels, Stretch
 from exporter.model.devices import DeviceKey
@@ -66,9 +67,10 @@ class Interval(NamedTuple):
 class GpuAtLook:
     """A GPU at a look. A counter that the page lacks for `keep_ns` is forgotten.
 
-    A device is idle below `idle_below` (0 to 1). `kernels` are the kernels' times since the last look. `nobody` finds
-    nobody's entry of a device. `idle_power` is the power that GPUs of its model draw while nobody holds them.
-    `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is off if XIDs come from the kernel's log.
+    A device is idle below `idle_below` (0 to 1). `kernels` are the kernels' times since the last look, and `waiting`
+    those that no page has told yet. `nobody` finds nobody's entry of a device. `idle_power` is the power that GPUs of
+    its model draw while nobody holds them. `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is
+    off if XIDs come from the kernel's log.
 
     `begin` works out the other fields. `described` has the stretches to count now, with the samples that describe them.
     `is_new`: dcgm-exporter has read the GPU since the last look. `is_other`: the GPU has other holders than at the last
@@ -86,6 +88,7 @@ class GpuAtLook:
     idle_power: IdlePower
     nobody: Callable[[DeviceKey], Entry]
     kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    waiting: KernelsOfGpu = field(default_factory=lambda: NO_KERNELS_OF_GPU)
     is_away: bool = False
     counts_xids: bool = True
     described: Sequence[tuple[Stretch, GpuSamples]] = ()
@@ -100,6 +103,7 @@ class GpuAtLook:
         if self.is_away:
             for counters in self.state.counters:
                 self.reach(counters)
+            self.waiting.lose()
             return
         page = self.begin()
         for amount in self.state.amounts.values():

@@ -16,8 +16,9 @@ from exporter.accounts.entries import Entries
 from exporter.accounts.gpu import GpuAtLook, GpuState, Interval
 from exporter.accounts.holders import MOST_GPUS, Holders
 from exporter.accounts.idle_power import IdlePower
+from exporter.accounts.kernels import KernelTimes
 from exporter.accounts.observation import GpuSamples, ObservationReader
-from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED, KernelTimes
+from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED
 from exporter.model.accounts import GAPS, Accounts, Gap
 from exporter.model.kernel import XidCounts
 from exporter.model.slices import Work
@@ -141,8 +142,8 @@ class Ledger:
         samples = (yield from self._pages.read(snapshot.joined)) if snapshot.joined is not None else {}
         away = self.states.keys() - samples.keys() if snapshot.is_page_away else ()
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
-        is_gap = interval is None or interval.is_gap
-        kernels = self._kernels.since_last(measured, {} if is_gap else held_before, at_ns)
+        step_ns = None if interval is None or interval.is_gap else interval.ns
+        kernels = self._kernels.since_last(measured, held_before, self.holders.held, at_ns, step_ns)
         held.count(held_before.values(), self.holders.held.values(), interval)
         for number, uuid in enumerate((*samples, *away)):
             if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
@@ -162,6 +163,7 @@ class Ledger:
                 idle_power=self.idle_powers[self.holders.models.get(uuid, "")],
                 nobody=partial(self.holders.nobody, at_ns=at_ns),
                 kernels=kernels.get(uuid, NO_KERNELS),
+                waiting=self._kernels.of_gpu(uuid),
                 is_away=uuid not in samples,
                 counts_xids=self.kernel_sequence is None,
             )

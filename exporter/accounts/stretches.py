@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from exporter.accounts.entries import Entry
 from exporter.accounts.holders import HeldGpu
-from exporter.accounts.holdings import Device
 from exporter.dividing.instances import apportion
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
@@ -26,8 +24,8 @@ FAINT_NS = 1_000
 # last the time of processes of no holder. A device with an unknown time is left out.
 Kernels = Mapping[str, Sequence[int]]
 NO_KERNELS: Kernels = MappingProxyType({})
-_Times = Mapping[Owner | None, int]
-SmNs = Mapping[DeviceKey, _Times]
+Times = Mapping[Owner | None, int]
+SmNs = Mapping[DeviceKey, Times]
 NOT_MEASURED: SmNs = MappingProxyType({})
 
 
@@ -131,55 +129,3 @@ class CountersAtLook:
         parts = {name: apportion(amount, by) for name, amount in amounts.items() if amount}
         for number, stretch in enumerate(self.stretches):
             yield stretch, {name: part[number] for name, part in parts.items()}
-
-
-class KernelTimes:
-    """Remembers NVML's measurement at the last look: `Measured.sm_ns`, which begins at 0 when the exporter starts.
-
-    NVML may have no new sample since the last look. Then the proportion of the last sample holds for two minutes.
-    """
-
-    def __init__(self) -> None:
-        self._last = NOT_MEASURED
-        self._newest: dict[DeviceKey, tuple[int, Sequence[object], list[int]]] = {}
-
-    def since_last(self, now: SmNs, holders_before: Mapping[str, HeldGpu], at_ns: int) -> Mapping[str, Kernels]:
-        """The times for which kernels of the last look's holders ran since that look, by GPU.
-
-        `now` is the measurement of this look, at `at_ns`; it is empty if nobody measures.
-        """
-        last, self._last = self._last, now
-        if not last or not now:
-            self._newest.clear()
-            return {}
-        times_of: dict[str, dict[str, list[int]]] = {}
-        for key in now.keys() & last.keys():
-            held = holders_before.get(key.uuid)
-            for device in held.devices if held is not None else ():
-                if device.key == key and device.holders and (times := _grown(device, last[key], now[key])):
-                    # the part counts, too, since the same number out of another whole is another share
-                    shares = device.part, device.holders
-                    times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(key, shares, times, at_ns)
-        return times_of
-
-    def _with_newest(self, key: DeviceKey, shares: Sequence[object], times: list[int], at_ns: int) -> list[int]:
-        """The times.
-
-        Without a new sample, traces of time in the last sample's proportion, which any new sample outweighs.
-        """
-        if any(times):
-            self._newest[key] = at_ns, shares, times
-            return times
-        since_ns, holders, newest = self._newest.get(key, (at_ns, (), times))
-        if holders != shares or at_ns - since_ns >= MOST_UNREAD_NS:
-            return times
-        return [time * FAINT_NS // sum(newest) for time in newest]
-
-
-def _grown(device: Device[Entry], last: _Times, now: _Times) -> list[int]:
-    """The holders' times, and last nobody's; [] if one of them is not known."""
-    owners = [entry.owner for entry, _ in device.holders]
-    if any(owner not in last or owner not in now for owner in owners):
-        return []
-    times = [now.get(owner, 0) - last.get(owner, 0) for owner in (*owners, None)]
-    return times if min(times) >= 0 else []

@@ -10,6 +10,7 @@ from exporter.model.measured import Measured
 from exporter.model.pods import Owner
 
 _NS = 1_000_000_000
+_PART_OF_THE_FIRST = 2  # of a first reading one of so many parts counts
 
 
 @dataclass(slots=True)
@@ -24,7 +25,8 @@ class SmTimes:
     """Adds up the time in which kernels ran, by device and owner (None: processes that count for nobody).
 
     A reading counts once for each owner, however often it is measured, since owners change between two readings, and
-    pages of several sources may name different owners. An owner begins at 0 with its first reading, and is forgotten
+    pages of several sources may name different owners. NVML says how busy a process was while it ran, and not since
+    when it ran: half of an owner's first reading counts, since on average the owner came midway. An owner is forgotten
     after a reading without it.
     """
 
@@ -69,9 +71,13 @@ class SmTimes:
         is_known = None not in ratios.values()
         times: dict[Owner | None, int] = {}
         for owner, ratio in ratios.items():
-            time = self._times.setdefault((device, owner), _Time(0, self._number))
+            time = self._times.get((device, owner))
+            seconds = self._step_seconds
+            if time is None:
+                time = self._times[device, owner] = _Time(0, self._number - 1)
+                seconds /= _PART_OF_THE_FIRST
             if time.reading != self._number and is_known:
-                time.ns += round((ratio or 0.0) * self._step_seconds * _NS)
+                time.ns += round((ratio or 0.0) * seconds * _NS)
             time.reading = self._number
             times[owner] = time.ns
         return MappingProxyType(times) if is_known else None

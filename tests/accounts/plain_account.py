@@ -5,6 +5,7 @@ It knows nothing of how the ledger works: it has every look, and reckons from th
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -129,6 +130,44 @@ def runs(found: Sequence[Span]) -> Iterator[Sequence[Span]]:
         yield group
 
 
+@dataclass
+class Pace:
+    """What ran of a pod between two looks, and in the part of a look that it held at first, if a look saw it come."""
+
+    ns: int
+    of: int
+    first: int | None
+
+    def after_its_last_look(self, step: int) -> int:
+        of_step = self.ns * step // self.of
+        return of_step // 2 if self.first is None else max(0, of_step - self.first)
+
+
+@dataclass
+class Waiting:
+    """What ran on a device by pod, and no page has told yet. Half of what ran before a page is the next page's."""
+
+    before: dict[str, Fraction] = field(default_factory=dict)
+    last: Mapping[str, int] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    is_known: bool = False
+
+    def add(self, ran: Mapping[str, int] | None) -> None:
+        self.is_known &= ran is not None
+        if ran is not None:
+            for pod, ns in self.last.items():
+                self.before[pod] = self.before.get(pod, Fraction(0)) + (Fraction(ns, 2) if pod in self.told else ns)
+            self.last, self.told = ran, frozenset()
+
+    def take(self) -> Mapping[str, Fraction] | None:
+        halves = {pod: Fraction(ns, 2) for pod, ns in self.last.items()}
+        of_page, is_known = dict(self.before), self.is_known
+        for pod, ns in halves.items():
+            of_page[pod] = of_page.get(pod, Fraction(0)) + (0 if pod in self.told else ns)
+        self.before, self.last, self.told, self.is_known = halves, {}, frozenset(), True
+        return of_page if is_known and any(of_page.values()) else None
+
+
 class PlainGpu:
     """One GPU, look by look. `rest` is what the GPUs draw at rest, of which each look may learn."""
 
@@ -158,6 +197,10 @@ class PlainGpu:
         self.runs: dict[int, object] = {}
         self.newest: dict[Place, tuple[int, Mapping[str, Fraction], Mapping[str, int]]] = {}
         self.kernels: dict[int, Mapping[Place, Mapping[str, int]]] = {}
+        # since the look before, and since a page
+        self.ran: dict[Place, Mapping[str, int]] = {}
+        self.paces: dict[tuple[Place, str], Pace] = {}
+        self.waiting: dict[str, dict[Place, Waiting]] = {"activity": {}, "energy": {}}
 
     def look(self, number: int, rest: "Rest") -> None:
         """Count a look that the kubelet answered."""
@@ -168,11 +211,13 @@ class PlainGpu:
             if before.hands(self.gpu) != now.hands(self.gpu):
                 self.run = object()
             self.kernels[number] = self.kernels_at(number)
+            self.note_ran(before, number)
         self.counted, self.runs[number] = number, self.run
         is_away = now.failed == "page"
         if not is_away and not now.has(self.gpu):
             return
         if self.known_at is not None:
+            self.note_away(is_away=is_away)
             self.window.append(self.span(self.known_at, number))
         elif is_away:
             return
@@ -188,6 +233,7 @@ class PlainGpu:
             self.count_activity(now, is_new=is_new)
         else:
             self.steady = self.run
+            self.taken()
         self.count_energy(number, rest)
         if is_new:
             is_steady = all(span.run is self.run and not span.is_gap for span in self.window)
@@ -242,6 +288,61 @@ class PlainGpu:
             found[place] = {pod: of * 1000 // sum(newest.values()) for pod, of in newest.items()} if is_known else times
         return found
 
+    def note_away(self, *, is_away: bool) -> None:
+        """What ran up to a look that has no page belongs to none."""
+        for waiting in (*self.waiting["activity"].values(), *self.waiting["energy"].values()):
+            waiting.is_known &= not is_away
+
+    def taken(self) -> Mapping[Place, Mapping[str, Fraction] | None]:
+        """What ran on each device in the time that a page describes."""
+        return {place: waiting.take() for place, waiting in self.waiting["activity"].items()}
+
+    def devices(self, look: Look) -> Sequence[Place]:
+        """What there is of the GPU: its instances, or itself."""
+        cut = [place for place in {*look.sampled, *look.held} if place[0] == self.gpu and place[1]]
+        return cut or [(self.gpu, "")]
+
+    def note_ran(self, first: Look, number: int) -> None:
+        """What ran of all who held a device at the look before, or hold it now."""
+        assert self.counted is not None
+        now = self.looks[number]
+        is_new_process = any(look.is_last_of_process for look in self.looks[self.counted : number])
+        if is_new_process or not first.kernels or not now.kernels:
+            self.ran, self.paces, self.waiting = {}, {}, {"activity": {}, "energy": {}}
+            return
+        paces, self.paces, self.ran = self.paces, {}, {}
+        if not is_gap(self.looks, self.counted, number):
+            for place in {*self.devices(first), *self.devices(now)}:
+                self.note_ran_of(place, first, now, paces)
+        for amount in self.waiting.values():
+            for place in {*self.ran, *amount}:
+                amount.setdefault(place, Waiting()).add(self.ran.get(place))
+
+    def note_ran_of(self, place: Place, first: Look, now: Look, old: Mapping[tuple[Place, str], Pace]) -> None:
+        step = (now.at - first.at) * 10**9
+        before, after = first.held.get(place, {}), now.held.get(place, {})
+        last, measured = first.kernels.get(place, {}), now.kernels.get(place, {})
+        # of processes of nobody it is known in any case
+        ran = {"": max(0, measured.get("", 0) - last.get("", 0)) if last and measured else 0}
+        paces = {}
+        for pod in after:
+            if pod not in measured or (pod in before and pod not in last):
+                return
+            ran[pod] = ns = measured[pod] - last.get(pod, 0)
+            if not 0 <= ns <= step:
+                return
+            of_old = old.get((place, pod))
+            paces[place, pod] = (
+                Pace(ns, step, of_old.first if of_old else None) if pod in before else Pace(2 * ns, step, ns)
+            )
+        for pod in before:
+            if pod not in after:
+                if (place, pod) not in old:
+                    return
+                ran[pod] = old[place, pod].after_its_last_look(step)
+        self.ran[place] = ran
+        self.paces |= paces
+
     def edges(self, window: Sequence[Span], now: Look, *, is_whole: bool = True) -> tuple[Span | None, Span | None]:
         """Who may have held the GPU at the beginning and at the end of a window, though no look in it saw them."""
         left = came = None
@@ -255,15 +356,17 @@ class PlainGpu:
         assert self.shown is not None
         last = self.window[-1]
         if last.run is self.steady and last.is_seen:
-            self.tell([last], self.shown.activity)
+            self.tell([last], self.shown.activity, told=self.leave_to_page(last, now))
         if not is_new:
             return
+        ran = self.taken()
         unseen = [number for number, span in enumerate(self.window, 1) if not span.is_seen]
         described = self.window[max(unseen, default=0) :]
         carried, self.carried = self.carried, {}
         if all(run is self.steady for run in (self.run, *(span.run for span in described))):
             return
         rates: dict[Place, Mapping[int, Fraction]] = {}
+        divided = set()
         for place, of in now.activity.items():
             if place[0] != self.gpu or not described:
                 continue
@@ -272,12 +375,40 @@ class PlainGpu:
             over = [span for span in held if span.run is not self.steady]
             left = carried.get(place, Fraction(0)) + of * seconds(described)
             left -= told * self.shown.activity.get(place, Fraction(0))
+            of_all = ran.get(place) if len(described) == len(self.window) else None
+            if of_all and place in self.devices(now):
+                divided.add(place)
+                self.divide(place, left, seconds(over), of_all)
+                continue
             if over:
                 rates[place] = spread(max(Fraction(0), left), over, place)
             if left > seconds(over):
                 self.share_out(place, left - seconds(over), described, now)
         for group in runs([span for span in described if span.run is not self.steady]):
-            self.tell(group, now.activity, rates, described)
+            self.tell(group, now.activity, rates, described, told=divided)
+
+    def divide(self, place: Place, left: Fraction, held: int, ran: Mapping[str, Fraction]) -> None:
+        """Divide the active time that is left of a device by what ran on it; `held` are the seconds that it is of."""
+        if left < 0:
+            self.carried[place] = max(left, Fraction(-self.step))
+        active = min(max(Fraction(0), left), Fraction(held + self.step))
+        for pod, ns in ran.items():
+            self.active[pod, place] += active * ns / sum(ran.values())
+            self.observed[pod, place] += 0
+
+    def leave_to_page(self, last: Span, now: Look) -> set[Place]:
+        """The devices that a pod has left since the look before: how active they were only the next page tells."""
+        assert self.shown is not None
+        late = set()
+        for place, waiting in self.waiting["activity"].items():
+            pods = last.first.held.get(place, {})
+            if not pods.keys() <= now.held.get(place, {}).keys() and any(self.ran.get(place, {}).values()):
+                late.add(place)
+                active = self.shown.activity.get(place, Fraction(0)) * last.seconds
+                self.carried[place] = self.carried.get(place, Fraction(0)) + active
+            else:
+                waiting.before, waiting.told, waiting.is_known = {}, frozenset({*pods, ""}), True
+        return late
 
     def share_out(self, place: Place, amount: Fraction, described: Sequence[Span], now: Look) -> None:
         hands = self.edges(described, now, is_whole=len(described) == len(self.window))
@@ -298,8 +429,12 @@ class PlainGpu:
         activity: Mapping[Place, Fraction],
         rates: Mapping[Place, Mapping[int, Fraction]] = MappingProxyType({}),
         described: Sequence[Span] = (),
+        told: AbstractSet[Place] = frozenset(),
     ) -> None:
-        """Count a time in the same hands, in which the devices were so active; `described` has several hands."""
+        """Count a time in the same hands, in which the devices were so active; `described` has several hands.
+
+        Of the devices in `told` all active time is counted, or will be.
+        """
         for place, parts in group[0].first.held.items():
             if place not in activity or place[0] != self.gpu:
                 continue
@@ -308,7 +443,7 @@ class PlainGpu:
             of_pods = by_kernels(known, tuple(parts)) if any(any(each.values()) for each in known) else None
             for pod, part in parts.items():
                 active = of_page * (of_pods[pod] if of_pods else part)
-                self.active[pod, place] += time * active
+                self.active[pod, place] += 0 if place in told else time * active
                 self.observed[pod, place] += part * time
                 is_idle = self.is_idle(pod, place, group, activity[place], described)
                 if of_pods and (is_idle is not None or not described):
@@ -317,7 +452,7 @@ class PlainGpu:
                     is_idle = self.is_idle_by_nvml(pod, place, group, described)
                 self.idle[pod, place] += part * time if is_idle else 0
                 self.unknown[pod, place] += part * time if is_idle is None else 0
-            if of_pods:
+            if of_pods and place not in told:
                 self.active["", place] += time * of_page * of_pods[""]
 
     def is_idle(
@@ -352,18 +487,25 @@ class PlainGpu:
         now = self.looks[number]
         if self.gpu not in now.counters:
             return
+        waiting = self.waiting["energy"].get((self.gpu, ""))
         if self.read_at is None:
             self.read_at, self.value = number, now.counters[self.gpu]
+            if waiting:
+                waiting.take()
             return
         before = self.value
         amount, self.value = grown(before, now.counters[self.gpu])
         self.drawn += amount
+        is_new = self.value != before or seconds(self.since) >= OLD
+        ran = waiting.take() if waiting and is_new else None
         if amount:
-            self.divide_energy(Fraction(amount), now, rest, is_whole=now.counters[self.gpu] >= before)
-        if self.value != before or seconds(self.since) >= OLD:
+            self.divide_energy(Fraction(amount), now, rest, ran, is_whole=now.counters[self.gpu] >= before)
+        if is_new:
             self.since = []
 
-    def divide_energy(self, amount: Fraction, now: Look, rest: "Rest", *, is_whole: bool) -> None:
+    def divide_energy(
+        self, amount: Fraction, now: Look, rest: "Rest", ran: Mapping[str, Fraction] | None, *, is_whole: bool
+    ) -> None:
         groups, time = list(runs(self.since)), seconds(self.since)
         edges = self.edges(self.since, now)
         is_seen = all(span.is_seen for span in self.since)
@@ -383,7 +525,12 @@ class PlainGpu:
             takers = [Fraction(held) for held in is_held]
         parts = divided(lengths, amount) if any(lengths) else [*[Fraction(0)] * (len(pieces) - 1), amount]
         least = rest.power()
-        if len(pieces) > 1 and any(takers) and least is not None:
+        is_cut = any(place[1] for look in (now, *(piece[0].first for piece in pieces)) for place in self.devices(look))
+        if ran and least is not None and is_seen and len(pieces) > 1 and not is_cut:
+            parts = [min(length * least, part) for length, part in zip(lengths, parts, strict=True)]
+            for pod, ns in ran.items():
+                self.energy[pod, (self.gpu, "")] += (amount - sum(parts)) * ns / sum(ran.values())
+        elif len(pieces) > 1 and any(takers) and least is not None:
             free = [min(length * least, part) for length, part in zip(lengths, parts, strict=True)]
             shared = divided(takers, amount - sum(free))
             parts = [one + other for one, other in zip(free, shared, strict=True)]

@@ -257,14 +257,20 @@ class World:
         return text
 
     def kernels(self, at: float) -> SmNs | None:
-        """For how long kernels ran up to a moment, of those who hold something then, as NVML tells it."""
+        """For how long kernels ran up to a moment, of those who hold something then, as NVML tells it.
+
+        Of a pod that came since the look before it tells how active it was, and not since when.
+        """
         if not self.is_measured:
             return None
         times: dict[DeviceKey, dict[object, int]] = {}
         for gpu, kind in enumerate(self.kinds):
             for moment, seconds in self.between(gpu, at - LOOK, at):
                 for job in moment.jobs.values():
-                    self._ran[job.pod] += seconds * job.active
+                    self._ran[job.pod] += job.active * (seconds if job.begin <= at - LOOK else 0)
+            for moment, _ in self.between(gpu, at, at + 1e-6):
+                for job in moment.jobs.values():
+                    self._ran[job.pod] += job.active * (LOOK / 2 if job.begin > at - LOOK else 0)
             if kind != "mig":
                 pods = [job.pod for moment, _ in self.between(gpu, at, at + 1e-6) for job in moment.jobs.values()]
                 ran = {pod: round(self._ran[pod] * SECOND) for pod in pods}

@@ -161,3 +161,67 @@ def test_what_the_last_process_measured_is_not_compared_with_what_the_next_one_d
     looks.at(20, page(2), AB, sm_ns=kernels({"a": 0, "b": 0}))
     looks.at(30, page(3), AB, sm_ns=kernels({"a": 1, "b": 3}))
     assert [found(looks)[pod][0] for pod in ("a", "b")] == [5 + 5 + 2.5, 5 + 5 + 7.5]
+
+
+SHARES: Held = {"a": [(SHARED, f"{GPU(0)}::0")], "b": [(SHARED, f"{GPU(0)}::1")]}
+ALONE: Held = {"b": SHARES["b"]}
+
+
+def active_of(looks: Looks) -> dict[str, float | None]:
+    return {pod: of[1] for pod, of in found(looks).items() if pod}
+
+
+# issue 22, "Must show" 0
+def test_who_came_and_left_between_two_looks_has_one_look_of_its_kernels_there() -> None:
+    """B's kernels run for 4 s of each look, a's for half of the time that it holds its share: from 15 s to 35 s."""
+    times: list[tuple[Held, dict[str, float]]] = [
+        (ALONE, {"b": 0}),
+        (ALONE, {"b": 4}),
+        (SHARES, {"b": 8, "a": 2.5}),
+        (SHARES, {"b": 12, "a": 7.5}),
+        (ALONE, {"b": 16}),
+        (ALONE, {"b": 20}),
+        (ALONE, {"b": 24}),
+    ]
+    # dcgm-exporter reads in the middle between two looks
+    means = ["0.4", "0.4", "0.4", "0.9", "0.9", "0.4", "0.4"]
+    looks = Looks(offered=OFFERED)
+    for number, ((held, ran), mean) in enumerate(zip(times, means, strict=True)):
+        of_pods = kernels({pod: round(1e9 * of) for pod, of in ran.items()} | {"": 0})
+        looks.at(10 * number, page(number, mean), held, sm_ns=of_pods)
+    active = active_of(looks)
+    assert active["a"] == pytest.approx(10, rel=0.05)
+    assert active["b"] == pytest.approx(24, rel=0.05)
+
+
+# issue 22, "Must show" 0
+@pytest.mark.parametrize(
+    ("first_ns", "last_ns"),
+    [(2, 8), (5, 5), (10, 0), (0, 10)],
+)
+def test_the_two_ends_of_a_pod_are_one_look_together(first_ns: int, last_ns: int) -> None:
+    second = 10**9
+    times = [
+        kernels({"b": 0, "": 0}),
+        kernels({"b": 0, "a": first_ns * second, "": 0}),
+        kernels({"b": 0, "a": (first_ns + 10) * second, "": 0}),
+        kernels({"b": 0, "": 0}),
+    ]
+    looks = Looks(offered=OFFERED)
+    for number, (held, of) in enumerate(zip((ALONE, SHARES, SHARES, ALONE), times, strict=True)):
+        looks.at(10 * number, page(0), held, sm_ns=of)
+    ran = looks.ledger._kernels.of_gpu(GPU(0)).ran[""]
+    assert {entry.owner.pod: ns for entry, ns in ran.items() if entry and entry.owner} == {
+        "a": last_ns * second,
+        "b": 0,
+    }
+
+
+# issue 22, "Must show" 0
+def test_of_whom_nvml_knows_nothing_yet_the_page_tells_as_before() -> None:
+    second = 10**9
+    times = [kernels({"b": 0, "": 0}), kernels({"b": 4 * second, "": 0}), kernels({"b": 8 * second, "": 0})]
+    looks = Looks(offered=OFFERED)
+    for number, (held, of) in enumerate(zip((ALONE, ALONE, SHARES), times, strict=True)):
+        looks.at(10 * number, page(number), held, sm_ns=of)
+    assert looks.ledger._kernels.of_gpu(GPU(0)).ran == {}

@@ -132,19 +132,19 @@ KINDS = ("whole", "shared", "mig") * 4
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("no_pause", [0, 1])
 @pytest.mark.parametrize("read", [10, 30])
-@pytest.mark.parametrize(("is_measured", "off"), [(False, 0.04), (True, 0.08)])
+@pytest.mark.parametrize("is_measured", [False, True])
 def test_two_hours_on_whole_gpus_shares_and_instances_are_counted_as_they_were(
-    seed: int, no_pause: int, read: int, is_measured: bool, off: float
+    seed: int, no_pause: int, read: int, is_measured: bool
 ) -> None:
-    """Where NVML measures, a share has its own kernels' part: a page's mean tells less of it than of all."""
+    """Where NVML measures, a share has its own kernels' part."""
     world = World(Random(seed), KINDS, MIXED, read, no_pause=no_pause, is_measured=is_measured)
     truth, had = world.truth(), accounts_of(world)
     assert sum(team.energy for team in had.values()) == pytest.approx(world.drawn(), rel=1e-6)
     for name in MIXED:
         real, team = truth[name], had[name]
         assert team.allocated == pytest.approx(real.allocated, rel=0.01)
-        assert team.active == pytest.approx(real.active, rel=off)
-        assert team.energy == pytest.approx(real.energy, rel=off)
+        assert team.active == pytest.approx(real.active, rel=0.04)
+        assert team.energy == pytest.approx(real.energy, rel=0.04)
         assert team.idle <= 1.1 * real.idle
         assert team.idle + team.unknown >= 0.9 * real.idle
         assert team.idle + team.unknown <= team.observed
@@ -152,6 +152,21 @@ def test_two_hours_on_whole_gpus_shares_and_instances_are_counted_as_they_were(
         # of jobs that last for longer than a page, little is unknown
         assert had["long"].idle >= 0.9 * truth["long"].idle
         assert had["long"].unknown <= 0.1 * had["long"].observed
+
+
+# issue 22, "Must show" 0
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("no_pause", [0, 1])
+@pytest.mark.parametrize("read", [10, 30])
+def test_where_nvml_measures_shares_alone_are_counted_as_they_were(seed: int, no_pause: int, read: int) -> None:
+    """Of shares alone pods come and go all the time: 20 s jobs were up to 15 % low."""
+    world = World(Random(seed), ["shared"] * 8, MIXED, read, no_pause=no_pause, is_measured=True)
+    truth, had = world.truth(), accounts_of(world)
+    for name in MIXED:
+        assert had[name].active == pytest.approx(truth[name].active, rel=0.04)
+        assert had[name].energy == pytest.approx(truth[name].energy, rel=0.04)
 
 
 # issue 22, line 25

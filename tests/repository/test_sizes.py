@@ -19,7 +19,7 @@ FEW_LINES_OF_A_FUNCTION = 40
 FUNCTIONS_WITH_MORE_LINES = 7
 # Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
 # into each of them. A name for a step, or a blank line, costs nothing here; what is said once instead of twice pays.
-MOST_NODES_OF_THE_EXPORTER = 421_000
+MOST_NODES_OF_THE_EXPORTER = 424_000
 MOST_NODES_A_LINE = 7.23
 BRANCHES = (
     ast.If,

@@ -55,8 +55,17 @@ def test_a_reading_counts_once_for_each_owner_however_often_it_is_measured() -> 
     reading = at(1)
     assert added(times, reading, measured({A: 1.0})) == {A: SECOND, None: 0}
     # what was told for others meanwhile changes nothing, and whoever was there before has its part of it
-    assert added(times, reading, measured({A: 1.0, B: 1.0, C: 1.0})) == {A: SECOND, B: SECOND, C: 0, None: 0}
-    assert added(times, reading, measured({A: 1.0, B: 1.0, C: 1.0})) == {A: SECOND, B: SECOND, C: 0, None: 0}
+    for _ in range(2):
+        of_all = added(times, reading, measured({A: 1.0, B: 1.0, C: 1.0}))
+        assert of_all == {A: SECOND, B: SECOND, C: SECOND // 2, None: 0}
+
+
+# issue 22, "Must show" 0
+def test_of_an_owners_first_reading_half_counts_since_it_came_at_some_time_in_it() -> None:
+    times = SmTimes()
+    added(times, at(0), measured({A: 0.5}))
+    assert added(times, at(10), measured({A: 0.5, B: 0.8}, 0.2)) == {A: 5 * SECOND, B: 4 * SECOND, None: 2 * SECOND}
+    assert added(times, at(20), measured({B: 0.8})) == {B: 12 * SECOND, None: 2 * SECOND}
 
 
 def test_a_device_of_which_something_is_unknown_is_left_out_and_goes_on_afterwards() -> None:
@@ -93,7 +102,7 @@ def test_owners_that_are_gone_are_forgotten() -> None:
         added(times, at(number), measured({owner: 1.0, A: 1.0}))
         assert len(times._times) <= 4
     added(times, at(100), measured({B: 1.0}))
-    assert added(times, at(101), measured({B: 1.0})) == {B: SECOND, None: 100 * 0}
+    assert added(times, at(101), measured({B: 1.0})) == {B: 3 * SECOND // 2, None: 0}
     assert len(times._times) == 2
 
 

@@ -3,8 +3,9 @@
 GR_ENGINE_ACTIVE is the mean since dcgm-exporter's previous read of the GPU. A device that nobody holds is not active,
 so all of its activity belongs to the containers that held it since that read.
 
-If NVML measures the kernels of a shared device, an owner gets the part of the active time that its kernels have, which
-may be more than its share of the device. Otherwise every owner is as active as the device.
+If NVML measures the kernels of a device, an owner gets the part of the active time that its kernels have, which may be
+more than its share of the device. If the holders changed in the time that a page describes, and all that ran in it is
+known, all of that time is divided at once. Without NVML every owner is as active as the device.
 
 The moment since when an owner is idle follows from these amounts: idle time sets it, other time clears it. Time that
 nobody saw changes nothing, up to --accounting.keep, so that it survives a restart of the exporter.
@@ -12,6 +13,7 @@ nobody saw changes nothing, up to --accounting.keep, so that it survives a resta
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from exporter.accounts.gpu import WHOLE, GpuAtLook
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.holdings import Device
 from exporter.accounts.idleness import NO_VERDICTS, Verdicts, verdicts
+from exporter.accounts.kernels import Ran
 from exporter.accounts.loads import Part, spread
 from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import FAINT_NS, Stretch
@@ -40,7 +43,8 @@ _NOTHING: _Shared = {}
 class _PageOfWindow(NamedTuple):
     """The activity of each device in a stretch, in millionths, and by the number of its holders, as a page tells them.
 
-    `window` are the stretches that the page describes together, if their holders are not all the same.
+    `window` are the stretches that the page describes together, if their holders are not all the same. `divided` are
+    the GPU_I_IDs of devices whose active time is not to be counted by stretches.
     """
 
     rows: Mapping[str, int]
@@ -48,6 +52,7 @@ class _PageOfWindow(NamedTuple):
     shared: _Shared = _NOTHING
     verdicts: Verdicts = NO_VERDICTS
     window: Sequence[Stretch] = ()
+    divided: AbstractSet[str] = frozenset()
 
     def part(self, device: Device[Entry]) -> Part:
         """The part of the time in which a device was active."""
@@ -100,15 +105,41 @@ class Activity:
             gpu.start((ACTIVE, ""), (IDLE, ""), (IDLE_UNKNOWN, ""), (OBSERVED, ""), instances=sampled)
             gpu.start_nobodys(ACTIVE, sampled.intersection(gpu.kernels))
         least = round(gpu.idle_below * WHOLE)
+        late = self._leave_to_page(gpu)
         new = self._new(gpu, least) if gpu.is_new else None
         begin_ns = gpu.at_ns - sum(stretch.ns for stretch, _ in gpu.described)
         for stretch, samples in gpu.described:
             page = _PageOfWindow(_rows(samples), least)
             if new is not None and samples is gpu.samples:
                 page = new
+            elif samples is gpu.state.samples:
+                page = page._replace(divided=late)
             _count_stretch(gpu, stretch, page, begin_ns)
             begin_ns += stretch.ns
         _note_seen(gpu, least)
+
+    def _leave_to_page(self, gpu: GpuAtLook) -> AbstractSet[str]:
+        """The GPU_I_IDs of devices that a holder has left since the last look.
+
+        The next page divides their active time by the kernels. For the other devices the last page tells this time,
+        except for containers that came in it.
+        """
+        late = set()
+        for stretch, samples in gpu.described[:1]:
+            if samples is not gpu.state.samples:
+                break
+            for instance, waiting in gpu.waiting.activity.items():
+                holders = _entries(stretch.held, instance)
+                has_left = any(entry.gone_at_ns is not None for entry in holders)
+                has_run = any(gpu.waiting.ran.get(instance, {}).values())
+                if not (has_left and has_run):
+                    waiting.skip((*holders, None))
+                    continue
+                before = min(samples.activity_of(instance) or 0, WHOLE)
+                active_ns = stretch.ns * before // WHOLE
+                self.carried[instance] = self.carried.get(instance, 0) + active_ns
+                late.add(instance)
+        return late
 
     def _new(self, gpu: GpuAtLook, least: int) -> _PageOfWindow:
         """The activity of stretches that the page describes beside the time of one steady set of holders."""
@@ -117,17 +148,25 @@ class Activity:
         window = state.page.described if state.page is not None else ()
         carried = self.carried
         self.carried = {}
+        ran = {instance: waiting.take() for instance, waiting in gpu.waiting.activity.items()}
         if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
             return _PageOfWindow(rows, least)  # the usual case: all is counted
         if not window:
             return _PageOfWindow(rows, least)
-        shared = self._shared(gpu, window, carried)
-        return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window)
+        is_whole = state.page is not None and len(window) == len(state.page.stretches)
+        shared, divided = self._shared(gpu, window, carried, ran if is_whole else {})
+        return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window, divided)
 
-    def _shared(self, gpu: GpuAtLook, window: Sequence[Stretch], carried: Mapping[str, int]) -> _Shared:
-        """The activity of each held device, in stretches that nobody could count before this read."""
+    def _shared(
+        self, gpu: GpuAtLook, window: Sequence[Stretch], carried: Mapping[str, int], ran: Mapping[str, Ran | None]
+    ) -> tuple[_Shared, AbstractSet[str]]:
+        """The activity of each held device, in stretches that nobody could count before this read.
+
+        Also the GPU_I_IDs of devices whose active time in these stretches is divided by what `ran` in them.
+        """
         state = gpu.state
         shared: dict[str, Mapping[int, Part]] = {}
+        divided = set()
         for instance, activity in gpu.samples.of("activity").items():
             before = state.samples.activity_of(instance) or 0
             left_ns = carried.get(instance, 0)
@@ -139,12 +178,38 @@ class Activity:
                     left_ns -= stretch.ns * min(before, WHOLE) // WHOLE
                 elif holders:
                     held_ns[holders] += stretch.ns
+            if self._divide(gpu, instance, left_ns, held_ns.total(), ran.get(instance)):
+                divided.add(instance)
+                continue
             if held_ns:
                 shared[instance] = spread(max(0, left_ns), held_ns)
             over_ns = left_ns - held_ns.total()
             if over_ns > 0:
                 self._share_out(gpu, window, instance, over_ns)
-        return shared
+        return shared, divided
+
+    def _divide(self, gpu: GpuAtLook, instance: str, left_ns: int, held_ns: int, ran: Ran | None) -> bool:
+        """Divide a device's remaining active time by the kernels that `ran`; False if they are not known.
+
+        At most the time in which looks saw a holder (`held_ns`) and one look more can be active. If looks have counted
+        more than the page says, the next page has so much less, by one look at most.
+        """
+        device = next((each for each in gpu.holders_now.devices if each.key.instance == instance), None)
+        if device is None or ran is None:
+            return False
+        step_ns = gpu.interval.ns if gpu.interval else 0
+        if left_ns < 0:
+            self.carried[instance] = max(left_ns, -step_ns)
+        active_ns = min(max(0, left_ns), held_ns + step_ns)
+        device_ns = active_ns * device.part // gpu.holders_now.whole
+        parts = apportion(device_ns, [*ran.values()])
+        for entry, part in zip(ran, parts, strict=True):
+            if entry is None or entry.is_dropped:
+                gpu.nobody(device.key).add(ACTIVE, part)
+            else:
+                entry.add(ACTIVE, part)
+                entry.add(OBSERVED, 0)
+        return True
 
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
         """Give active time in which no look saw a holder to the holders just before the window and just after it."""
@@ -181,6 +246,11 @@ def _holders(held: HeldGpu, instance: str) -> int:
     return sum(device.key.instance == instance for device, _ in held.holders)
 
 
+def _entries(held: HeldGpu, instance: str) -> Sequence[Entry]:
+    """The holders of a device."""
+    return [entry for device, entry in held.holders if device.key.instance == instance]
+
+
 def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_ns: int) -> None:
     """Count a stretch, which has the same holders from `begin_ns` on."""
     held = stretch.held
@@ -194,8 +264,9 @@ def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_
         amounts[OBSERVED] = amounts.get(OBSERVED, 0) + ns
         if instance in measured:
             continue
-        active, of_all = page.part(device) if page.window else (min(page.rows[instance], WHOLE), WHOLE)
-        amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
+        if instance not in page.divided:
+            active, of_all = page.part(device) if page.window else (min(page.rows[instance], WHOLE), WHOLE)
+            amounts[ACTIVE] = amounts.get(ACTIVE, 0) + ns * active // of_all
         is_idle = page.verdict(device, entry, stretch)
         if is_idle:
             amounts[IDLE] = amounts.get(IDLE, 0) + ns
@@ -244,15 +315,14 @@ def _count_measured(
     """Divide a device's active time in proportion to the kernels' times of each holder and of nobody's processes."""
     device_ns = stretch.ns * device.part // stretch.held.whole
     ran_ns = stretch.kernels[device.key.instance]
-    active, of_all = page.part(device)
-    *parts, nobodys = apportion(device_ns * active // of_all, ran_ns)
+    parts = _parts(stretch, device, page, ran_ns)
+    if device.key.instance not in page.divided:
+        _add_active(gpu, device, parts)
     times = zip(stretch.held.holders, stretch.held.times(stretch.ns), strict=False)
     held_ns = [ns for (its_device, _), ns in times if its_device is device]
     for (entry, _), ns, part, own_ns in zip(device.holders, held_ns, parts, ran_ns, strict=False):
         if entry.is_dropped:
-            nobodys += part
             continue
-        entry.add(ACTIVE, part)
         is_idle: bool | None = part * WHOLE < page.least * device_ns
         if page.verdicts and page.verdicts.get((device.key.instance, entry), is_idle) is None:
             is_idle = page.by_kernels(device, entry, stretch)
@@ -263,5 +333,21 @@ def _count_measured(
         # GPU_UTIL covers only the last second before dcgm-exporter's read, so a page without GR_ENGINE_ACTIVE misses
         # bursts
         _note(entry, begin_ns if is_idle and own_ns * WHOLE < page.least * stretch.ns else None)
+
+
+def _parts(stretch: Stretch, device: Device[Entry], page: _PageOfWindow, ran_ns: Sequence[int]) -> Sequence[int]:
+    """The holders' parts, and last nobody's, of a device's active time in a stretch."""
+    active, of_all = page.part(device)
+    device_ns = stretch.ns * device.part // stretch.held.whole
+    return apportion(device_ns * active // of_all, ran_ns)
+
+
+def _add_active(gpu: GpuAtLook, device: Device[Entry], parts: Sequence[int]) -> None:
+    *of_holders, nobodys = parts
+    for (entry, _), part in zip(device.holders, of_holders, strict=True):
+        if entry.is_dropped:
+            nobodys += part
+        else:
+            entry.add(ACTIVE, part)
     if nobodys:
         gpu.nobody(device.key).add(ACTIVE, nobodys)

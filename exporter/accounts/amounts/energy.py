@@ -13,6 +13,7 @@ from exporter.accounts.entries import MICROJOULES, AmountFamily, Entry
 from exporter.accounts.gpu import WHOLE, GpuAtLook
 from exporter.accounts.holdings import Device
 from exporter.accounts.idle_power import IdlePower
+from exporter.accounts.kernels import Ran
 from exporter.accounts.loads import Loads
 from exporter.accounts.stretches import CountersAtLook, Stretch
 from exporter.dividing.instances import apportion, is_repeated
@@ -53,34 +54,40 @@ class Energy:
         self.rows_are_own = _are_own(rows, was=self.rows_are_own)
         values = {**rows, "": _of_gpu(rows)}
         counters = self.counters
+        waiting = gpu.waiting.energy.get("")
         if counters is None:
             self.counters = gpu.first_read(values)
+            if waiting is not None:
+                waiting.take()
             return
         gpu.reach(counters)
         names = [instance for instance in rows if instance] if self.rows_are_own else [""]
         is_whole = all(counters.values.get(name, 0) <= values[name] for name in names)
         grown = {name: counters.grow_to(name, values[name]) for name in names}
+        is_new = counters.has_moved or counters.is_old
+        ran = waiting.take() if is_new and waiting is not None else None
         total = sum(grown.values())
         if total:
-            _count_growth(gpu, counters.stretches, grown, total, is_whole=is_whole)
+            _count_growth(gpu, counters.stretches, grown, total, ran, is_whole=is_whole)
         for name in names:
             values[name] = counters.values[name]
         counters.values = values
-        if counters.has_moved or counters.is_old:
+        if is_new:
             counters.renew()
 
 
 def _count_growth(
-    gpu: GpuAtLook, window: Sequence[Stretch], grown: _Microjoules, total: int, *, is_whole: bool
+    gpu: GpuAtLook, window: Sequence[Stretch], grown: _Microjoules, total: int, ran: Ran | None, *, is_whole: bool
 ) -> None:
-    """Divide the counters' growth over a window. `is_whole`: no counter restarted in it."""
+    """Divide the counters' growth over a window. `is_whole`: no counter restarted in it. `ran` are its kernels."""
     all_ns = sum(stretch.ns for stretch in window)
     edges = gpu.edges(window)
     loads = Loads(window, gpu.samples, edges)
-    by = _parts(loads, total, all_ns, gpu.idle_power)
-    parts = {name: apportion(amount, by) for name, amount in grown.items() if amount}
-    for number, piece in enumerate(loads.pieces):
-        _give(gpu, piece, {name: part[number] for name, part in parts.items()}, loads)
+    if not _give_by_ran(gpu, window, loads, total, ran):
+        by = _parts(loads, total, all_ns, gpu.idle_power)
+        parts = {name: apportion(amount, by) for name, amount in grown.items() if amount}
+        for number, piece in enumerate(loads.pieces):
+            _give(gpu, piece, {name: part[number] for name, part in parts.items()}, loads)
     # the first look comes at any time after a read, so growth up to the second look may cover more than this window
     is_first = gpu.state.holders_before is None
     if is_whole and all_ns and not is_first:
@@ -91,6 +98,27 @@ def _count_growth(
         active_ns = _active_ns(gpu, window, all_ns) if len(loads.pieces) > 1 else None
         if active_ns is not None:
             gpu.idle_power.note_active((total, all_ns), active_ns)
+
+
+def _give_by_ran(gpu: GpuAtLook, window: Sequence[Stretch], loads: Loads, total: int, ran: Ran | None) -> bool:
+    """Count the growth of a GPU that is not cut: the power at rest to its holders, the rest by the kernels that `ran`.
+
+    False if the holders are the same all the time, or if the power at rest or the kernels are not known.
+    """
+    least, key = gpu.idle_power.power, gpu.holders_now.key
+    is_seen = all(stretch.is_seen for stretch in window)
+    if ran is None or least is None or not is_seen or len(loads.pieces) == 1:
+        return False
+    if any(held.is_cut for held in (gpu.holders_now, *(piece.held for piece in loads.pieces))):
+        return False
+    by_time = [piece.ns for piece in loads.pieces]
+    at_rest = _at_rest(by_time, least, total, sum(by_time))
+    for piece, amount in zip(loads.pieces, at_rest, strict=True):
+        _give(gpu, piece, {"": amount}, loads)
+    for entry, part in zip(ran, apportion(total - sum(at_rest), [*ran.values()]), strict=True):
+        taker = gpu.nobody(key) if entry is None or entry.is_dropped else entry
+        taker.add(ENERGY, part)
+    return True
 
 
 def _active_ns(gpu: GpuAtLook, window: Sequence[Stretch], all_ns: int) -> int | None:
