@@ -251,7 +251,7 @@ def test_what_people_look_at_names_who_held_the_gpu_then(dying: Dying, tmp_path:
     shown = top(base, uuid)
     assert ([owner["pod"] for owner in shown["owners"]], shown["health"], shown["xid"]) == ([pod], "gone", LOST)
     assert {row["last_xid"] for row in rows_of(base) if row["device_uuid"] == uuid} == {LOST}
-    assert f"<summary><bdi>gone: XID {LOST}</bdi></summary>" in get(f"{base}/")
+    assert f'<summary><bdi>gone:</bdi> <span class="xid">XID {LOST}</span></summary>' in get(f"{base}/")
     wait_until(lambda: team.told() == [(pod, f"Xid {LOST}")], why=team.told)
     dying.live(ENDS_STEP)
     wait_until(lambda: healths(base, uuid) == {("", "gone")}, why=lambda: healths(base, uuid))
