@@ -71,9 +71,7 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
     yield
     filled = yield from _fill(held, snapshot.joined.cells(_FAMILIES))
     yield from _hold_the_rest(held, filled, devices, snapshot)
-    shared = {key for key, holders in held.items() if any(entry.shared for entry in holders.values())}
-    shared.update(key for key in devices if len(snapshot.owners.of(key)) > 1)
-    shared.update(DeviceKey(uuid=key.uuid) for key in devices if key.instance)
+    shared = _shared_devices(held, snapshot)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
     is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for holders in held.values() for owner in holders)
@@ -82,9 +80,8 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
             yield
-        is_named = snapshot.context.node_is_named or not device.host
         of_device: dict[str, Any] = {
-            "node_name": snapshot.node if is_named else device.host,
+            "node_name": _node_of(device, snapshot),
             **object_of(device, cut),
             **moments,
             "whole_device": whole_devices.get(key),
@@ -112,6 +109,23 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
             why = "" if owner.pod else words.why_unknown(device) or SILENT * is_silent
             made.append(in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why))
     return made
+
+
+def _shared_devices(held: Mapping[DeviceKey, _Holders], snapshot: Snapshot) -> set[DeviceKey]:
+    """The devices whose rows may have a part of their values: shared ones, and GPUs that are cut into instances."""
+    shared: set[DeviceKey] = set()
+    for key, holders in held.items():
+        if len(snapshot.owners.of(key)) > 1 or any(entry.shared for entry in holders.values()):
+            shared.add(key)
+        if key.instance:
+            shared.add(DeviceKey(uuid=key.uuid))
+    return shared
+
+
+def _node_of(device: Subject, snapshot: Snapshot) -> str:
+    """The node's name; without --node-name the one that the page gives the device."""
+    is_named = snapshot.context.node_is_named or not device.host
+    return snapshot.node if is_named else device.host
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:

@@ -28,6 +28,8 @@ _NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
 
 
 NOT_OFFERED = frozenset({_NOT_OFFERED.message, _NOT_OFFERED_OR_UNHEALTHY.message})
+# What a container's status says of its devices, by resource and id.
+_DeviceWords = Mapping[tuple[str, str], DeviceHealth]
 
 
 class HealthWatch:
@@ -59,7 +61,7 @@ class HealthWatch:
         if not same(made_from[:2], self._made_from[:2]):
             self._changed_at = at_seconds
         self._made_from = made_from
-        words: dict[Owner, Mapping[tuple[str, str], DeviceHealth]] = {}
+        words: dict[Owner, _DeviceWords] = {}
         missing: dict[Assignment, float] = {}
         by_holder: dict[tuple[DeviceKey, Owner], list[DeviceHealth]] = {}
         for match in owners.matches:
@@ -67,10 +69,8 @@ class HealthWatch:
                 continue
             held, owner = match.assignment, match.assignment.owner
             if owner not in words:
-                pod = pods.get((owner.namespace, owner.pod))
-                words[owner] = _words(pod.allocated.get(owner.container, ()) if pod else ())
-            names = _names(held) if words[owner] else ()
-            health = next((word for name in names if (word := words[owner].get(name))), None)
+                words[owner] = _words_of(owner, pods)
+            health = _word_on(held, words[owner])
             if _is_missing(held, offered) and (health is None or health.word != "Unhealthy"):
                 missing[held] = self._missing_since.get(held, at_seconds)
                 if at_seconds - missing[held] >= GRACE_SECONDS:
@@ -88,7 +88,23 @@ class HealthWatch:
         return self._healths
 
 
-def _words(allocated: Iterable[AllocatedDevice]) -> Mapping[tuple[str, str], DeviceHealth]:
+def _words_of(owner: Owner, pods: PodsByName) -> _DeviceWords:
+    """The words on the devices of a container; none where its pod is not read."""
+    pod = pods.get((owner.namespace, owner.pod))
+    return _words(pod.allocated.get(owner.container, ()) if pod else ())
+
+
+def _word_on(held: Assignment, words: _DeviceWords) -> DeviceHealth | None:
+    """The first word on a device among the names that the status may have for it."""
+    if not words:
+        return None
+    for name in _names(held):
+        if name in words:
+            return words[name]
+    return None
+
+
+def _words(allocated: Iterable[AllocatedDevice]) -> _DeviceWords:
     """The words of a container's status on its devices, by resource and id. All claims have the resource _CLAIM."""
     words: dict[tuple[str, str], DeviceHealth] = {}
     for each in allocated:
