@@ -74,7 +74,7 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
     shared = _shared_devices(held, snapshot)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
     moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
-    is_silent = _is_kubelet_silent(snapshot) and not any(owner.pod for holders in held.values() for owner in holders)
+    is_silent = _is_kubelet_silent(snapshot) and not _names_a_pod(held)
     others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
     made: list[DeviceRow] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
@@ -109,6 +109,10 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
             why = "" if owner.pod else words.why_unknown(device) or SILENT * is_silent
             made.append(in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why))
     return made
+
+
+def _names_a_pod(held: Mapping[DeviceKey, _Holders]) -> bool:
+    return any(owner.pod for holders in held.values() for owner in holders)
 
 
 def _shared_devices(held: Mapping[DeviceKey, _Holders], snapshot: Snapshot) -> set[DeviceKey]:

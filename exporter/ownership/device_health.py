@@ -80,12 +80,17 @@ class HealthWatch:
             if health is not None:
                 by_holder.setdefault((match.key, owner), []).append(health)
         self._missing_since = missing
-        waiting = (since + GRACE_SECONDS for since in missing.values())
-        self._due_at = min((end for end in waiting if end > at_seconds), default=float("inf"))
+        self._due_at = _next_end(missing.values(), at_seconds)
         healths = {holder: _worst(of_devices) for holder, of_devices in by_holder.items()}
         if healths != self._healths:
             self._healths = MappingProxyType(healths)
         return self._healths
+
+
+def _next_end(missing_since: Iterable[float], at_seconds: float) -> float:
+    """The next moment at which a missing device has been missing for as long as is tolerated; else infinity."""
+    ends = (since + GRACE_SECONDS for since in missing_since)
+    return min((end for end in ends if end > at_seconds), default=float("inf"))
 
 
 def _words_of(owner: Owner, pods: PodsByName) -> _DeviceWords:

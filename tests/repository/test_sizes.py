@@ -14,7 +14,7 @@ MOST_LINES = 450
 MOST_LINES_OF_A_FUNCTION = 60
 # What may have more branches or lines than these: it was there before the limits were, and its number only falls.
 MOST_BRANCHES = 15
-FUNCTIONS_WITH_MORE_BRANCHES = 17
+FUNCTIONS_WITH_MORE_BRANCHES = 16
 FEW_LINES_OF_A_FUNCTION = 40
 FUNCTIONS_WITH_MORE_LINES = 7
 # Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
