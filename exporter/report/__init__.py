@@ -1,1 +1,1 @@
-"""Who held and used what over a span: counting, grouping, prices, and the forms that a report is written in. Pure."""
+"""Reports on a span of time: the GPUs that each group held and used, costs, and the forms of a report. Pure."""

@@ -1,7 +1,7 @@
-"""What would have sufficed: of each workload, the smallest part of its GPUs' model that would have held it. Pure.
+"""Advice for each workload: the smallest part of its GPUs' model that would have sufficed. Pure.
 
-It must hold the highest peaks of memory and of activity, and 20 % more. What the samples of a span do not show is not
-advised on.
+The part must have room for the highest peaks of memory and of activity, and for 20 % more. There is no advice for
+a workload whose peaks the samples of the span do not show.
 """
 
 from collections import defaultdict
@@ -17,19 +17,19 @@ from exporter.report.sizes import GpuSize, share_of, sizes_of
 
 MARGIN = 1.2
 _LEAST_HOURS, _LEAST_SEEN = 24.0, 0.95
-_SHARED = 0.98  # of what a device is of its GPU; less is held of one that others hold, too
-# Families, by what their unit is in bytes or as a part of the time; the first that a row has counts. Of a shared device
-# only the measured ones are its holder's own.
+_SHARED = 0.98  # of the device; a container that holds less shares the device with others
+# By family: the factor that turns a value into bytes, or into a part of the time. The first family that a row has
+# counts. On a shared device, only the measured families are about the holder alone.
 MEMORY: Final = {"DCGM_FI_DEV_FB_USED": 2.0**20, "DCGM_FI_DEV_FB_USED_BYTES": 1.0, "pod_gpu_memory_used_bytes": 1.0}
 ACTIVITY: Final = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 1.0, "pod_gpu_utilization_ratio": 1.0, "DCGM_FI_DEV_GPU_UTIL": 0.01}
 _MEASURED: Final = frozenset({"pod_gpu_memory_used_bytes", "pod_gpu_utilization_ratio"})
 
 
-RowId = tuple[str, ...]  # of a RowKey the first five: DCGM's samples may not name the node, but a UUID is one GPU's
+RowId = tuple[str, ...]  # a RowKey's first five fields, without the node: DCGM's samples may not name it
 
 
 class Evidence(NamedTuple):
-    """A value that a server gave, and the query and the moment (ms) that it gives it for again."""
+    """A value from a server, with the query and the moment (ms) that give this value again."""
 
     value: float
     query: str
@@ -38,9 +38,14 @@ class Evidence(NamedTuple):
 
 @dataclass(slots=True)
 class RowPeaks:
-    """Of a row: evidence by function and family, for how many seconds it was there by family, and how it was held.
+    """The peaks of a row.
 
-    `share` is the least of a GPU that it held, None if unknown; `has_several`: its container held several at once.
+    Attributes:
+        evidence: The peaks, by function and family.
+        seen: The seconds for which there are samples, by family.
+        share: The least part of a GPU that the container held, None if unknown.
+        profile: The device's MIG profile, "" for a whole GPU.
+        has_several: Whether the container held several devices at once.
     """
 
     evidence: dict[tuple[str, str], Evidence] = field(default_factory=dict)
@@ -52,11 +57,18 @@ class RowPeaks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Of a workload on one model. `size` is None where nothing smaller would do, or `refused` says why nobody knows.
+    """The advice for a workload on one model.
 
-    `refused_for` is the same reason without this workload's own figures: many workloads may have it. `peaks` are the
-    highest memory in bytes, and of a whole GPU (0 to 1) the p95 and the highest activity; empty where refused. `slower`
-    holds the p95 and 20 %. `beyond` are the GPU-seconds paid for and not needed.
+    Attributes:
+        held: The names of the parts that the workload held.
+        refused: The reason why there is no advice; "" if there is.
+        refused_for: The same reason without this workload's figures, so that many workloads have the same text.
+        size: The part that suffices, None if no smaller part does or there is no advice.
+        slower: The part that suffices for the p95 of activity and 20 % more.
+        beyond: The GPU-seconds held that `size` would have saved.
+        cost: The cost of `beyond`, None without a price.
+        peaks: The highest memory in bytes, and the p95 and the highest activity as parts of a whole GPU (0 to 1). Empty
+            without advice.
     """
 
     name: str
@@ -73,7 +85,10 @@ class Advice:
 
 
 class _NoAdvice(NamedTuple):
-    """Why there is no advice: in words that fit many workloads, and of this one. Both are "" where there is advice."""
+    """The reason why there is no advice, in words that fit many workloads, and with this workload's figures.
+
+    `exactly` is "" if the words are the same. Both are "" if there is advice.
+    """
 
     kind: str = ""
     exactly: str = ""
@@ -83,7 +98,7 @@ class _HeldDevice(NamedTuple):
     key: RowKey
     amounts: Amounts
     peaks: RowPeaks
-    size: tuple[float, float]  # of its device: see share_of
+    size: tuple[float, float]  # the device's, see share_of
 
     @property
     def share(self) -> float:
@@ -94,7 +109,7 @@ class _HeldDevice(NamedTuple):
         return self.share < self.size[0] * _SHARED
 
     def family(self, of: Iterable[str]) -> str:
-        """The first that the row has and that is its own; "" for none."""
+        """The first family that the row has and that is about the holder alone; "" for none."""
         for family in of:
             is_own = not self.is_shared or family in _MEASURED
             if is_own and ("max", family) in self.peaks.evidence:
@@ -103,7 +118,7 @@ class _HeldDevice(NamedTuple):
 
 
 def advise(collected: ReportInput, peaks: Mapping[RowId, RowPeaks], prices: Prices) -> Sequence[Advice]:
-    """Advice, or why there is none, for each workload and model; those first that paid most for nothing."""
+    """Advice for each workload and model, or the reason why there is none; the workload that could save most first."""
     names = GroupNames(collected.labels.items())
     devices_of = defaultdict[tuple[str, str], list[_HeldDevice]](list)
     for key, amounts in collected.grown.items():
@@ -163,7 +178,7 @@ def _first_with(sizes: Iterable[GpuSize], activity: float) -> GpuSize | None:
 
 
 def _seconds_beyond(devices: Iterable[_HeldDevice], size: GpuSize | None) -> float:
-    """GPU-seconds that the devices were held for and `size` would have saved."""
+    """The GPU-seconds held that `size` would have saved."""
     share = size.share if size else 1.0
     return sum(device.amounts.held * max(0.0, 1 - share / device.share) for device in devices)
 
@@ -173,7 +188,7 @@ def _highest(function: str, of: Mapping[str, float], devices: Iterable[_HeldDevi
 
 
 def _peak(device: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[float, Evidence]:
-    """In bytes, or as a part of a whole GPU."""
+    """A device's peak in bytes, or as a part of a whole GPU, with its evidence."""
     family = device.family(of)
     evidence = device.peaks.evidence[function, family]
     part_of_gpu = 1.0 if of is MEMORY else device.size[1]

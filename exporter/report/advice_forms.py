@@ -1,4 +1,4 @@
-"""Advice as text, JSON and CSV, each with the queries that it rests on."""
+"""Advice as text, JSON and CSV, with the queries that each advice rests on."""
 
 import json
 from collections import defaultdict
@@ -14,12 +14,12 @@ from exporter.report.span import Span, written
 
 ADVICE_FORMS = ("table", "json", "csv")
 _EVIDENCE = ("memory peak", "activity p95", "activity peak")
-_NAMED = 3  # workloads of a reason
+_NAMED = 3  # workloads that are named for each reason
 _KEEP = "what it holds"
 
 
 def render_advice(advices: Sequence[Advice], span: Span, form: str) -> str:
-    """In one of ADVICE_FORMS."""
+    """All advice in one of ADVICE_FORMS."""
     if form == "table":
         return "\n".join(_lines(advices, span)) + "\n"
     ends = {"from": written(span.from_ms), "to": written(span.to_ms)}
@@ -63,7 +63,7 @@ def _name_of(size: GpuSize | None) -> str:
 
 
 def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
-    """A line for each reason, with the workloads that it is of; where it is of one alone, with that one's figures."""
+    """A line for each reason, with its workloads. If there is only one workload, the line has that one's figures."""
     if not refused:
         return
     yield f"No advice for {counted(len(refused), 'workload')}:"

@@ -1,24 +1,24 @@
-"""How many GPUs there were, from looks at each node every so often. Pure.
+"""The capacity: the number of GPUs that nodes had, from a look at each node every so often. Pure.
 
-Accounts bridge the time in which nobody scraped a node: who held a GPU before and after it held it meanwhile. So does
-the capacity, or such a node would have fewer GPU-hours than were held there.
+Accounts bridge the time in which nobody scraped a node: a container that held a GPU before and after that time counts
+as its holder in between. The capacity bridges it likewise: else the node would have fewer GPU-hours than were held.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# A longer time without a look is a node that was switched off, as likely as one that nobody scraped.
+# After a longer time without a look, the node may just as well have been switched off.
 MOST_GAP_MS = 10 * 60_000
-# What was held may be as much more than what there was: a scrape at either end of the span is up to 15 s late.
+# The time held may exceed the capacity by this much: the scrape at each end of the span is up to 15 s late.
 LATE_SECONDS = 30.0
-MOST_OF_ALL = 1.02  # of capacity: there are twelve looks in a piece of the span
+MOST_OF_ALL = 1.02  # of the capacity, since a piece of the span has only twelve looks
 
 
 @dataclass(slots=True)
 class CapacityLooks:
-    """Adds up looks, which come in order of time. Nodes are places (`RowKey.place`).
+    """The sums over all looks, which are added in order of time. Nodes are named by their places (`RowKey.place`).
 
-    `seconds` are GPU-seconds by node and model, `seen_ms` for how long each node was there.
+    `seconds` are GPU-seconds by node and model. `seen_ms` is the time that each node was there.
     """
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -26,11 +26,11 @@ class CapacityLooks:
     _latest: dict[str, tuple[int, Mapping[str, float]]] = field(default_factory=dict)
 
     def begin(self, place: str, from_ms: int, gpus: Mapping[str, float]) -> None:
-        """Note the GPUs by model of a look shortly before the span, which begins at `from_ms`: it counts nothing."""
+        """Note a node's GPUs by model shortly before the span, which begins at `from_ms`. This look counts nothing."""
         self._latest[place] = from_ms, gpus
 
     def add(self, place: str, at_ms: int, step_ms: int, gpus: Mapping[str, float]) -> None:
-        """A look that stands for the `step_ms` up to it; what was there before a short gap was there in it."""
+        """Add a look that stands for the `step_ms` before it. In a short gap the node had the last look's GPUs."""
         before_ms, before = self._latest.get(place, (at_ms, gpus))
         missing_ms = at_ms - before_ms - step_ms
         if step_ms <= missing_ms <= MOST_GAP_MS:
@@ -46,7 +46,7 @@ class CapacityLooks:
 
 
 def gpus_of(capacity: Mapping[tuple[str, str], float], seen_ms: Mapping[str, float]) -> Mapping[str, float]:
-    """How many GPUs each node had while it was seen."""
+    """The number of GPUs that each node had while it was seen."""
     seconds: dict[str, float] = {}
     for (place, _), amount in capacity.items():
         seconds[place] = seconds.get(place, 0.0) + amount
@@ -59,5 +59,5 @@ def gpus_of(capacity: Mapping[tuple[str, str], float], seen_ms: Mapping[str, flo
 
 
 def most_held(gpus: float, seconds: float) -> float:
-    """The most GPU-seconds that so many GPUs can have given in a time, as scrapes tell it."""
+    """The most GPU-seconds that scrapes can show for so many GPUs in so many seconds."""
     return gpus * (seconds * MOST_OF_ALL + LATE_SECONDS)

@@ -1,7 +1,7 @@
-"""Prices, and what they make of amounts: exact sums, rounded so that the rows of a column add up to its total. Pure.
+"""Prices, and the costs of amounts: exact sums, rounded so that the rows of a column add up to its total. Pure.
 
-A quantity is rounded once: to a billionth of an hour or kWh, for each group, cluster and model. From there on sums and
-products are exact (`Fraction`), whatever the order, so every form of a report has the same total.
+A quantity is rounded once: to a billionth of an hour or kWh, for each group, cluster and model. After that, sums and
+products are exact (`Fraction`) in any order, so every form of a report has the same total.
 """
 
 import re
@@ -19,8 +19,8 @@ from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
 JOULES_OF_KWH = 3.6e6
-_MOST = 10**12  # of whatever currency; sums of it are still numbers
-# A price begins with a digit: `.50` is what a shell makes of $2.50, whose $2 is nothing.
+_MOST = 10**12  # of any currency; sums of such prices are still numbers
+# A price begins with a digit: a shell turns $2.50 into `.50`, since its variable $2 is empty.
 _PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?")
 _BILLION = 10**9
 _NO_CURRENCY = "which begins with a digit and names no currency (--currency does; of $2.50 a shell leaves .50)"
@@ -29,9 +29,10 @@ Cost = Fraction | None
 
 
 class Costs(NamedTuple):
-    """Of what was held and of the energy; of the idle hours in it; of hours that nobody held, which are no part of it.
+    """Three costs; None if a price is missing.
 
-    None: a price is missing.
+    `held` is the cost of hours held and of energy. `idle`, a part of it, is the cost of idle hours. `free` is the cost
+    of hours that nobody held, and no part of `held`.
     """
 
     held: Cost = Fraction(0)
@@ -39,15 +40,16 @@ class Costs(NamedTuple):
     free: Cost = Fraction(0)
 
     def plus(self, other: Self) -> "Costs":
-        """The sum of each; unknown where one of them is."""
+        """The sum of each cost; unknown if either part is."""
         return Costs(*map(_sum, self, other))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """`of_any` is the price of a GPU-hour of models that `of_models` does not name; None where there is none.
+    """The prices of GPU-hours and of a kWh.
 
-    A name in `of_models` is a model's, or a pattern with `*` in it; upper and lower case are alike.
+    `of_models` has a GPU-hour's price by a model's name or by a pattern with `*`; upper and lower case are alike.
+    `of_any` is the price for all other models, None if they have none.
     """
 
     of_any: Decimal | None = None
@@ -56,16 +58,16 @@ class Prices:
 
     @property
     def are_given(self) -> bool:
-        """Whether anything has a price."""
+        """Whether GPU-hours or energy have a price."""
         return self.are_of_gpus or self.of_kwh is not None
 
     @property
     def are_of_gpus(self) -> bool:
-        """Whether GPU-hours have one."""
+        """Whether GPU-hours have a price."""
         return self.of_any is not None or bool(self.of_models)
 
     def of_model(self, model: str) -> Decimal | None:
-        """The price of a GPU-hour: by the name itself, else by the longest pattern, else the one of all others."""
+        """The price of a model's GPU-hour: by its name, else by the longest pattern that fits, else `of_any`."""
         name = model.casefold()
         fits = [pattern for pattern in self.of_models if fnmatchcase(name, pattern.casefold())]
         if not fits:
@@ -74,7 +76,7 @@ class Prices:
         return self.of_models[best]
 
     def of(self, model: str, amounts: Amounts) -> Costs:
-        """What amounts of a model's GPUs cost."""
+        """The costs of amounts of a model's GPUs."""
         energy = quantity(amounts.joules, JOULES_OF_KWH) * Fraction(self.of_kwh or 0)
         if not self.are_of_gpus:
             return Costs(None if self.of_kwh is None else energy, None, None)
@@ -86,14 +88,14 @@ class Prices:
 
 
 def _sum(one: Cost, other: Cost) -> Cost:
-    """Unknown where one of them is."""
+    """The sum; unknown if either cost is."""
     if one is None or other is None:
         return None
     return one + other
 
 
 def _cost_of_hours(seconds: float, price: Decimal | None) -> Cost:
-    """No hours cost nothing, even where nobody knows their price."""
+    """The cost of hours. It is 0 for no hours, even if their price is unknown."""
     hours = quantity(seconds, SECONDS_OF_HOUR)
     if price is not None:
         return hours * Fraction(price)
@@ -101,14 +103,14 @@ def _cost_of_hours(seconds: float, price: Decimal | None) -> Cost:
 
 
 def quantity(amount: float, of_one: float) -> Fraction:
-    """Seconds as hours, or joules as kWh, in billionths: what a price is multiplied with."""
+    """An amount in the unit of a price, to a billionth: seconds as hours, or joules as kWh."""
     return Fraction(round(amount / of_one * _BILLION), _BILLION)
 
 
 def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:
-    """Costs with so many decimals that add up to their rounded sum: the largest remainders are rounded up.
+    """Costs rounded to `places` decimals, so that they add up to the rounded sum: the largest remainders go up.
 
-    An unknown cost is None here as well, and is in no sum.
+    An unknown cost stays None, and is in no sum.
     """
     scaled = [None if cost is None else cost * 10**places for cost in costs]
     exact = {at: value for at, value in enumerate(scaled) if value is not None}
@@ -121,22 +123,30 @@ def apportioned(costs: Iterable[Cost], places: int) -> Sequence[Decimal | None]:
 
 
 def plain(number: Fraction) -> str:
-    """A product of quantities and prices, with all its decimals."""
+    """The product of a quantity and a price as text, with all its decimals."""
     with localcontext(prec=100):
         return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"
 
 
 def read_price(text: str) -> Decimal:
-    """A price: 0 to 1e12, with up to 20 decimals and a digit first. Raises ValueError: it is none."""
+    """Read a price: 0 to 1e12, with a digit first and up to 20 decimals.
+
+    Raises:
+        ValueError: The text is no such price.
+    """
     if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)
     return Decimal(text)
 
 
 def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
-    """`2.50` for all models, and `MODEL=PRICE` for those that differ. Raises ConfigError, which names the flag."""
+    """Read prices of GPU-hours and of a kWh: `2.50` for all models, and `MODEL=PRICE` for models that differ.
+
+    Raises:
+        ConfigError: A text is no price, or two texts are about the same model. The message names the flag.
+    """
     flag, takes = "--price-per-gpu-hour", f"PRICE or MODEL=PRICE, such as 2.50, {_NO_CURRENCY}"
-    of_models: dict[str, Decimal] = {}  # and of any model by ""
+    of_models: dict[str, Decimal] = {}  # "" stands for any model
     for text in texts:
         model, equals, _ = text.rpartition("=")
         price = read_flag(flag, text, lambda text: read_price(text.rpartition("=")[2]), takes)

@@ -1,9 +1,9 @@
-"""The report as rows of FOCUS 1.3 (FinOps Open Cost and Usage Specification), which cost tools load: CSV. Pure.
+"""The report as CSV with rows of FOCUS 1.3 (FinOps Open Cost and Usage Specification), which cost tools load. Pure.
 
-A row is what a group had of one model's GPUs in one cluster: hours held, hours free, or energy, at one price, so that
-quantity times unit price is the cost, exactly. What all groups had of a model in a cluster is the origin charge, and a
-row is an allocated part of it. 1.3 has all that is mandatory in 1.2 as well, under the same names.
-https://focus.finops.org/focus-specification/ says what each column means, and which may be null.
+A row is a group's hours held, hours free, or energy, on one model's GPUs in one cluster. It has one price, so that
+quantity times unit price is exactly the cost. The rows of all groups for a model in a cluster are the parts of one
+origin charge. FOCUS 1.3 has all columns that are mandatory in 1.2, under the same names.
+https://focus.finops.org/focus-specification/ says what each column means, and which columns may be null.
 """
 
 import json
@@ -20,7 +20,7 @@ from exporter.report.span import start_of_month, written
 
 _DIGITS_OF_RATIO = 9
 _GPU_HOURS = "GPU-Hours"
-_METHOD = "held-time"  # docs/report.md says how
+_METHOD = "held-time"  # docs/report.md describes it
 _PROVIDER = "pod-gpu-metrics-exporter"
 _ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
 _SERVICE = {"ServiceCategory": "Compute", "ServiceSubcategory": "Containers", "ServiceName": "Kubernetes GPUs"}
@@ -30,7 +30,7 @@ _PROVIDERS = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "Publishe
 
 
 class _Part(NamedTuple):
-    """A row, its quantity, and the charge that it is a part of: cluster, model and unit."""
+    """A row, its quantity, and its origin charge: cluster, model and unit."""
 
     origin: tuple[str, str, str]
     quantity: Fraction
@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 
 
 def render_focus(report: Report, currency: str) -> str:
-    """All charges that have a price; `currency` is its code by ISO 4217."""
+    """The CSV of all charges that have a price; `currency` is a code of ISO 4217."""
     common = _of_all(report, currency)
     parts: list[_Part] = []
     for charge in report.charges:
@@ -50,7 +50,7 @@ def render_focus(report: Report, currency: str) -> str:
 
 
 def _of_all(report: Report, currency: str) -> Mapping[str, str]:
-    """The columns that are the same in every row. The billing period is the span's month, if the span is within one."""
+    """The columns that are the same in every row. If the span is within a month, the billing period is that month."""
     span = report.span
     begin = start_of_month(span.from_ms, 0, span.zone)
     end = start_of_month(span.from_ms, 1, span.zone)
@@ -71,9 +71,9 @@ def _of_all(report: Report, currency: str) -> Mapping[str, str]:
 
 
 def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
-    """The columns of split costs, by part. Of hours that nobody held no resource is named: they are unallocated.
+    """The columns of split costs, for each part. The ratios of an origin charge's parts add up to 1.
 
-    The ratios of an origin charge's parts add up to 1.
+    Hours that nobody held are unallocated: their rows name no resource.
     """
     places_of_origins = defaultdict[tuple[str, str, str], list[int]](list)
     for place, part in enumerate(parts):
@@ -103,7 +103,7 @@ def _columns_of_part(part: _Part, ratio: Decimal) -> Mapping[str, str]:
 
 
 def _of_charge(report: Report, charge: Charge) -> Iterator[_Part]:
-    """Rows of what the charge has: hours held and hours free of its model, and energy."""
+    """The rows of a charge: hours held, hours free, and energy."""
     common = _of_all_its_rows(report, charge)
     model = charge.model or "unknown model"
     price = report.prices.of_model(charge.model)
@@ -132,7 +132,7 @@ def _of_all_its_rows(report: Report, charge: Charge) -> Mapping[str, str]:
 
 
 def _of_hours(charge: Charge, common: Mapping[str, str], model: str, price: Decimal) -> Iterator[_Part]:
-    """Rows of hours held and hours free, at the model's price of an hour."""
+    """The rows of hours held and hours free, at the model's price of an hour."""
     origin = (charge.cluster, charge.model, _GPU_HOURS)
     held = quantity(charge.amounts.held, SECONDS_OF_HOUR)
     if held:

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them. Names come from whoever may make a pod: none of them moves a cursor."""
+"""Numbers and names as people read them. Anybody who may make a pod chooses names, so no name may move a cursor."""
 
 from decimal import Decimal
 from unicodedata import combining, east_asian_width
@@ -7,23 +7,23 @@ MOST_CHARS = 120
 _WIDE = frozenset("WF")
 _NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
 _NOBODY |= dict.fromkeys(("model", "node", "cluster"), "(unknown)")
-# from where on a number is shown with fewer decimals
+# the numbers from which on fewer decimals are shown, and the least number that is not shown as <0.01
 _HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
 
 
 def clean(text: str, most: int = MOST_CHARS) -> str:
-    """A text on one line and not too long, without control characters and marks that turn its direction."""
+    """A text on one line of at most `most` characters, without control characters and marks that turn its direction."""
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def name_of(name: str | None, by: str) -> str:
-    """A group's name, or what stands for rows that belong to none. No name in Kubernetes has a parenthesis."""
+    """A group's name, or the words for rows without a group. They have parentheses, as no name in Kubernetes has."""
     return _NOBODY.get(by, "(without this label)") if name is None else clean(name)
 
 
 def number(value: float | None) -> str:
-    """With two decimals if small and none if large; "-" for unknown, and never 0.00 for what is not 0."""
+    """A number with two decimals if it is small, none if it is large; "-" if unknown. Only 0 is shown as 0.00."""
     if value is None:
         return "-"
     if value >= _TEN_THOUSAND:
@@ -34,12 +34,12 @@ def number(value: float | None) -> str:
 
 
 def money(value: Decimal | None) -> str:
-    """To the cent, however large; "-" for unknown."""
+    """A cost to the cent, however large it is; "-" if unknown."""
     return "-" if value is None else f"{value:,.2f}"
 
 
 def change(value: float) -> str:
-    """A difference of two numbers, with its sign."""
+    """The difference of two numbers, with its sign."""
     sign = ""
     if value > 0:
         sign = "+"
@@ -49,12 +49,12 @@ def change(value: float) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Whole percents; "-" for unknown."""
+    """A ratio in whole percents; "-" if unknown."""
     return "-" if ratio is None else f"{ratio * 100:.0f}%"
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The number of columns that a text takes in a terminal."""
     return sum(map(_width_of, text))
 
 
@@ -65,7 +65,10 @@ def _width_of(char: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """A text in so many columns: cut in its middle, since names differ at both ends, or filled up with spaces."""
+    """A text of exactly `columns` columns.
+
+    A longer text is cut in its middle, since names differ at both ends. A shorter one gets spaces at its end.
+    """
     if width(text) > columns:
         tail = _within(text[::-1], (columns - 1) // 2)[::-1]
         text = f"{_within(text, columns - 1 - width(tail))}…{tail}"

@@ -1,7 +1,7 @@
-"""The report as text: a table in a terminal, in which nothing moves a cursor, and CSV and JSON for other programs.
+"""The report as text: a table for a terminal, and CSV and JSON for other programs.
 
-The page (page.py) has the table's columns. In CSV and JSON numbers are plain, unknown is empty or null, and names are
-whole.
+No name in the table moves a cursor. The page (page.py) has the same columns. CSV and JSON have plain numbers and whole
+names; an unknown number is empty or null.
 """
 
 import json
@@ -24,15 +24,18 @@ MOST_CHARS_OF_NOTE = 2000
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
 _DIGITS, _CENTS = 6, 2
-_SPECIAL = frozenset('",\r\n;')  # a cell that has one of them is quoted
-# of a record, what each piece of the span has
+_SPECIAL = frozenset('",\r\n;')  # a cell with one of these is quoted
+# the fields of a record that each piece of the span has
 _OVER_TIME = ("gpu_hours_held", "gpu_hours_used", "gpu_hours_idle", "energy_kwh")
 Record = Mapping[str, float | None]
 Numbers = Sequence[float | None] | Sequence[Decimal | None]
 
 
 class Column(NamedTuple):
-    """A heading, what it means, and the cells of lines. The total's cell is made of the total alone."""
+    """A column: its heading, the heading's meaning, and the function that makes the cells of lines.
+
+    The total's cell is made of the total's line alone.
+    """
 
     heading: str
     means: str
@@ -44,7 +47,7 @@ def _each(heading: str, means: str, cell: Callable[[Line], str]) -> Column:
 
 
 def _money(heading: str, means: str, cost: Callable[[Line], Cost]) -> Column:
-    """A column that adds up to the cent."""
+    """A column of costs that add up to the cent."""
     return Column(heading, means, lambda lines: [money(each) for each in apportioned(map(cost, lines), _CENTS)])
 
 
@@ -111,7 +114,7 @@ _UNKNOWN_USE = (
 
 
 def columns_of_groups(report: Report) -> Sequence[Column]:
-    """Those of the table of groups: costs only where there are prices, free hours only where groups are of GPUs."""
+    """The columns of the table of groups. Costs need prices, and free hours need groups to which GPUs belong."""
     is_compared = report.span_before is not None
     has_free = report.by.kind in OF_GPUS and report.capacity_hours is not None
     columns = [_HELD, _CHANGE if is_compared else _USED, _PART]
@@ -144,7 +147,7 @@ def _columns_of_costs(report: Report, *, has_free: bool) -> Iterator[Column]:
 
 
 def columns_of_wasteful(report: Report) -> Sequence[Column]:
-    """Those of the table of workloads that hold most and use least."""
+    """The columns of the table of workloads that hold most and use least."""
     columns = [_UNUSED, _HELD, _USED, _PART]
     if report.has_unknown_use:
         columns.append(_UNKNOWN)
@@ -156,7 +159,7 @@ def columns_of_wasteful(report: Report) -> Sequence[Column]:
 
 
 def words_of(report: Report) -> Sequence[str]:
-    """A sentence for each word of the tables that may be taken for another."""
+    """A sentence for each word of the tables that may be misunderstood."""
     words = [*WORDS] if report.wasteful else []
     if report.has_unknown_idle:
         words.append(_UNKNOWN_IDLE)
@@ -183,7 +186,7 @@ def of_all_there_was(report: Report) -> str:
 
 
 def render_table(report: Report, columns: int | None) -> str:
-    """The report, no wider than `columns`; as wide as it must be where that is None."""
+    """The report as a table of at most `columns` columns of text; None for no limit."""
     begin, end = report.span.shown()
     parts = [f"GPUs from {begin} to {end} ({long_written(report.span.ms)}), by {clean(str(report.by))}"]
     if report.span_before:
@@ -233,7 +236,7 @@ def _table(
 
 
 def render_csv(report: Report) -> str:
-    """A line for each group (RFC 4180), without the total: a sum over a column is the total."""
+    """The report as CSV (RFC 4180), a line for each group. The total is left out, since each column adds up to it."""
     records = _records(report, report.groups)
     rows: list[Sequence[str]] = [("from", "to", str(report.by), *(records[0] if records else ()))]
     begin = written(report.span.from_ms)
@@ -244,12 +247,12 @@ def render_csv(report: Report) -> str:
 
 
 def rows_as_csv(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as RFC 4180 has them, in which no cell is a formula."""
+    """Rows as RFC 4180 describes them, without cells that a spreadsheet would take for formulas."""
     return "".join(",".join(_cell(text) for text in row) + "\r\n" for row in rows)
 
 
 def render_json(report: Report) -> str:
-    """One object. A group whose `name` is null belongs to nobody, or it is unknown to whom."""
+    """The report as one JSON object. A group's `name` is null if it belongs to nobody, or if nobody knows to whom."""
     before = report.span_before
     compared = {"compared_from": written(before.from_ms), "compared_to": written(before.to_ms)} if before else {}
     content = {
@@ -268,7 +271,7 @@ def render_json(report: Report) -> str:
 
 
 def _over_time(report: Report) -> Sequence[Mapping[str, object]]:
-    """What all rows had in each piece of the span."""
+    """The amounts of all rows in each piece of the span."""
     lines = [Line(name=None, amounts=moment.amounts) for moment in report.moments]
     records = _records(report, lines)
     pieces: list[Mapping[str, object]] = []
@@ -279,7 +282,7 @@ def _over_time(report: Report) -> Sequence[Mapping[str, object]]:
 
 
 def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
-    """What programs read of each line, with six decimals; costs add up to the rounded total."""
+    """The record of each line for programs, with six decimals. Costs add up to the rounded total."""
     columns = {
         "gpu_hours_held": [line.hours.held for line in lines],
         "gpu_hours_used": [line.hours.used for line in lines],
@@ -301,7 +304,7 @@ def _records(report: Report, lines: Sequence[Line]) -> Sequence[Record]:
 
 
 def _columns_of_free(report: Report, lines: Sequence[Line]) -> Mapping[str, Numbers]:
-    """What nobody held; unknown where nobody knows how much there was."""
+    """The free hours and costs of each line; unknown if the capacity is."""
     if report.capacity_hours is None:
         return dict.fromkeys(("gpu_hours_free", "free_cost"), [None] * len(lines))
     hours = [line.hours.free for line in lines]

@@ -1,4 +1,4 @@
-"""What a report groups rows of the accounts by, and what the groups are called. Pure."""
+"""The ways in which a report groups rows of the accounts, and the names of the groups. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ from exporter.report.rows import RowKey, place_of
 
 Kind = Literal["namespace", "workload", "label", "model", "node", "pod", "cluster"]
 KINDS: tuple[Kind, ...] = ("namespace", "workload", "model", "node", "pod", "cluster")
-# groups that GPUs belong to, and not their holders: these have free hours of their own
+# The groups to which GPUs belong rather than their holders. Such a group has free hours of its own.
 OF_GPUS: Final = frozenset({"model", "node", "cluster"})
 _LABEL = "label:"
 _WORKLOAD_LABELS = ("workload_name", "workload_kind")
-# kube-state-metrics' convention, which --labels.pod-labels keeps
+# the prefix of kube-state-metrics, which --labels.pod-labels uses, too
 _POD_LABEL_PREFIX = "label_"
-# What controllers append to names: letters and digits that form no words (apimachinery's util/rand), a ReplicaSet's
-# hash of its template in the same letters, a CronJob's minutes of Unix time, a StatefulSet's ordinal.
+# Controllers append to names: letters and digits that form no words (apimachinery's util/rand); a ReplicaSet the hash
+# of its template, in the same letters; a CronJob minutes of Unix time; a StatefulSet an ordinal.
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _FORMS: Final = (
     ("CronJob", re.compile(rf"(.+)-[23][0-9]{{7}}-{_RANDOM}{{5}}")),
@@ -29,7 +29,7 @@ _FORMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """What to group by. `label` is the pod's label, where it is by one."""
+    """The way in which rows are grouped; `label` is the name of the pod's label if `kind` is "label"."""
 
     kind: Kind
     label: str = ""
@@ -39,17 +39,17 @@ class GroupBy:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names that the pod's label may have on a series: as the exporter adds it, else its own."""
+        """The names that the pod's label may have on a series: the exporter's name for it, then its own."""
         name = re.sub(r"[^a-zA-Z0-9_]", "_", self.label)
         return (_POD_LABEL_PREFIX + name, name) if self.label else ()
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The labels of series from which groups get their names."""
+        """The labels of series that the names of groups are made of."""
         return frozenset((*_WORKLOAD_LABELS, *self.label_names))
 
     def name_of(self, key: RowKey, labels: Mapping[str, str], model: str, names: "GroupNames") -> str | None:
-        """The group of a row; None where nobody held it, or the group is unknown."""
+        """The group of a row; None if nobody held the device, or the group is unknown."""
         match self.kind:
             case "model":
                 return model or None
@@ -68,9 +68,10 @@ class GroupBy:
 
 
 def read_by(text: str) -> GroupBy:
-    """`namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
+    """Read `namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
 
-    Raises ValueError: it is none of these.
+    Raises:
+        ValueError: The text is none of these.
     """
     for kind in KINDS:
         if text == kind:
@@ -82,10 +83,11 @@ def read_by(text: str) -> GroupBy:
 
 
 class GroupNames:
-    """Names rows by cluster and by workload: as it was recorded, else by the pod's name, else the pod itself.
+    """The names of rows' clusters and workloads.
 
-    A form of a name says which controller made the pod, but a Rollout's pods have the form of a Deployment's. So a
-    workload that was recorded under that name in the namespace, in another row, gives its kind.
+    A workload is the one that the exporter recorded, else the one that the pod's name shows, else the pod itself. The
+    form of a pod's name shows the kind of its controller, but a Rollout's pods have the form of a Deployment's. So if
+    another row of the namespace recorded a workload of that name, its kind counts.
     """
 
     def __init__(self, rows: Iterable[tuple[RowKey, Mapping[str, str]]]) -> None:
@@ -104,13 +106,13 @@ class GroupNames:
         self._kinds: Mapping[tuple[str, str], str] = MappingProxyType(kinds)
 
     def cluster(self, key: RowKey) -> str:
-        """The row's cluster, where there are several."""
+        """The row's cluster if there are several clusters, else ""."""
         return key.cluster if self.has_clusters else ""
 
     def name_of(self, key: RowKey, labels: Mapping[str, str]) -> str | None:
-        """A row's workload, such as `shop/Deployment/render`, after its cluster where there are several.
+        """A row's workload, such as `shop/Deployment/render`; if there are several clusters, the cluster comes first.
 
-        None of what nobody held.
+        None if nobody held the device.
         """
         if not key.pod:
             return None
@@ -125,9 +127,9 @@ class GroupNames:
 
 
 def workload_of_name(pod: str) -> tuple[str, str]:
-    """The name and the kind of a pod's workload by the rules of names; "" for a kind that its name does not show.
+    """The name and the kind of a pod's workload, from the form of the pod's name.
 
-    A name of no form is the pod's own.
+    The kind is "" if the form does not show it. If the name has none of the forms, the workload's name is the pod's.
     """
     for kind, form in _FORMS:
         match = form.fullmatch(pod)
@@ -137,7 +139,7 @@ def workload_of_name(pod: str) -> tuple[str, str]:
 
 
 def _recorded(labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """The name and the kind of the workload that the exporter recorded; None where it recorded none."""
+    """The name and the kind of the workload that the exporter recorded; None if it recorded none."""
     name = labels.get("workload_name")
     if not name:
         return None

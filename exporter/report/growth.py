@@ -1,27 +1,27 @@
-"""By how much the rows of the accounts grew: exactly, from what was scraped, with nothing estimated.
+"""The growth of the accounts' rows: exact, from scraped values, with nothing estimated.
 
-increase() guesses what lies between a row's ends and the ends of its window, and cannot know that a row begins at 0.
-Here a row's growth is its last value less the one before, piece by piece of the span, so that pieces add up. Two values
-do not show what makes a row begin anew inside a piece, such as a restart of the exporter. Such nodes are left out: they
-are asked for in smaller pieces, and in the smallest for each sample.
+PromQL's increase() extrapolates from a row's first and last value to the ends of the window, and cannot know that a row
+begins at 0. Here a row's growth is the difference of two values, piece by piece of the span, so that pieces add up. Two
+values do not show that a row began anew inside a piece, as after a restart of the exporter. The nodes of such rows are
+left out of the piece. The reader then asks about them in smaller pieces, and in the smallest pieces for every sample.
 
 Rows:
-1. A row that was not there before began at 0, if its node was there before. That is how the exporter writes them.
-   A server with created-timestamp zero ingestion has a 0 at that moment.
-2. What the first scrape of a new node shows may be older than the span: it counts from there on.
-3. Several series of one key are one counter, scraped by several targets or under labels that came late. Of one target
-   two of them may also be two pods of one name, with other labels: then the later one begins at 0.
+1. A new row of a known node began at 0, since the exporter writes rows so. A server with created-timestamp zero
+   ingestion has a 0 at that moment.
+2. The first values of a new node may be older than the span. Only the growth after them counts.
+3. Several series of one key are one counter. Several targets scrape it, or labels came late. But two series of one
+   target may also be two pods of one name, with different labels. Then the later series begins at 0.
 
-A target is one job's, or one server's, view of the exporter. Prometheus stamps a sample with the time at which its
-scrape began, by that server's clock, and the value may be as much newer as the answer was late. So samples of two
-targets do not stand in the order of their times, and a value below another target's is no restart.
+A target is the view that one job, or one server, has of the exporter. Prometheus stamps a sample with the beginning of
+the scrape, by that server's clock. If the answer is late, the value is newer than its stamp. So the times of two
+targets' samples do not tell their order, and a value below another target's value is no restart.
 
 Counters that several targets scrape:
-1. A value below the same target's value before means that the counter began at 0 in between: an epoch begins.
-2. A counter's growth in an epoch is the highest value that any target saw of it. What one target missed, another one
-   fills in, and nothing counts twice.
-3. A target that has not fallen yet may show the epoch before, but not for longer than `SLACK_SECONDS`.
-4. A value below what any target saw `SLACK_SECONDS` earlier belongs to a new epoch, whoever saw it.
+1. If a target's value falls, the counter began at 0 since that target's last sample: an epoch begins.
+2. A counter's growth in an epoch is the highest value that any target saw in it. So one target fills in what another
+   one missed, and nothing counts twice.
+3. A target whose value has not fallen yet may show the previous epoch, for at most `SLACK_SECONDS`.
+4. A value that is lower than any target's value `SLACK_SECONDS` earlier belongs to a new epoch.
 """
 
 from collections import defaultdict, deque
@@ -37,65 +37,68 @@ from exporter.report.rows import FAMILIES, Amounts, CountedSeries, RowKey
 _FAMILIES = range(len(FAMILIES))
 Nodes = AbstractSet[str]
 Families = Sequence[Sequence[CountedSeries]]
-# An answer may be as late as Prometheus waits for it (10 s, unless told otherwise), and two clocks some seconds apart.
+# Prometheus waits for an answer for 10 s by default, and two servers' clocks may differ by some seconds.
 SLACK_SECONDS = 15.0
 _LONG_AGO = float("-inf")
 
 
 class EndValues(NamedTuple):
-    """A target's values at both ends of a piece of the span: of each of its series of the row, the least first."""
+    """A target's values at both ends of a piece of the span: one for each of the row's series, the least first."""
 
     first: Sequence[float]
     last: Sequence[float]
 
     @property
     def low(self) -> float:
-        """The least of all."""
+        """The least of all values."""
         return min(self.first[0], self.last[-1])
 
     @property
     def high(self) -> float:
-        """The highest of all."""
+        """The highest of all values."""
         return self.last[-1]
 
     @property
     def overlap(self) -> bool:
-        """Whether series do not follow each other, as they do when one counter's labels change."""
+        """Whether series overlap. They follow each other if they are one counter whose labels changed."""
         return any(begin < end for end, begin in zip(self.last, self.first[1:], strict=False))
 
 
 @dataclass(slots=True, eq=False)
 class ScrapedCounter:
-    """A counter, seen first by a target at a value, `high`; without a target it begins at 0."""
+    """A counter, as all targets saw it.
+
+    It begins with the first target's value, `high`; without a target it begins at 0.
+    """
 
     _target: str = ""
-    high: float = 0.0  # of the newest epoch
+    high: float = 0.0  # the highest value in the newest epoch
     _high_before: float = 0.0
     _epoch: int = 0
-    _began: float = _LONG_AGO  # when the newest epoch was seen first
-    # the epoch and the value of each target's last sample; None as long as `_target` is the only one, at `high`
+    _began: float = _LONG_AGO  # the time of the newest epoch's first sample
+    # the epoch and the value of each target's last sample; None as long as `_target` alone saw the counter, at `high`
     _last: dict[str, tuple[int, float]] | None = None
 
     def join(self, target: str, value: float) -> None:
-        """Another target sees the counter at this value; nothing has grown."""
+        """Note that another target sees the counter at this value. It has not grown."""
         self._enter(target)
         self._leave(target, self._epoch, value)
         self.high = max(self.high, value)
 
     def has_begun_anew(self, target: str, ends: EndValues) -> bool:
-        """Whether a target's values fell. A new target has no value before: then the highest of all targets' counts."""
+        """Whether a target's value fell since its last one. A new target's is compared with the highest of all."""
         before = self._value_before(target)
         return ends.low < (self.high if before is None else before[1])
 
     def is_clear(self, seen: Mapping[str, EndValues]) -> bool:
-        """Whether the ends of a piece of the span, by target, show what grew in it."""
+        """Whether the values at the ends of a piece of the span, by target, show the growth in it."""
         if any(self.has_begun_anew(target, ends) for target, ends in seen.items()):
-            # it began anew between two pieces: only its samples show when, and what makes it
+            # it began anew between two pieces; only the samples show when
             return False
         return all(ends.high >= self.high for ends in seen.values())
 
     def count(self, seen: Mapping[str, EndValues]) -> float:
-        """By how much the counter grew in a piece of the span that is clear."""
+        """Return the counter's growth in a piece of the span for which `is_clear` is true."""
         before = self.high
         high = max(ends.high for ends in seen.values())
         for target, ends in seen.items():
@@ -105,9 +108,9 @@ class ScrapedCounter:
         return high - before
 
     def follow(self, samples: Sequence[tuple[float, str, float]], since: float) -> tuple[float, Sequence[float]]:
-        """By how much the counter grew, and when it began anew.
+        """Return the counter's growth, and the moments at which it began anew.
 
-        `samples` are seconds, target and value, in order of time. What was seen before is older than `since`.
+        `samples` are seconds, target and value, in order of time. All earlier values are older than `since`.
         """
         grown, begun = 0.0, []
         later = deque([(since, self.high)])
@@ -144,10 +147,9 @@ class ScrapedCounter:
         return grew
 
     def _shows_epoch_before(self, before: tuple[int, float] | None, value: float) -> bool:
-        """Whether a target still shows the epoch before, soon after another target fell.
+        """Whether a target still shows the previous epoch, soon after another target's value fell.
 
-        `before` is the epoch and the value that the target showed last. A new target shows the epoch whose highest
-        value is nearer.
+        `before` is the target's last epoch and value. A new target shows the epoch whose highest value is nearer.
         """
         if before is None:
             return abs(value - self._high_before) < abs(value - self.high)
@@ -164,7 +166,7 @@ class ScrapedCounter:
         return self._last.get(target)
 
     def _enter(self, target: str) -> None:
-        """From the second target on, each one's last value is remembered."""
+        """Note the target. From the second target on, every target's last value is remembered."""
         if not self._target:
             self._target = target
         elif self._last is None and target != self._target:
@@ -177,7 +179,7 @@ class ScrapedCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What a server says of one family in a piece of the span: each series' first and last value, and what fell."""
+    """A server's answers about one family in a piece of the span: each series' first and last value, and what fell."""
 
     first: Sequence[CountedSeries]
     last: Sequence[CountedSeries]
@@ -185,12 +187,12 @@ class Piece:
 
 
 class Growth:
-    """Adds up what rows have grown. `labels` are the newest of each key, `targets` those of each node, by its place."""
+    """The sum of each row's growth. `labels` are the newest of each key, `targets` those of each node, by its place."""
 
     def __init__(self) -> None:
         self.labels: dict[RowKey, dict[str, str]] = defaultdict(dict)
         self.targets: dict[str, set[str]] = {}
-        # seconds of Unix time of the very first sample, where none was there at the beginning of the span
+        # Unix time of the very first sample, if there was none at the beginning of the span
         self.began_seconds: float | None = None
         self._counters: tuple[dict[RowKey, ScrapedCounter], ...] = tuple({} for _ in FAMILIES)
         self._grown: dict[RowKey, list[float]] = defaultdict(lambda: [0.0] * len(FAMILIES))
@@ -199,26 +201,26 @@ class Growth:
 
     @property
     def grown(self) -> Mapping[RowKey, Amounts]:
-        """By how much each row has grown so far, of those that have."""
+        """The growth so far of each row that has grown."""
         return {key: Amounts(*amounts) for key, amounts in self._grown.items() if any(amounts)}
 
     @property
     def restarts(self) -> Mapping[str, int]:
-        """How many times the counters of a node began anew, by node."""
+        """The number of times that a node's counters began anew, by node."""
         return {node: len(moments) for node, moments in self._restarted.items()}
 
     @property
     def rows(self) -> int:
-        """How many are remembered."""
+        """The number of rows that are remembered."""
         return max(len(counters) for counters in self._counters)
 
     def take_lately(self) -> Amounts:
-        """By how much all rows have grown since this was asked last."""
+        """Return the growth of all rows since the last call."""
         taken, self._lately = Amounts(*self._lately), [0.0] * len(FAMILIES)
         return taken
 
     def begin(self, families: Families, scraped: Sequence[CountedSeries] = ()) -> None:
-        """The values at the beginning of the span. For `scraped` see `replay`."""
+        """Note the values at the beginning of the span. For `scraped` see `replay`."""
         for counters, series in zip(self._counters, families, strict=True):
             for one in series:
                 counter = counters.get(one.key)
@@ -229,9 +231,9 @@ class Growth:
         self._note(chain.from_iterable(families), scraped)
 
     def count(self, pieces: Sequence[Piece]) -> Nodes:
-        """Add what grew in a piece of the span. Returns the nodes left out, where its ends do not show what grew.
+        """Add the growth in a piece of the span. Return the nodes left out, whose values at its ends do not show it.
 
-        There a row fell, or went on as another series that is lower, or a target is new.
+        On such a node a row fell, or went on as another series with a lower value, or a target is new.
         """
         rows_of_families = [_ends(piece) for piece in pieces]
         unclear = self._unclear(pieces, rows_of_families)
@@ -245,7 +247,7 @@ class Growth:
     def _unclear(
         self, pieces: Sequence[Piece], rows_of_families: Sequence[Mapping[RowKey, Mapping[str, EndValues]]]
     ) -> Nodes:
-        """The nodes of which the ends of a piece do not show what grew."""
+        """The nodes whose growth does not show at the ends of a piece."""
         unclear: set[str] = set()
         for piece in pieces:
             unclear.update(one.key.place for one in piece.fell)
@@ -260,10 +262,13 @@ class Growth:
         return unclear
 
     def replay(self, families: Families, since_seconds: float, scraped: Sequence[CountedSeries] = ()) -> None:
-        """Add what grew in a piece of the span.
+        """Add the growth in a piece of the span, from all its samples.
 
-        `families` have every sample of it, and it begins at `since_seconds` of Unix time. `scraped` are samples of a
-        gauge: they show when a node was scraped, where a first 0 may be a begin.
+        Args:
+            families: The samples of each family.
+            since_seconds: The piece's beginning, in Unix time.
+            scraped: Samples of a gauge, which show when a node was scraped. A counter's first sample does not, since a
+                0 may stand for the row's beginning.
         """
         node_began = self._first_moments_of_new_nodes(families, scraped)
         if not self.targets:
@@ -286,7 +291,7 @@ class Growth:
         self._note(chain.from_iterable(families), scraped)
 
     def _first_moments_of_new_nodes(self, families: Families, scraped: Sequence[CountedSeries]) -> Mapping[str, float]:
-        """When each node that was not there before was scraped first, in seconds of Unix time, by its place."""
+        """The Unix time of each new node's first scrape, by its place."""
         of_rows = _first_moments(chain.from_iterable(families))
         of_gauge = _first_moments(scraped)
         return {
@@ -309,7 +314,7 @@ class Growth:
     def _note(self, series: Iterable[CountedSeries], scraped: Sequence[CountedSeries] = ()) -> None:
         nodes = {one.key.place for one in scraped}
         for one in series:
-            # a 0 alone may be the row's begin
+            # a single 0 may stand for the row's beginning
             if len(one.points) > 1 or one.value or one.key.place in nodes:
                 self.targets.setdefault(one.key.place, set()).add(one.target)
             if one.labels:
@@ -323,7 +328,7 @@ def _is_clear(counter: ScrapedCounter | None, seen: Mapping[str, EndValues]) -> 
 
 
 def _first_moments(series: Iterable[CountedSeries]) -> Mapping[str, float]:
-    """The time of each node's first sample, in seconds of Unix time, by its place."""
+    """The Unix time of each node's first sample, by its place."""
     moments: dict[str, float] = {}
     for one in series:
         place = one.key.place
@@ -347,7 +352,7 @@ def _ends(piece: Piece) -> Mapping[RowKey, Mapping[str, EndValues]]:
 
 
 def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, Sequence[float]]]:
-    """The values of a row's series, the least first."""
+    """The values of each row's series by target, the least first."""
     values: dict[RowKey, dict[str, list[float]]] = defaultdict(dict)
     for one in series:
         each = values[one.key].setdefault(one.target, [])
@@ -357,7 +362,7 @@ def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, 
 
 
 def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Samples]:
-    """All targets' samples of each row, in order of time; of several of one target at a time, the highest."""
+    """All targets' samples of each row, in order of time. If a target has several at one time, the highest counts."""
     values_of_rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
     for one in series:
         values = values_of_rows[one.key]

@@ -1,4 +1,4 @@
-"""What a report could not know, each with what to do about it. Pure."""
+"""Notes on what a report could not know, each with what to do about it. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ _list = partial(listed, most=5)
 _SLACK_MS = 10 * 60_000
 _SLACK_OF_SPAN = 0.02
 _LEAST_GAP_SECONDS = 30.0
-_LATE_MS = 120_000  # a scrape of whatever interval is less late
+_LATE_MS = 120_000  # whatever the interval is, the first scrape comes before this
 _LATE_OF_SPAN = 0.05
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
@@ -27,7 +27,7 @@ _GAPS = {
 
 
 def nothing_there(facts: SpanFacts, matched: bool) -> Trouble:
-    """Why there are no accounts at all."""
+    """The reason why there are no accounts at all."""
     if facts.has_exporter:
         return _note(
             "the exporter is scraped, and keeps no accounts",
@@ -43,7 +43,7 @@ def nothing_there(facts: SpanFacts, matched: bool) -> Trouble:
 def notes_of(
     rows: Sequence[ReportRow], by: GroupBy, prices: Prices, spans: Sequence[tuple[SpanFacts, Span]], *, ungrouped: bool
 ) -> Sequence[Trouble]:
-    """What could not be known of the first of the `spans`, and of one that it is compared with."""
+    """Notes on the first of the `spans`, and on the second, with which it is compared, if there is one."""
     (facts, span), *before = spans
     overheld = _overheld(rows, facts, _there_ms(facts, span) / 1000)
     earlier: list[Trouble] = []
@@ -75,7 +75,7 @@ def _of_time(facts: SpanFacts, span: Span) -> Iterable[Trouble]:
 
 
 def _there_ms(facts: SpanFacts, span: Span) -> int:
-    """Of how much of the span the server has anything."""
+    """The part of the span of which the server has samples, in ms."""
     began_ms = span.from_ms if facts.began_ms is None else facts.began_ms
     return span.to_ms - began_ms
 
@@ -204,9 +204,9 @@ def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Troub
 
 
 def _overheld(rows: Iterable[ReportRow], facts: SpanFacts, there_seconds: float) -> Sequence[str]:
-    """Nodes of which more was held than their GPUs can have given in all of the time; none if no node tells its GPUs.
+    """The nodes on which more was held than their GPUs can have given in all of the time.
 
-    A node whose GPUs nobody tells had none.
+    A node whose number of GPUs is unknown counts as a node with none; if it is unknown for all nodes, none is named.
     """
     if not facts.capacity:
         return ()
@@ -227,7 +227,7 @@ def _unpriced(rows: Iterable[ReportRow], prices: Prices) -> Sequence[str]:
 
 
 def _unrecorded(rows: Iterable[ReportRow]) -> tuple[float, float]:
-    """GPU-hours of pods whose workload their names tell, and of those whose names do not."""
+    """GPU-hours without a recorded workload: of pods whose names show it, and of pods whose names do not."""
     by_name = by_nothing = 0.0
     for row in rows:
         if not row.key.pod or "workload_name" in row.labels:

@@ -1,8 +1,8 @@
-"""The report as one HTML page that can be sent by mail and kept: no script, and nothing that is fetched from anywhere.
+"""The report as one HTML page that can be sent by mail and kept. It has no script, and fetches nothing.
 
-Its own Content-Security-Policy allows the page's one style, by its hash, and nothing else. Colours follow the reader's
-light or dark, and paper. Charts are inline SVG: bars show what was held, and on top of it in a darker colour what of it
-was used. The numbers of a bar are its title, which browsers show under the pointer, and stand in the table, too.
+The page's Content-Security-Policy allows its one style, by the hash, and nothing else. Colours follow the reader's
+light or dark theme, and paper. Charts are inline SVG: a bar shows the hours held, and on top of it, in a darker colour,
+the hours used. A bar's numbers are its title, which browsers show under the pointer. The table has them, too.
 """
 
 from base64 import b64encode
@@ -20,18 +20,18 @@ from exporter.report.formatting import clean, fit, money, name_of, number, perce
 from exporter.report.report import Line, Moment, Report, sum_of
 from exporter.report.span import long_written
 
-MOST_ROWS = 500  # more than anybody reads; the other forms have all
+MOST_ROWS = 500  # more than anybody reads; the other forms have all rows
 MOST_BARS = 20
 _WIDTH = 720
 _ROW, _BAR = 26, 16
-_NAMES, _NUMBERS = 220, 74  # pixels at the left and at the right of horizontal bars
+_NAMES, _NUMBERS = 220, 74  # pixels to the left and to the right of horizontal bars
 _MOST_NAME = 28
-_HEIGHT, _LEFT, _HEAD = 220, 44, 14  # of the columns over time: pixels in all, at the left, above the highest
-_FLOOR = _HEIGHT - 26  # where columns stand
+_HEIGHT, _LEFT, _HEAD = 220, 44, 14  # pixels of the chart over time: its height, left of and above the columns
+_FLOOR = _HEIGHT - 26  # the bottom of the columns
 _TICKS = 4
 _NICE = (1, 2, 2.5, 5, 10)
 _MS_OF_SECOND = 1000
-_LEAST = 1e-9  # of GPUs, and of GPU-hours: nothing that has a length
+_LEAST = 1e-9  # GPUs or GPU-hours: a bar of so few has no length
 _STYLE = (files("exporter.report") / "page.css").read_text()
 _KEY = '<p class="dim"><span class="key held"></span>held<span class="key used"></span>used</p>'
 
@@ -65,7 +65,7 @@ def render_page(report: Report) -> str:
 
 
 def _head(title: str) -> Sequence[str]:
-    """All before the heading, with a policy that allows the page's one style and nothing else."""
+    """The document up to the heading, with a policy that allows the page's one style and nothing else."""
     style_hash = b64encode(sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
     return (
@@ -85,7 +85,7 @@ def _section(heading: str, chart: str) -> Sequence[str]:
 
 
 def _wide(name: str, content: str) -> str:
-    """What may be wider than a phone: it scrolls by itself, by keys as well."""
+    """A region for content that may be wider than a phone. It scrolls by itself, also by keys."""
     return f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{content}</div>'
 
 
@@ -143,9 +143,9 @@ def _row(name: str, cells: Sequence[str]) -> str:
 
 
 def bars_of_groups(report: Report) -> str:
-    """A bar for each group that held anything, most first; those beyond twenty are a line of text.
+    """A chart with a bar for each group that held anything, most first. Groups after the twentieth are a line of text.
 
-    A bar of all others would be so long that the bars of the groups became stumps.
+    One bar for all these groups would be so long that the other bars would become stumps.
     """
     lines = [line for line in report.groups if _longest(line) > _LEAST]
     groups = [line for line in lines if line.groups == 1]
@@ -167,7 +167,7 @@ def bars_of_groups(report: Report) -> str:
 
 
 def _longest(line: Line) -> float:
-    """GPU-hours of its longer bar."""
+    """GPU-hours of the line's longer bar."""
     return max(line.hours.held, line.hours.used)
 
 
@@ -196,7 +196,7 @@ def _line_of_others(count: int, line: Line, top: int) -> str:
 
 
 def columns_of_time(moments: Sequence[Moment]) -> str:
-    """A column for each piece of the span, as high as the GPUs that were held in it at a time."""
+    """A chart with a column for each piece of the span. Its height is the number of GPUs held at a time."""
     highest = max((max(_gpus_at_a_time(moment)) for moment in moments), default=0.0)
     if highest <= _LEAST:
         return ""
@@ -218,7 +218,7 @@ def columns_of_time(moments: Sequence[Moment]) -> str:
 
 
 def _gpus_at_a_time(moment: Moment) -> tuple[float, float]:
-    """Held, and used."""
+    """The GPUs held at a time, and those used."""
     amounts = moment.amounts
     return amounts.held * _MS_OF_SECOND / moment.span.ms, amounts.used * _MS_OF_SECOND / moment.span.ms
 
@@ -243,7 +243,7 @@ def _column(moment: Moment, left: float, wide: float, scale: float) -> Sequence[
 
 
 def _axis(most: float) -> tuple[float, Sequence[float]]:
-    """Where an axis ends that shows so much, and its ticks: round numbers."""
+    """The end of an axis that shows values up to `most`, and its ticks, which are round numbers."""
     power = 10.0 ** floor(log10(most / _TICKS))
     step = next(power * nice for nice in _NICE if power * nice * _TICKS >= most)
     ticks = [step * place for place in range(_TICKS + 1)]

@@ -1,4 +1,4 @@
-"""The report, of which each form is made: what was collected, grouped and priced, and notes on what is not known."""
+"""The report that every form is made of: collected amounts, grouped and priced, and notes on what is unknown."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from exporter.report.rows import Amounts, ReportRow, RowKey, SpanFacts
 from exporter.report.span import Span
 
 MOST_WASTEFUL = 10
-_LEAST_UNKNOWN = 0.01  # of what was held: the use of the last seconds is known with the next page
+_LEAST_UNKNOWN = 0.01  # of the time held; the use of the last seconds is always unknown until the next page
 _NO_COSTS = Costs()
 _Pod = tuple[str, str, str]
 _pod = attrgetter("key.cluster", "key.namespace", "key.pod")
 
 
 class Moment(NamedTuple):
-    """A piece of the span, and what all rows had of it."""
+    """A piece of the span, and the amounts of all rows in it."""
 
     span: Span
     amounts: Amounts
@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInput:
-    """What a server has of a span: how much each row grew, its labels, and the facts beside that."""
+    """The data that a server has of a span: each row's growth and labels, and the facts beside them."""
 
     span: Span
     grown: Mapping[RowKey, Amounts]
@@ -40,7 +40,7 @@ class ReportInput:
 
 
 class Charge(NamedTuple):
-    """What a group had of one model's GPUs in one cluster. `name` is None for what belongs to no group."""
+    """A group's amounts of one model's GPUs in one cluster. `name` is None for amounts of no group."""
 
     name: str | None
     cluster: str
@@ -50,9 +50,10 @@ class Charge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What a group had. `name` is None for what belongs to no group.
+    """A line of the report: a group's amounts and costs. `name` is None for amounts of no group.
 
-    `before` is the same group in the span before, where two are compared. `groups` counts those that it stands for.
+    If two spans are compared, `before` is the same group in the earlier span. `groups` is the number of groups that the
+    line stands for.
     """
 
     name: str | None
@@ -63,35 +64,36 @@ class Line:
 
     @property
     def hours(self) -> Amounts:
-        """The same in GPU-hours, and in kWh as `joules`."""
+        """The amounts in GPU-hours. `joules` has kWh."""
         hours = Amounts(*(amount / SECONDS_OF_HOUR for amount in self.amounts))
         return hours._replace(joules=self.amounts.joules / JOULES_OF_KWH)
 
     @property
     def unused_hours(self) -> float:
-        """GPU-hours whose use was known, less those used; 0 where owners of a shared GPU use more than they hold."""
+        """GPU-hours of known use, less those used; 0 if owners of a shared GPU use more than they hold."""
         return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
 
     @property
     def use_unknown_hours(self) -> float:
-        """GPU-hours held while nobody saw their use."""
+        """GPU-hours held whose use is unknown."""
         return max(0.0, self.amounts.held - self.amounts.observed) / SECONDS_OF_HOUR
 
     def per_1000_tokens(self, amount: Cost | float) -> float | None:
-        """Of energy or cost; None without tokens, or where the amount is unknown."""
+        """The part of an energy or a cost for 1,000 tokens; None without tokens, or if the amount is unknown."""
         return None if amount is None or not self.amounts.tokens else float(amount) / self.amounts.tokens * 1000
 
     @property
     def used_ratio(self) -> float | None:
-        """Used, of what was held while its use was known; None for nothing. On a shared GPU it may be above 1."""
+        """The part used of the hours of known use; None without such hours. On a shared GPU it may be above 1."""
         return self.amounts.used / self.amounts.observed if self.amounts.observed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`groups` are in order of what they held, most first, and `charges` the parts that they are the sums of.
+    """The report on a span.
 
-    `capacity_hours` are the GPU-hours there were, or None. `span_before` is what `before` of each line is about.
+    `groups` are in order of the hours held, most first, and are the sums of `charges`. `capacity_hours` are the
+    GPU-hours of all GPUs, None if unknown. `span_before` is the span of each line's `before`.
     """
 
     span: Span
@@ -105,23 +107,26 @@ class Report:
     notes: Sequence[Trouble]
     charges: Sequence[Charge]
     span_before: Span | None = None
-    gpus: float = 0.0  # at a time, of nodes that tell how many
+    gpus: float = 0.0  # the number of GPUs at a time, on nodes that report it
 
     @property
     def has_unknown_use(self) -> bool:
-        """Whether so much of what a group held was not observed that `used_ratio` shows it."""
+        """Whether the use of a group's hours was unobserved for so long that it changes `used_ratio`."""
         lines = (*self.groups, *self.wasteful, self.total)
         return any(line.use_unknown_hours > line.hours.held * _LEAST_UNKNOWN for line in lines)
 
     @property
     def has_unknown_idle(self) -> bool:
-        """Whether of so much of what a group held nobody can tell idle from busy that it shows."""
+        """Whether it is unknown for so many of a group's hours if the GPU was idle that it shows."""
         lines = (*self.groups, *self.wasteful, self.total)
         return any(line.hours.idle_unknown > line.hours.held * _LEAST_UNKNOWN for line in lines)
 
     @property
     def held_of_capacity(self) -> float | None:
-        """0 to 1; None where capacity is unknown, or less than what was held: then the notes name the cause."""
+        """The part of the capacity that was held, 0 to 1.
+
+        None if the capacity is unknown, or less than what was held. Then the notes name the cause.
+        """
         if not self.capacity_hours:
             return None
         late_hours = self.gpus * LATE_SECONDS / SECONDS_OF_HOUR
@@ -133,9 +138,14 @@ class Report:
 def make_report(
     collected: ReportInput, by: GroupBy, prices: Prices, *, top: int | None = None, before: ReportInput | None = None
 ) -> Report:
-    """Group what was collected.
+    """Make the report: group the collected amounts, and price them.
 
-    Only the `top` groups have lines of their own, all where that is None. `before` is the span to compare with.
+    Args:
+        collected: The data of the span.
+        by: The way to group rows.
+        prices: The prices of GPU-hours and energy.
+        top: The number of groups with a line of their own; None for all.
+        before: The data of the span to compare with.
     """
     facts = collected.facts
     rows, rows_before, names = _rows_and_names(collected, before)
@@ -170,7 +180,7 @@ def make_report(
 def _rows_and_names(
     collected: ReportInput, before: ReportInput | None
 ) -> tuple[list[ReportRow], list[ReportRow], GroupNames]:
-    """The rows of both spans, of model servers alone where tokens are counted, and the names that both go by."""
+    """The rows of both spans, and the names for both. If tokens are counted, only rows of model servers stay."""
     rows = list(_rows(collected))
     rows_before = list(_rows(before)) if before else []
     names = GroupNames((row.key, row.labels) for row in (*rows, *rows_before))
@@ -183,7 +193,7 @@ def _rows_and_names(
 
 def _capacity_hours(facts: SpanFacts) -> float | None:
     if facts.tokens is not None:
-        return None  # of model servers alone: their GPUs' nodes have others, too
+        return None  # the report has only model servers, and their nodes have other GPUs, too
     return sum(facts.capacity.values()) / SECONDS_OF_HOUR or None
 
 
@@ -197,11 +207,11 @@ def _most_wasteful(workloads: Sequence[Line]) -> Sequence[Line]:
 def _of_servers(
     rows: Sequence[ReportRow], tokens: Mapping[_Pod, Mapping[str, float]], names: GroupNames
 ) -> list[ReportRow]:
-    """Rows of workloads of which a pod counted tokens; a pod's are divided by what each of its rows held."""
+    """The rows of workloads with a pod that counted tokens. Its rows get parts of them, by the time that each held."""
     held = defaultdict[_Pod, float](float)
     for row in rows:
         held[_pod(row)] += row.amounts.held
-    # tokens of a pod for each second that it held
+    # a pod's tokens for each GPU-second that it held
     rates = {pod: sum(of_models.values()) / held[pod] for pod, of_models in tokens.items() if held[pod]}
     workloads = {names.name_of(row.key, row.labels) for row in rows if _pod(row) in rates} - {None}
     of_servers = []
@@ -213,7 +223,7 @@ def _of_servers(
 
 
 def _rows(collected: ReportInput) -> Iterator[ReportRow]:
-    """A row for each that has grown, and nobody's for the hours that each model of each node was free."""
+    """All rows that have grown, and rows of nobody for the free hours of each model on each node."""
     capacity = defaultdict[str, dict[str, float]](dict)
     for (place, model), seconds in collected.facts.capacity.items():
         capacity[place][model] = seconds
@@ -229,21 +239,21 @@ def _rows(collected: ReportInput) -> Iterator[ReportRow]:
 
 
 def _held_rows(collected: ReportInput, capacity: Mapping[str, Mapping[str, float]]) -> Iterator[ReportRow]:
-    """Rows that have grown. A GPU of an unknown model is of its node's, if that has one alone in `capacity`."""
+    """Rows that have grown. If a GPU's model is unknown, it is the only model that its node has in `capacity`."""
     places_with_observed = {key.place for key, amounts in collected.grown.items() if amounts.observed}
     for key, grown in collected.grown.items():
         amounts = grown
         models = capacity.get(key.place, {})
         only_model = next(iter(models)) if len(models) == 1 else ""
         if not amounts.observed and (amounts.used or key.place not in places_with_observed):
-            # older exporters did not count what is observed: they took all for observed
+            # older exporters did not count observed time, and took all time for observed
             amounts = amounts._replace(observed=amounts.held)
         model = collected.facts.models.get(key.uuid) or only_model
         yield ReportRow(key, collected.labels.get(key, {}), model, amounts)
 
 
 def _free(there: Mapping[str, float], held: Mapping[str, float]) -> Mapping[str, float]:
-    """The seconds that nobody held of a node, by model. What was held of an unknown model is taken from all of them."""
+    """A node's seconds that nobody held, by model. Seconds held of an unknown model are taken from all models."""
     free = {model: max(0.0, seconds - held.get(model, 0.0)) for model, seconds in there.items()}
     of_all = max(0.0, sum(there.values()) - sum(held.values()))
     parts = sum(free.values())
@@ -272,7 +282,7 @@ def _order(line: Line) -> tuple[bool, float, float, float, str]:
 
 
 def sum_of(lines: Iterable[Line], name: str | None) -> Line:
-    """The lines as one, with the sum of what each had before."""
+    """The sum of the lines as one line. Its `before` is the sum of theirs."""
     amounts = Amounts()
     costs = Costs()
     earlier = []
@@ -286,7 +296,7 @@ def sum_of(lines: Iterable[Line], name: str | None) -> Line:
 
 
 def _compared(groups: Sequence[Line], earlier: Sequence[Line]) -> Sequence[Line]:
-    """Each group with what it had before: nothing, if it is new. Those that are gone have nothing now."""
+    """Each group with its earlier line. A new group had nothing before, and a group that is gone has nothing now."""
     names = dict.fromkeys(line.name for line in (*groups, *earlier))
     nothing = {name: Line(name=name, amounts=Amounts()) for name in names}
     now = nothing | {line.name: line for line in groups}
@@ -296,7 +306,7 @@ def _compared(groups: Sequence[Line], earlier: Sequence[Line]) -> Sequence[Line]
 
 
 def _folded(groups: Sequence[Line], top: int | None) -> Sequence[Line]:
-    """The first `top` groups, the others as one line, and what belongs to none."""
+    """The first `top` groups, one line for all other groups, and the line without a group."""
     named = [line for line in groups if line.name is not None]
     if top is None or len(named) <= top:
         return groups

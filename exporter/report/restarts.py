@@ -1,8 +1,8 @@
-"""When an exporter began to count anew, from the rows of its node. Pure.
+"""The moments at which an exporter began to count anew, from the rows of its node. Pure.
 
-A row that begins anew shows a restart, or a new pod of the old name. Nobody's rows are there as long as their GPU, so
-only a restart makes them begin anew. Pods' rows show it as well, if several pods' rows begin anew at once and none goes
-on: nobody's rows have nothing to lose where every GPU is always held.
+A row begins anew if the exporter restarts, or if a new pod has the name of an old one. The rows for "nobody" stay as
+long as their GPU, so only a restart makes them begin anew. But if every GPU is always held, they stay 0 and show no
+restart. So pods' rows show a restart, too, if the rows of several pods begin anew at once and none goes on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 from exporter.report.rows import RowKey
 
-# Rows of one node begin anew together, but for those that have nothing yet, and not at the same time for each target.
+# The rows of a node begin anew together, except those that are still 0. Each target sees it at a time of its own.
 ONE_RESTART_SECONDS = 60.0
-# What a row grows by in a second, at most: one GPU's seconds, and the watts that no GPU has.
+# The most that a row of each family grows in a second: a second of one GPU, and more watts than any GPU takes.
 _MOST_PER_SECOND: Final = (1.0, 1.0, 1.0, 3000.0, 1.0, 1.0)
 _SEVERAL = 2
 
 
 class Begin(NamedTuple):
-    """A row began anew at a moment, in seconds of Unix time."""
+    """The moment at which a row began anew, in seconds of Unix time."""
 
     at: float
     key: RowKey
@@ -28,7 +28,7 @@ Samples = Sequence[tuple[float, str, float]]  # seconds, target, value
 
 
 def restarts_in(begins: Iterable[Begin], families: Sequence[Mapping[RowKey, Samples]]) -> Sequence[float]:
-    """The moments at which an exporter began to count anew. `begins` and `families` are of one node."""
+    """The moments at which an exporter began to count anew; `begins` and `families` are those of one node."""
     moments: list[float] = []
     in_order = sorted(begins)
     for begin in in_order:
@@ -54,7 +54,7 @@ def _is_restart(at: float, begun: set[RowKey], families: Sequence[Mapping[RowKey
 
 
 def _goes_on(samples: Samples, at: float, most_per_second: float) -> bool:
-    """Whether a row is higher, right after a moment, than it can have become since its sample before that."""
+    """Whether a row went on counting at a moment: the next value is higher than a row that began at 0 could be."""
     before = [sample for sample in samples if sample[0] < at]
     after = [sample for sample in samples if sample[0] >= at]
     if not before or not after:

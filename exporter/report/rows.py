@@ -1,4 +1,4 @@
-"""What a server has of a span: the accounts, row by row, and facts beside them."""
+"""The data that a server has of a span: the rows of the accounts, and facts beside them."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Final, NamedTuple, Self
 
-# In the order of the first fields of Amounts. Each is a counter with a row for every container and device.
+# Counters with a row for each container and device, in the order of the first fields of Amounts.
 FAMILIES: Final = (
     "pod_gpu_allocated_seconds_total",
     "pod_gpu_active_seconds_total",
@@ -15,15 +15,18 @@ FAMILIES: Final = (
     "pod_gpu_observed_seconds_total",
     "pod_gpu_idle_unknown_seconds_total",
 )
-# What a row is about, and what stays as long as it is counted. Labels of pods may come later than the row.
+# The labels that identify a row as long as it is counted. Labels of pods may come later than the row.
 KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
-# What else the exporter writes of a row's pod; all other labels tell one target from another.
+# The row's labels from the exporter. All other labels distinguish targets.
 _OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "__name__"})
 _OF_ROW_PREFIXES = ("label_", "exported_")
 
 
 class RowKey(NamedTuple):
-    """Who held which device. The first three are "" where nobody did, `cluster` where series have no such label."""
+    """A container and the device that it held. The first three fields are "" if nobody held it.
+
+    `cluster` is "" if series have no label for it.
+    """
 
     namespace: str
     pod: str
@@ -35,19 +38,20 @@ class RowKey(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The node, with its cluster where that is known: nodes of two clusters may have one name."""
+        """The node, with its cluster if that is known, since nodes of two clusters may have the same name."""
         return place_of(self.cluster, self.node)
 
 
 def place_of(cluster: str, node: str) -> str:
-    """See `RowKey.place`. No name of a node has a slash."""
+    """The place as in `RowKey.place`. No node's name has a slash."""
     return f"{cluster}/{node}" if cluster else node
 
 
 class Amounts(NamedTuple):
-    """Seconds of physical GPUs, and joules. `observed` are those held whose use is known.
+    """Seconds of physical GPUs, and joules.
 
-    Of `idle_unknown`, which are observed ones, nobody can tell whether they were idle. `free` are those nobody held.
+    `observed` are the seconds held whose use is known. `idle_unknown`, a part of them, are those of which it is unknown
+    whether the GPU was idle. `free` are the seconds that nobody held.
     """
 
     held: float = 0.0
@@ -60,12 +64,12 @@ class Amounts(NamedTuple):
     tokens: float = 0.0  # that model servers generated
 
     def plus(self, other: Self) -> "Amounts":
-        """The sum of each."""
+        """The sum of each field."""
         return Amounts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class ReportRow(NamedTuple):
-    """What a row had of a model's GPUs, and the labels by which it may be grouped."""
+    """A row's amounts of a model's GPUs, and the labels by which the row may be grouped."""
 
     key: RowKey
     labels: Mapping[str, str]
@@ -77,9 +81,10 @@ Points = tuple[tuple[float, float], ...]
 
 
 class CountedSeries(NamedTuple):
-    """A series as it was scraped. `target` says by whom and from where: the labels that Prometheus and its store add.
+    """A series as it was scraped.
 
-    `labels` are those that a report may group by. A point is seconds of Unix time, and the value then.
+    `target` names the scraper and the exporter by the labels that Prometheus and its store add. `labels` are those that
+    a report may group by. A point is a moment in Unix time, in seconds, and the value at that moment.
     """
 
     key: RowKey
@@ -89,22 +94,22 @@ class CountedSeries(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The newest."""
+        """The newest value."""
         return self.points[-1][1]
 
 
 def is_renamed(labels: Mapping[str, str]) -> bool:
-    """Whether Prometheus has replaced labels of the row by its own."""
+    """Whether Prometheus has replaced labels of the row by labels of its own."""
     return "exported_pod" in labels
 
 
 def series_of(
     labels: Mapping[str, str], points: Points, wanted: frozenset[str], cluster_label: str = "cluster"
 ) -> CountedSeries:
-    """A series by its labels; of those that are no part of its key, the `wanted` ones are kept.
+    """Make a series from its labels and points. Beside the labels of the key, it keeps the `wanted` labels.
 
-    If Prometheus scrapes without honor_labels, it puts the exporter's own pod into the row's labels, and renames those
-    to `exported_…`: these win.
+    If Prometheus scrapes without honor_labels, the row's labels are called `exported_…`, and the plain names say the
+    exporter's own pod. Then the `exported_…` labels count.
     """
     prefix = "exported_" if is_renamed(labels) else ""
     return CountedSeries(
@@ -116,15 +121,18 @@ def series_of(
 
 
 def target_of(labels: Mapping[str, str]) -> str:
-    """Two servers of an HA pair have the same job and instance, and tell their series apart by a label of any name."""
+    """The name of a series' target: all labels that are not the row's.
+
+    Job and instance are not enough: the two servers of an HA pair have the same, and differ in a label of any name.
+    """
     added = (name for name in sorted(labels) if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES))
     return intern(",".join(f"{name}={labels[name]}" for name in added))
 
 
 def gaps_of(seen: Mapping[tuple[str, str], float], targets: Mapping[str, AbstractSet[str]]) -> Mapping[str, float]:
-    """Seconds of gaps by reason. `seen` has them by target and reason; `targets` names those of each node.
+    """Seconds of gaps by reason, from those by target and reason (`seen`) and the targets of each node.
 
-    Several targets may be one exporter: its gaps are those of the target that saw most.
+    Several targets may scrape one exporter. Then the gaps count that the target with the most seconds saw.
     """
     exporters = {target: place for place, names in targets.items() for target in names}
     most: dict[tuple[str, str], float] = {}
@@ -139,14 +147,21 @@ def gaps_of(seen: Mapping[tuple[str, str], float], targets: Mapping[str, Abstrac
 
 @dataclass(slots=True, kw_only=True)
 class SpanFacts:
-    """What a server says of a span beside the accounts. The reader adds to it.
+    """Facts that a server has of a span beside the accounts. The reader adds to them.
 
-    `models` names the model of a GPU by its UUID. Nodes are places (`RowKey.place`). `capacity` has GPU-seconds that
-    there were, by node and model. `seen_ms` is for how long each node was scraped; `gaps` has what exporters themselves
-    did not see, in seconds by reason. Containers held devices that were failing or gone for `failing_seconds` in all.
-    `nodes_elsewhere` have GPUs by kube-state-metrics. `retention` is how long the server keeps samples, "" if it does
-    not say. `unanswered` are the questions that it refused, by kind of error; `odd` counts values that were no numbers.
-    `has_renamed`: Prometheus put its own labels in the place of the rows'.
+    Nodes are named by their places (`RowKey.place`).
+
+    Attributes:
+        models: The model of each GPU, by its UUID.
+        capacity: The GPU-seconds of all GPUs, by node and model.
+        seen_ms: The time during which each node was scraped.
+        gaps: The time that exporters themselves did not see, in seconds by reason.
+        failing_seconds: The time during which containers held devices that were failing or gone.
+        nodes_elsewhere: The nodes that have GPUs according to kube-state-metrics.
+        retention: The time that the server keeps samples, "" if it does not say.
+        unanswered: The questions that the server refused, by kind of error.
+        odd: The number of values that were no numbers.
+        has_renamed: Whether Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)

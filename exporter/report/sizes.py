@@ -1,8 +1,8 @@
-"""What a GPU of a model can be cut into, as facts: MIG profiles, or shares of models that have none. Pure.
+"""The parts that a GPU of a model can be cut into: MIG profiles, or shares of a model without MIG. Pure.
 
-Profiles are as in "Supported MIG Profiles" of NVIDIA's MIG User Guide. One has less than its name says: 1g of an H100
-16 of 132 SMs and no seventh, 1g.18gb of an H200 16 GiB. So a size is the least that its name may be, and what is held
-the most. `nvidia-smi mig -lgip` shows both.
+The profiles are those of "Supported MIG Profiles" in NVIDIA's MIG User Guide. A profile has less than its name says: 1g
+of an H100 has 16 of 132 SMs, which is less than a seventh, and 1g.18gb of an H200 has 16 GiB. So a size that is advised
+counts as the least that its name allows, and a part that is held as the most. `nvidia-smi mig -lgip` shows the numbers.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import NamedTuple
 _LEAST_OF_SLICES, _MOST_OF_SLICES, _LEAST_OF_NAME = 0.84, 1.07, 0.95
 _80GB = "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb"
 _96GB = "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb"
-# words of the model's name, GB of the whole GPU, its slices, and the profiles that are smaller
+# words of the model's name; the whole GPU's GB and slices; the profiles that are smaller than the GPU
 _Facts = tuple[str, int, int, str]
-# the first line counts whose words a model's name has
+# the first line counts whose words are all in a model's name
 _MODELS: tuple[_Facts, ...] = (
     ("A30", 24, 4, "1g.6gb 2g.12gb"),
     ("A100 80GB", 80, 7, _80GB),
@@ -36,7 +36,11 @@ _PROFILE = re.compile(r"(\d)g\.(\d+)gb")
 
 
 class GpuSize(NamedTuple):
-    """A part of a GPU: its share of the GPU's price (0 to 1), the least of its SMs (0 to 1) and of its bytes."""
+    """A part of a GPU.
+
+    `share` is its share of the GPU's price, 0 to 1. `least` and `memory` are the least that it has: of the GPU's SMs,
+    0 to 1, and of memory, in bytes.
+    """
 
     name: str
     share: float
@@ -45,7 +49,7 @@ class GpuSize(NamedTuple):
 
 
 def sizes_of(model: str) -> tuple[GpuSize, ...]:
-    """What a GPU of this model (label modelName) can be cut into, the smallest first; nothing of an unknown model."""
+    """The parts that a GPU of this model (label modelName) can be cut into, the smallest first; none if unknown."""
     _, gigabytes, slices, profiles = _facts_of(model)
     if slices == 1:
         memory = gigabytes * 1e9 * _LEAST_OF_NAME
@@ -59,7 +63,7 @@ def sizes_of(model: str) -> tuple[GpuSize, ...]:
 
 
 def share_of(profile: str, model: str) -> tuple[float, float]:
-    """Of the whole GPU ("") or a MIG profile: its share of the GPU, and the most of its SMs that it can have."""
+    """The share of the GPU that a MIG profile ("" for the whole GPU) has, and the most that it can have of its SMs."""
     slices = _facts_of(model)[2]
     match = _PROFILE.search(profile)
     share = int(match[1]) / slices if match and slices > 1 else 1.0

@@ -1,4 +1,4 @@
-"""A span of time, its pieces, and how people write one. Moments are milliseconds of Unix time throughout."""
+"""A span of time, its pieces, and the ways in which people write a span. Moments are milliseconds of Unix time."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ _PART = re.compile(r"([0-9]+)(ms|[smhdw])")
 _UNIX = re.compile(r"[0-9]{1,11}(?:\.[0-9]+)?")
 _MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 _MOST_DIGITS = 12
-# A year of days is 366 pieces; a piece is at most a day, so that no query touches more samples than that.
+# A year has 366 pieces. A piece is a day at most, so that no query reads the samples of more than a day.
 MOST_DAYS = 366
 _PIECES_MS = tuple(minutes * _UNITS_MS["m"] for minutes in (1, 5, 15, 30, 60, 120, 180, 360, 720, 1440))
-_PIECES = 32  # about as many bars as a chart can show
+_PIECES = 32  # about the number of bars that a chart can show
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From one moment to another one, later than it. People read it in `zone`, whose days it has."""
+    """A span of time, from one moment to a later one. Its days are those of `zone`, in which people read it."""
 
     from_ms: int
     to_ms: int
@@ -32,18 +32,18 @@ class Span:
 
     @property
     def ms(self) -> int:
-        """How long it is."""
+        """The span's length."""
         return self.to_ms - self.from_ms
 
     def cut(self, piece_ms: int) -> Iterator[Self]:
-        """Pieces of this length, one after the other; the last one may be shorter."""
+        """Consecutive pieces of this length; the last piece may be shorter."""
         for start in range(self.from_ms, self.to_ms, piece_ms):
             yield type(self)(start, min(start + piece_ms, self.to_ms), self.zone)
 
     def pieces(self) -> Sequence[Self]:
-        """Some thirty pieces, of a day at most: what is asked for at a time, and what a chart has a bar for.
+        """Some thirty pieces, of a day at most. One query asks for one piece, and a chart has a bar for each.
 
-        A day has 23 or 25 hours where clocks change in it.
+        A day on which clocks change has 23 or 25 hours.
         """
         piece_ms = next((piece for piece in _PIECES_MS if self.ms <= piece * _PIECES), _PIECES_MS[-1])
         if piece_ms != _PIECES_MS[-1]:
@@ -51,16 +51,19 @@ class Span:
         first = datetime.fromtimestamp(self.from_ms / 1000, self.zone)
         starts = [self.from_ms]
         while starts[-1] < self.to_ms:
-            # arithmetic with a zone is that of its clocks
+            # with a zone, `first + timedelta` counts by the zone's clocks
             starts.append(round((first + timedelta(days=len(starts))).timestamp() * 1000))
         return tuple(type(self)(start, min(end, self.to_ms), self.zone) for start, end in pairwise(starts))
 
     def shown(self) -> tuple[str, str]:
-        """Both ends, for people: in its zone."""
+        """Both ends for people, in the span's zone."""
         return written(self.from_ms, self.zone), written(self.to_ms, self.zone)
 
     def before(self, *, is_month: bool) -> Self:
-        """The span before, as long; of a month the month before, or as much of it as has passed of this one."""
+        """The preceding span of the same length.
+
+        Of a month it is the preceding month; of a month that still runs, an equally long part of the preceding one.
+        """
         if not is_month:
             return type(self)(self.from_ms - self.ms, self.from_ms, self.zone)
         start = start_of_month(self.from_ms, -1, self.zone)
@@ -70,14 +73,14 @@ class Span:
 
 
 def start_of_month(ms: int, months: int, zone: tzinfo) -> int:
-    """When the month of a moment begins by a zone's clocks, or the one so many months later."""
+    """The moment at which a month begins by a zone's clocks: the month of `ms`, or the month `months` later."""
     moment = datetime.fromtimestamp(ms / 1000, zone)
     year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
     return int(datetime(year, month + 1, 1, tzinfo=zone).timestamp() * 1000)
 
 
 def written(ms: int, zone: tzinfo = UTC) -> str:
-    """A moment as RFC 3339, in whole seconds: for programs in UTC, for people in a zone of theirs."""
+    """A moment as RFC 3339, in whole seconds. Programs get UTC, people their own zone."""
     return datetime.fromtimestamp(ms // 1000, zone).isoformat().replace("+00:00", "Z")
 
 
@@ -92,7 +95,11 @@ def long_written(ms: int) -> str:
 
 
 def read_duration(text: str) -> int:
-    """`7d`, `12h`, `1h30m`, as PromQL writes durations, in ms. Raises ValueError: it is none, or no time at all."""
+    """The milliseconds of a duration as PromQL writes it: `7d`, `12h`, `1h30m`.
+
+    Raises:
+        ValueError: The text is no duration, or the duration is 0.
+    """
     is_long = len(text) > _MOST_DIGITS
     milliseconds = 0 if is_long else sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
     if not milliseconds or not _DURATION.fullmatch(text):
@@ -101,9 +108,12 @@ def read_duration(text: str) -> int:
 
 
 def read_moment(text: str, zone: tzinfo = UTC) -> int:
-    """`2026-11-01`, `2026-11-01T08:00`, with `Z` or an offset, or seconds of Unix time. Else it is by `zone`'s clocks.
+    """The moment that a text names: `2026-11-01`, `2026-11-01T08:00`, with `Z` or an offset, or seconds of Unix time.
 
-    Raises ValueError: it is none of these.
+    A date without `Z` or an offset is by the clocks of `zone`.
+
+    Raises:
+        ValueError: The text is none of these.
     """
     if _UNIX.fullmatch(text):
         return int(float(text) * 1000)
@@ -125,9 +135,10 @@ def make_span(
     now_ms: int,
     zone: tzinfo = UTC,
 ) -> Span:
-    """What `--since`, `--from`, `--to` and `--month` say together; the last seven days where they say nothing.
+    """The span that `--since`, `--from`, `--to` and `--month` name; without any of them the last seven days.
 
-    Raises ConfigError: one line that names the flag.
+    Raises:
+        ConfigError: The flags name no span. Its one line names the flag.
     """
     if month and (since or start or end):
         raise ConfigError("--month says where the span begins and ends; give it without --since, --from and --to")
