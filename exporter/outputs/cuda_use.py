@@ -1,46 +1,40 @@
-"""What a container asked of CUDA. cuda_figures.json has each figure: its name, what it is, and its field of `CudaUse`.
+"""What a container asked of CUDA, as figures.
 
-As an object they have the names of the families pod_gpu_cuda_*, without that prefix and _total.
+In JSON they have the names of the families pod_gpu_cuda_*, without that prefix and _total.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from pkgutil import get_data
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exporter.model.cuda import CudaUse
 
-_OTHER = "other"
-
 
 @dataclass(frozen=True, slots=True)
 class CudaFigure:
-    """A figure: a number in units of 10**-`power`, or a number for each value of `label`. `grows`: it never falls."""
+    """A figure: its name, what it is, and its amount in a container's use.
+
+    The amount is a number in units of 10**-`power`, or a number for each value of `label`. `grows`: it never falls.
+    """
 
     name: str
     text: str
-    of: str
+    amount: Callable[["CudaUse"], int | float | Mapping[str, int]]
     power: int = 0
     label: str = ""
     grows: bool = True
 
-    def amount(self, use: "CudaUse") -> int | float | Mapping[str, int]:
-        """The amount of this figure in a container's use."""
-        amount: Any = attrgetter(self.of)(use)
-        shown: int | float | Mapping[str, int] = _BY_LABEL[self.label](amount) if self.label else amount
-        return shown
-
 
 def as_object(use: "CudaUse") -> dict[str, Any]:
     """The figures as an object of JSON. Copies by direction, and errors by code, are objects within it."""
-    amounts = ((figure, figure.amount(use)) for figure in FIGURES)
-    return {
-        figure.name: amount if isinstance(amount, Mapping) or not figure.power else amount / 10**figure.power
-        for figure, amount in amounts
-    }
+    figures: dict[str, Any] = {}
+    for figure in FIGURES:
+        amount = figure.amount(use)
+        if figure.power and not isinstance(amount, Mapping):
+            amount /= 10**figure.power
+        figures[figure.name] = amount
+    return figures
 
 
 def _by_direction(amounts: Sequence[int]) -> dict[str, int]:
@@ -54,9 +48,109 @@ def _by_code(errors: Mapping[int, int]) -> dict[str, int]:
     """Errors by code, as a decimal number; last the sum of all codes that are not counted one by one."""
     from exporter.model.cuda import OTHER_ERRORS  # noqa: PLC0415 - see above
 
-    named = {str(code): errors[code] for code in sorted(errors) if code != OTHER_ERRORS}
-    return {**named, _OTHER: errors[OTHER_ERRORS]} if OTHER_ERRORS in errors else named
+    amounts = {str(code): errors[code] for code in sorted(errors) if code != OTHER_ERRORS}
+    if OTHER_ERRORS in errors:
+        amounts["other"] = errors[OTHER_ERRORS]
+    return amounts
 
 
-_BY_LABEL: Mapping[str, Callable[[Any], dict[str, int]]] = {"direction": _by_direction, "code": _by_code}
-FIGURES = tuple(CudaFigure(**row) for row in json.loads(get_data(__package__, "cuda_figures.json") or b""))
+FIGURES = (
+    CudaFigure(
+        "processes",
+        "Processes of a container that run and have called CUDA on a GPU. Those in no pod have empty owners, and UUID"
+        " is empty where it is not known which GPU a process means: so in all of these families.",
+        lambda use: use.processes,
+        grows=False,
+    ),
+    CudaFigure(
+        "kernel_launches",
+        "Kernels that programs launched. Those of a graph are not among them.",
+        lambda use: use.counts.launches,
+    ),
+    CudaFigure(
+        "graph_launches",
+        "Graphs that programs launched.",
+        lambda use: use.counts.graph_launches,
+    ),
+    CudaFigure(
+        "threads_launched",
+        "Threads of the launched kernels: the size of the grid times that of a block.",
+        lambda use: use.counts.threads,
+    ),
+    CudaFigure(
+        "allocations",
+        "Allocations of GPU memory that succeeded.",
+        lambda use: use.counts.allocations,
+    ),
+    CudaFigure(
+        "allocation_failures",
+        "Allocations of GPU memory that failed.",
+        lambda use: use.counts.failed_allocations,
+    ),
+    CudaFigure(
+        "frees",
+        "Allocations that programs gave back.",
+        lambda use: use.counts.frees,
+    ),
+    CudaFigure(
+        "memory_allocated_bytes",
+        "Bytes that the running programs have allocated and not freed, as they asked for them: the driver rounds up,"
+        " and takes memory of its own.",
+        lambda use: use.counts.memory_bytes,
+        grows=False,
+    ),
+    CudaFigure(
+        "memory_peak_bytes",
+        "The most that was allocated at a time: what all programs of the container had when the probe was read, or one"
+        " of them at any time.",
+        lambda use: use.counts.peak_bytes,
+        grows=False,
+    ),
+    CudaFigure(
+        "memory_freed_bytes",
+        "Bytes that programs freed.",
+        lambda use: use.counts.freed_bytes,
+    ),
+    CudaFigure(
+        "memory_released_at_exit_bytes",
+        "Bytes that programs had not freed when they ended.",
+        lambda use: use.released_bytes,
+    ),
+    CudaFigure(
+        "copies",
+        "Copies by direction: host_to_host, host_to_device, device_to_host, device_to_device, and default where CUDA"
+        " works it out from the addresses.",
+        lambda use: _by_direction(use.counts.copies),
+        label="direction",
+    ),
+    CudaFigure(
+        "copied_bytes",
+        "Bytes that programs copied, by direction.",
+        lambda use: _by_direction(use.counts.copied_bytes),
+        label="direction",
+    ),
+    CudaFigure(
+        "synchronizations",
+        "Calls that wait for the GPU.",
+        lambda use: use.counts.syncs,
+    ),
+    CudaFigure(
+        "sync_seconds",
+        "The time that threads spent in calls that wait for the GPU; that of several threads adds up.",
+        lambda use: use.counts.sync_ns,
+        power=9,
+    ),
+    CudaFigure(
+        "active_seconds",
+        "The time in which a container had work on the GPU: from the first launch to the synchronisation that ends it,"
+        " in any stream of any of its programs. It is not the time in which kernels ran: that in a queue, and that in"
+        " which other containers had the GPU, count as well.",
+        lambda use: use.active_seconds,
+    ),
+    CudaFigure(
+        "errors",
+        "Calls that did not succeed, by cudaError_t or CUresult; code is other for all after the first 64 of a row.",
+        lambda use: _by_code(use.counts.errors),
+        label="code",
+    ),
+)

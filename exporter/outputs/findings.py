@@ -3,18 +3,17 @@
 A source itself says why it fails, and what to do about it. `ownership.explain` says why a device has no owner.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pkgutil import get_data
+from dataclasses import replace
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
 from exporter.errors import Trouble
 from exporter.exposition.lines import Reason
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.device_row import users_in_words
-from exporter.model.devices import Assignment, DeviceKey
-from exporter.model.driver import DeviceFile
+from exporter.model.devices import Assignment, DeviceKey, Owners
+from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -32,9 +31,41 @@ _UNRESOLVED = frozenset(
 # of why assignments are left out (`Explainer.outside`); what is not here is fine
 _LEFT_OUT = {"dra_off": Level.PROBLEM, "outside_resources": Level.WARNING}
 _RUNTIME = "give it NVIDIA's runtime (runtimeClassName: nvidia; with Docker --gpus all, or CDI)"
-# what is always said in the same words; by a `Refusal`, what keeps the exporter from opening a device file
-_SAYS: Mapping[str, Trouble] = {
-    name: Trouble("", **row) for name, row in json.loads(get_data(__package__, "findings.json") or b"").items()
+_WHOLE_CLAIM = Trouble(
+    "",
+    "several containers are shown as sharing its devices: the kubelet names all devices of a claim for each of them",
+    "if each asked for a request of its own, let the exporter read pods (--labels.pod-uid on): their status says which"
+    " container got which device",
+)
+_NO_SPECS = Trouble(
+    "",
+    "NVIDIA's DRA driver writes a CDI spec for each claim, and in /etc/cdi and /var/run/cdi there is none here",
+    "mount /var/run/cdi read-only (or there the folder that the driver's chart names), and leave --inventory at auto:"
+    " then claims need neither a token nor the Kubernetes API",
+)
+_UNHEARD = Trouble(
+    "",
+    "has not answered yet",
+    "look again in a minute; if it stays so, something on the way drops packets: can this container reach that address"
+    " (network policies, proxies, firewalls)?",
+)
+# by what keeps the exporter from opening a device file
+_REFUSALS: Mapping[Refusal, Trouble] = {
+    "mode": Trouble(
+        "",
+        "the mode of the file does not let the exporter open it",
+        "run the exporter as root, or in the group of the file (ls -l shows it)",
+    ),
+    "security_module": Trouble(
+        "",
+        "the mode of the file lets the exporter open it, and a security module such as SELinux does not",
+        "look at the node's audit log (ausearch -m avc), and let the exporter use the driver's devices",
+    ),
+    "cgroup": Trouble(
+        "",
+        "the mode of the file lets the exporter open it, and the cgroup's rules for devices do not",
+        f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
+    ),
 }
 _BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
@@ -66,11 +97,12 @@ def summary(snapshot: Snapshot) -> str:
         return "the kubelet has not said which devices containers hold"
     by_page = _attributed_by_page(snapshot)
     held: dict[tuple[str, str], bool] = {}
-    expected = [match for match in snapshot.owners.matches if match.reason not in WITHOUT_SAMPLES]
-    for match in expected:
+    for match in snapshot.owners.matches:
+        if match.reason in WITHOUT_SAMPLES:
+            continue
         is_matched = not match.reason or match.assignment in by_page
-        id_of = _id_of(match.assignment)
-        held[id_of] = held.get(id_of, True) and is_matched
+        device = _id_of(match.assignment)
+        held[device] = held.get(device, True) and is_matched
     for assignment in snapshot.context.outside:
         if is_unfollowed_claim(assignment, snapshot.context):
             held[_id_of(assignment)] = False
@@ -87,7 +119,7 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
     """The kubelet's socket: without it nothing has an owner."""
     health = snapshot.health[KUBELET]
     if not health.up:
-        yield Finding(Level.PROBLEM, KUBELET, health.trouble or _SAYS["unheard"])
+        yield Finding(Level.PROBLEM, KUBELET, health.trouble or _UNHEARD)
         return
     version = snapshot.context.kubelet_version
     handed_out = len(snapshot.owners.matches)
@@ -143,7 +175,8 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     reasons = {match.reason for match in snapshot.owners.matches if match.assignment.resource in DRA_DRIVERS}
     if reasons and CDI not in snapshot.health:
         # a hint where ResourceSlices say it
-        yield Finding(Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK, CDI, _SAYS["no_specs"])
+        level = Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK
+        yield Finding(level, CDI, _NO_SPECS)
     for name in snapshot.health:
         if name != KUBELET and name not in snapshot.page_sources:
             yield from _of_source(snapshot, name, Level.WARNING)
@@ -159,10 +192,12 @@ def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
     """GPUs without a known PCI address. The kernel's log names a GPU only by its address."""
     if snapshot.events is None or snapshot.joined is None:
         return
-    gpus = [each for each in snapshot.joined.subjects if each.is_device and not each.uuid.startswith("MIG-")]
-    placed = {gpu.uuid for gpu in gpus if pci_address(gpu.address)}
-    placed |= {name for gpu in snapshot.inventory.gpus if gpu.address for name in gpu.names}
-    unplaced = {gpu.uuid for gpu in gpus} - placed
+    devices = [subject for subject in snapshot.joined.subjects if subject.is_device]
+    gpus = {device.uuid for device in devices if not device.uuid.startswith("MIG-")}
+    unplaced = gpus - {device.uuid for device in devices if pci_address(device.address)}
+    for gpu in snapshot.inventory.gpus:
+        if gpu.address:
+            unplaced.difference_update(gpu.names)
     if unplaced:
         some = "a GPU" if len(unplaced) == 1 else f"{len(unplaced)} GPUs"
         yield warning(
@@ -176,17 +211,24 @@ def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
     """Whether NVML's trouble is a lost GPU: then the finding on the device tells it, with what to do."""
-    lost = (key for key, verdict in snapshot.verdicts.items() if _BY_NVML & {each.code for each in verdict.reasons})
-    return health.up is True and any(f"({key.uuid})" in health.message for key in lost)
+    if not health.up:
+        return False
+    for key, verdict in snapshot.verdicts.items():
+        is_lost = any(reason.code in _BY_NVML for reason in verdict.reasons)
+        if is_lost and f"({key.uuid})" in health.message:
+            return True
+    return False
 
 
 def _of_source(snapshot: Snapshot, name: str, is_down: Level) -> Iterator[Finding]:
     """Whether a source answers, and its trouble. A source that has not answered yet has no trouble: doctor words it."""
     health = snapshot.health[name]
-    if health.up:
-        yield fine(name, "answers")
-    if not health.up or (health.trouble and not _is_of_a_device(snapshot, health)):
-        yield Finding(Level.WARNING if health.up else is_down, name, health.trouble or _SAYS["unheard"])
+    if not health.up:
+        yield Finding(is_down, name, health.trouble or _UNHEARD)
+        return
+    yield fine(name, "answers")
+    if health.trouble and not _is_of_a_device(snapshot, health):
+        yield Finding(Level.WARNING, name, health.trouble)
 
 
 def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> Iterator[Finding]:
@@ -202,33 +244,26 @@ def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> I
     if allowed:
         yield fine("device files", f"the exporter may open {len(allowed)} of NVIDIA's {len(files)}")
     level = Level.WARNING if asks_nvml else Level.OK
-    yield from grouped(Finding(level, file.path, _SAYS[file.refusal]) for file in files if file.refusal)
+    yield from grouped(Finding(level, file.path, _REFUSALS[file.refusal]) for file in files if file.refusal)
 
 
 def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
     """Findings that concern all devices, or many."""
-    owners, joined = snapshot.owners, snapshot.joined
-    if joined is None:
+    owners = snapshot.owners
+    if snapshot.joined is None:
         return
+    words = explainer(snapshot)
     if any(match.reason == Unmatched.OTHER_NODE for match in owners.matches):
-        yield Finding(Level.PROBLEM, "page", explainer(snapshot).other_node)
+        yield Finding(Level.PROBLEM, "page", words.other_node)
     for doubt in snapshot.inventory.doubts:
         yield Finding(Level.WARNING, "inventory", doubt.trouble)
-    yield from _of_unknown_slices(snapshot, joined.subjects)
-    words = explainer(snapshot)
+    yield from _of_unknown_slices(snapshot, snapshot.joined.subjects)
     reasons = {words.outside(assignment)[0] for assignment in snapshot.context.outside}
     is_all_outside = "outside_resources" in reasons and "dra_off" not in reasons
     if is_all_outside and not (owners.matches or owners.units or owners.looks):
         yield problem("attribution", "all that the kubelet handed out is outside --resources", "see each of them below")
-    hidden = {
-        subject.key
-        for subject in joined.subjects
-        if snapshot.context.incoming_wins
-        and subject.came_with
-        and (holders := owners.of(subject.key))
-        and all(holder.owner != subject.came_with for holder in holders)
-    }
-    if hidden:
+    hidden = _with_other_owners(owners, snapshot.joined.subjects)
+    if hidden and snapshot.context.incoming_wins:
         yield warning(
             "attribution",
             f"dcgm-exporter attributes already, and --labels.conflict keep hides the kubelet's word for"
@@ -237,11 +272,24 @@ def of_attribution(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
+def _with_other_owners(owners: Owners, subjects: Iterable[Subject]) -> set[DeviceKey]:
+    """The devices whose samples came with an owner that is none of their holders."""
+    devices: set[DeviceKey] = set()
+    for subject in subjects:
+        holders = [holder.owner for holder in owners.of(subject.key)]
+        if holders and subject.came_with and subject.came_with not in holders:
+            devices.add(subject.key)
+    return devices
+
+
 def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Iterator[Finding]:
     """The models of cut GPUs whose number of compute slices is unknown."""
     by_nvml = {gpu.uuid.removeprefix("GPU-") for gpu in snapshot.inventory.gpus if gpu.slices}
-    cut = {each.model for each in subjects if each.instance and each.uuid.removeprefix("GPU-") not in by_nvml}
-    for model in sorted(model for model in cut if slices_of_model(model) is None):
+    instances = [subject for subject in subjects if subject.instance]
+    models = {instance.model for instance in instances if instance.uuid.removeprefix("GPU-") not in by_nvml}
+    for model in sorted(models):
+        if slices_of_model(model) is not None:
+            continue
         yield warning(
             "accounts",
             f"into how many compute slices a GPU of the model {model!r} can be cut is not known: its MIG instances"
@@ -262,14 +310,15 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
     by_page = _attributed_by_page(snapshot)
     for match in snapshot.owners.matches:
         name = _name_of(match.assignment)
+        why = words.assigned(match)
         if not match.reason and match.key is not None:
             yield fine(name, f"{_device(match.key)}, {match.samples} samples")
-        elif match.reason in WITHOUT_SAMPLES and (why := words.assigned(match)):
+        elif match.reason in WITHOUT_SAMPLES and why:
             yield Finding(Level.OK, name, why)
         elif match.assignment in by_page:
             yield fine(name, "not known here, but the page names its container itself, and that is kept")
         # without a page, or with another node's page, another finding names that cause
-        elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE and (why := words.assigned(match)):
+        elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE and why:
             yield Finding(Level.PROBLEM, name, why)
 
 
@@ -286,10 +335,12 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
     """Devices that are not `ok`, without those that nobody reads: findings on the sources tell of these."""
     for device, verdict in snapshot.verdicts.items():
-        holders = ", ".join(sorted({of.owner.name for of in snapshot.owners.of(device)}))
+        name = _device(device)
+        holders = sorted({holder.owner.name for holder in snapshot.owners.of(device)})
+        if holders:
+            name += f" ({', '.join(holders)})"
         for reason in verdict.reasons:
             if reason.code != "unread":
-                name = f"{_device(device)} ({holders})" if holders else _device(device)
                 yield warning(name, f"this device is {reason.verdict}: {reason.text}", reason.remedy)
 
 
@@ -300,12 +351,15 @@ def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
         return
     held: dict[tuple[str, str, str], set[tuple[str, str]]] = defaultdict(set)
     for match in snapshot.owners.matches:
-        owner, claim = match.assignment.owner, match.assignment.claim
+        owner = match.assignment.owner
+        claim = match.assignment.claim
         if claim is not None:
             held[owner.namespace, owner.pod, claim.name].add((owner.container, claim.device_id))
     for (namespace, pod, name), pairs in sorted(held.items()):
-        if min(len(set(each)) for each in zip(*pairs, strict=True)) > 1:
-            yield Finding(Level.WARNING, f"claim {name} ({namespace}/{pod})", _SAYS["whole_claim"])
+        containers = {container for container, _ in pairs}
+        devices = {device for _, device in pairs}
+        if len(containers) > 1 and len(devices) > 1:
+            yield Finding(Level.WARNING, f"claim {name} ({namespace}/{pod})", _WHOLE_CLAIM)
 
 
 def _left_out(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
@@ -337,10 +391,12 @@ def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
     for match in snapshot.owners.matches:
         if match.reason in _UNRESOLVED:
             unresolved[match.assignment.owner].add(match.assignment)
-    subjects = snapshot.joined.subjects if snapshot.joined and unresolved else ()
-    unheld = {(subject.came_with, subject.key) for subject in subjects if not snapshot.owners.of(subject.key)}
-    named = Counter(owner for owner, _ in unheld if owner is not None)
-    return frozenset(assignment for owner, of in unresolved.items() if named[owner] >= len(of) for assignment in of)
+    if not snapshot.joined:
+        return frozenset()
+    unheld = {(each.came_with, each.key) for each in snapshot.joined.subjects if not snapshot.owners.of(each.key)}
+    named = Counter(owner for owner, _ in unheld)
+    by_page = (held for owner, held in unresolved.items() if named[owner] >= len(held))
+    return frozenset().union(*by_page)
 
 
 def _id_of(assignment: Assignment) -> tuple[str, str]:
@@ -352,7 +408,8 @@ def _device(key: DeviceKey) -> str:
 
 
 def _name_of(assignment: Assignment) -> str:
-    holder, claim = assignment.owner.name, assignment.claim
+    holder = assignment.owner.name
+    claim = assignment.claim
     if claim is not None and not claim.driver:
         return f"claim {claim.name} ({holder})"
     return f"{assignment.device_id} ({assignment.resource}, {holder})"
@@ -363,9 +420,11 @@ def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     same: dict[tuple[Level, Trouble], list[Finding]] = {}
     for finding in findings:
         same.setdefault((finding.level, finding.trouble), []).append(finding)
-    return tuple(
-        alike[0]
-        if len(alike) == 1
-        else Finding(level, f"{len(alike)} devices", trouble, tuple(finding.about for finding in alike))
-        for (level, trouble), alike in same.items()
-    )
+    return tuple(map(_one_finding, same.values()))
+
+
+def _one_finding(alike: Sequence[Finding]) -> Finding:
+    first = alike[0]
+    if len(alike) == 1:
+        return first
+    return replace(first, about=f"{len(alike)} devices", devices=tuple(finding.about for finding in alike))

@@ -1,17 +1,12 @@
-"""The texts that say why an assigned device has no samples, and why a device with samples, or a process, has no owner.
+"""Why an assigned device has no samples, and why a device with samples, or a process, has no owner: the texts."""
 
-explain.json has the words that are always the same.
-"""
-
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pkgutil import get_data
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, DeviceRef, Inventory, Match, Owners
+from exporter.model.devices import Assignment, Claim, DeviceRef, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Health, LookContext
 from exporter.ownership.allocators import ALLOCATORS
@@ -20,14 +15,134 @@ from exporter.ownership.owners import Unmatched, is_meant
 if TYPE_CHECKING:
     from exporter.model.measured import WithoutOwner
 
-_TEXTS: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "explain.json") or b"")
-# by a reason of `Unmatched`, or by another state of affairs
-_SAYS: Mapping[str, Trouble] = {name: Trouble("", **row) for name, row in _TEXTS["troubles"].items()}
-_HIDES_OWNERS: Mapping[str, str] = _TEXTS["hides_owners"]
-# why a process on a GPU counts for no owner of the GPU
-WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = _TEXTS["without_owner"]  # type: ignore[assignment] # a test holds the keys
+_CLAIMS_ARE_OFF = Trouble(
+    "",
+    "a DRA claim holds this device, and --dra is off",
+    "leave --dra at auto, or set it to on (Kubernetes 1.36 also gives resources such as nvidia.com/gpu by claims)",
+)
+_NOT_PREPARED = Trouble(
+    "",
+    "the kubelet names no device of this claim: its driver has prepared nothing on this node",
+    "nothing is wrong where the pod runs: some drivers need nothing on the node. A pod that waits has its reason in"
+    " its events (kubectl describe pod)",
+)
+_NO_SAMPLE_OF_INSTANCE = Trouble(
+    "",
+    "no upstream page has a sample of this MIG instance",
+    "does dcgm-exporter export instances (its flag -d), and is this node's among the sources? Was the instance cut"
+    " since it started? It looks for instances at its start and on SIGHUP alone, and --dcgm.mode off follows by itself",
+)
+_NO_INVENTORY = Trouble(
+    "",
+    "MIG id and no inventory: samples name an instance by its parent's UUID and GPU_I_ID, and nothing here says which"
+    " instance this id is",
+    "mount /etc/cdi and /var/run/cdi with the node's CDI specs (nvidia-ctk cdi generate writes one), or give"
+    " --inventory.file the node's MIG layout, or let dcgm-exporter map it (its flag -k): what it says is kept",
+)
+_NVML_LACKS_IT = Trouble(
+    "",
+    "NVML does not name this MIG instance",
+    "was the GPU cut anew a moment ago? NVML is asked again within a minute; if it stays so, restart the device"
+    " plugin, which hands out an id that is no more",
+)
+_FILE_LACKS_IT = Trouble(
+    "",
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew since it was written? Bring --inventory.file up to date, or mount the node's CDI specs",
+)
+_SPECS_LACK_IT = Trouble(
+    "",
+    "the inventory does not name this MIG instance",
+    "was the GPU cut anew? Have the CDI specs written anew (nvidia-ctk cdi generate, or a restart of the device"
+    " plugin): they are followed within seconds",
+)
+_NO_SLICES = Trouble(
+    "",
+    "no CDI spec, no ResourceSlice and no CDI name says which GPU this claim's device is",
+    "mount /var/run/cdi read-only, where NVIDIA's DRA driver writes a spec for each claim, or give the exporter access"
+    " to the Kubernetes API: list and watch resourceslices (deploy/rbac.yaml)",
+)
 # why nobody can say which GPU a container holds that holds units
-UNITS_NAME_NO_GPU: Final = _SAYS["units_name_no_gpu"]
+UNITS_NAME_NO_GPU: Final = Trouble(
+    "",
+    "its ids count units of GPUs and name no GPU: gpu-manager chooses the GPU by itself",
+    "let NVML tell of its processes (--nvml.mode, hostPID): they show what it uses of which GPU",
+)
+_ADMIN_ACCESS = Trouble(
+    "",
+    "this claim has admin access: its container looks at the device and does not hold it",
+    "nothing is wrong: monitoring claims GPUs this way, such as the GPU operator's dcgm-exporter, and it counts in no"
+    " sum",
+)
+_MONITORING = Trouble(
+    "",
+    "this resource is for monitoring: its container looks at the node's devices and holds none",
+    "nothing is wrong: the vendor's exporter asks for it, and it counts in no sum",
+)
+# by the reason for which an assignment has no samples, where the words are always the same
+_OF_UNMATCHED: Mapping[str, Trouble] = {
+    Unmatched.NO_GPU: Trouble(
+        "",
+        "this claim's device has no device node of an NVIDIA GPU: it is a network device or the like",
+        "nothing is wrong: no samples of it are to be expected. If it is another vendor's GPU, name its driver with"
+        " --resources",
+    ),
+    Unmatched.VFIO: Trouble(
+        "",
+        "a virtual machine has this GPU (vfio), so the node's driver cannot measure it",
+        "nothing is wrong: for how long it is held is accounted, and no samples of it are to be expected",
+    ),
+    Unmatched.UNKNOWN_ID: Trouble(
+        "",
+        "the form of this device id is not known",
+        "if samples carry the id, or a part of it, add a rule for it with --device-rules",
+    ),
+    Unmatched.AMBIGUOUS: Trouble(
+        "",
+        "this id is a GPU's number, and the pages have several GPUs of that number",
+        "leave out the other vendor's page, or have samples carry a label for the name (--device-rules)",
+    ),
+    Unmatched.TOO_MANY_DEVICES: Trouble(
+        "",
+        "a page has more devices than are told apart, and no sample of this one is among the first",
+        "is it the page of this node's dcgm-exporter alone, and not of a whole cluster?",
+    ),
+    Unmatched.UNNAMED: Trouble(
+        "",
+        "no sample says what this device id says: the exporter of the samples names its devices in another way",
+        "have that exporter add a label that holds the id, and name the label in --device-rules, under samples; or say"
+        " in an inventory (--inventory.file) which device of the samples (uuid) is which of the kubelet's (device)",
+    ),
+    Unmatched.NO_SAMPLE: Trouble(
+        "",
+        "no upstream page has a sample of this device",
+        "is its dcgm-exporter among the sources, and does nvidia-smi on the node still list the GPU?",
+    ),
+}
+_IDS_NOT_UNDERSTOOD = "the kubelet handed out devices by ids that are not understood"
+# why a device may have an owner although none is known, by the reason of an assignment without samples
+_HIDES_OWNERS: Mapping[str, str] = {
+    Unmatched.MIG_UNRESOLVED: "the kubelet names MIG instances of this node by ids that nothing here resolves",
+    Unmatched.OTHER_NODE: "the page comes from another node than the kubelet's word",
+    Unmatched.CLAIM_UNRESOLVED: "a DRA claim holds a device of this node, and nothing here says which",
+    Unmatched.CONTRADICTED: "a DRA claim holds a device of this node, and its CDI spec contradicts its slice",
+    Unmatched.ALLOCATOR: "pods hold GPUs that an allocator's scheduler chose, and the kubelet's ids do not say which",
+    Unmatched.UNKNOWN_ID: _IDS_NOT_UNDERSTOOD,
+    Unmatched.AMBIGUOUS: _IDS_NOT_UNDERSTOOD,
+    Unmatched.UNNAMED: "the kubelet names devices in a way that no sample does",
+}
+# why a process on a GPU counts for no owner of the GPU
+WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = {
+    "gone": "the process has ended",
+    "unread": "nobody has looked which process it is: there are too many",
+    "mps_server": "it is the server of MPS, which works for all of its clients: its memory is nobody's own",
+    "no_container": "it runs in no container: somebody on the node uses the GPU without Kubernetes",
+    "other_container": "its container is not the kubelet's: the GPU is used without a device plugin",
+    "unknown_container": "it is in a pod, and neither /var/log/containers nor the pods say in which container",
+    "not_assigned": "its container did not get this GPU from the kubelet: it is used without a device plugin",
+    "unresolved": "its pod may hold this GPU: which of its containers holds what is not known",
+    "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
+}
 # why a device has no owner where nothing is wrong
 NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
@@ -53,19 +168,12 @@ class Explainer:
         if match.reason == Unmatched.MIG_UNRESOLVED:
             return self._unresolved(match.ref.mig if match.ref else "")
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
-            if match.ref is not None and match.ref.minor:
-                return Trouble(
-                    "",
-                    f"the CDI spec of this claim's device names /dev/nvidia{match.ref.minor}, and nothing here says"
-                    " which GPU that is",
-                    "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
-                )
-            return _claim_unresolved(match.assignment, self.context)
+            return _claim_unresolved(match, self.context)
         if match.reason == Unmatched.CONTRADICTED and match.ref is not None:
             return _contradicted(match.ref)
         if match.reason == Unmatched.NO_SAMPLE and match.key is not None and match.key.instance:
-            return _SAYS["no_sample_of_instance"]
-        return _SAYS[match.reason]
+            return _NO_SAMPLE_OF_INSTANCE
+        return _OF_UNMATCHED[match.reason]
 
     def _unresolved(self, mig: str) -> Trouble:
         """The reason why the inventory does not say which instance a MIG UUID is."""
@@ -73,10 +181,12 @@ class Explainer:
         if trouble is not None:
             return Trouble("", f"the inventory leaves this MIG instance out: {trouble.message}", trouble.remedy)
         if any("nvml" in gpu.sources for gpu in self.inventory.gpus):
-            return _SAYS["nvml_lacks_it"]
+            return _NVML_LACKS_IT
         if self.context.has_inventory_file:
-            return _SAYS["file_lacks_it"]
-        return _SAYS["specs_lack_it"] if any(gpu.mig for gpu in self.inventory.gpus) else _SAYS["no_inventory"]
+            return _FILE_LACKS_IT
+        if any(gpu.mig for gpu in self.inventory.gpus):
+            return _SPECS_LACK_IT
+        return _NO_INVENTORY
 
     @cached_property
     def other_node(self) -> Trouble:
@@ -94,18 +204,21 @@ class Explainer:
         """The reason why an assignment is left out: as /debug/mapping names it, and in words."""
         claim = assignment.claim
         if claim is not None and not claim.driver:
-            return "not_prepared", _SAYS["not_prepared"]
+            return "not_prepared", _NOT_PREPARED
         if is_unfollowed_claim(assignment, self.context):
-            return "dra_off", _SAYS["claims_are_off"]
-        of_names = claim.cdi_names if claim is not None else ()
-        places = [place for name in of_names if (place := self.inventory.places.get(name))]
-        if claim is not None and not any(place.minor for place in places) and len(places) == len(of_names):
-            return Unmatched.NO_GPU, _SAYS[Unmatched.NO_GPU]
+            return "dra_off", _CLAIMS_ARE_OFF
+        if claim is not None and self._is_without_gpu(claim):
+            return Unmatched.NO_GPU, _OF_UNMATCHED[Unmatched.NO_GPU]
         return "outside_resources", Trouble(
             "",
             f"resource {assignment.resource} is outside --resources ({', '.join(self.context.resources)})",
             f"if its devices are GPUs, add --resources {assignment.resource}",
         )
+
+    def _is_without_gpu(self, claim: Claim) -> bool:
+        """Whether CDI specs have all of a claim's devices, and give none of them a GPU's device node."""
+        places = [self.inventory.places.get(name) for name in claim.cdi_names]
+        return all(place is not None and not place.minor for place in places)
 
     def unowned(self, device: Subject) -> str:
         """The reason why a device with samples has no owner; "not known: …" if another problem may hide the owner."""
@@ -118,9 +231,10 @@ class Explainer:
             return "the kubelet has not answered yet"
         if self._claims_are_off:
             return "a DRA claim holds devices of this node, and --dra is off"
-        return what_hides_owners(self._reasons, device) or (
-            "containers hold units of this node's GPUs, whose ids name no GPU" if self.owners.units else ""
-        )
+        why = what_hides_owners(self._reasons, device)
+        if not why and self.owners.units:
+            return "containers hold units of this node's GPUs, whose ids name no GPU"
+        return why
 
     @cached_property
     def _reasons(self) -> set[str]:
@@ -133,8 +247,9 @@ class Explainer:
 
 def of_look(match: Match) -> tuple[str, Trouble]:
     """The reason why an assignment holds nothing: as /debug/mapping names it, and in words."""
-    reason = "monitoring" if match.assignment.claim is None else "admin_access"
-    return reason, _SAYS[reason]
+    if match.assignment.claim is None:
+        return "monitoring", _MONITORING
+    return "admin_access", _ADMIN_ACCESS
 
 
 def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
@@ -167,10 +282,18 @@ def _contradicted(ref: DeviceRef) -> Trouble:
     )
 
 
-def _claim_unresolved(assignment: Assignment, context: LookContext) -> Trouble:
-    claim = assignment.claim
+def _claim_unresolved(match: Match, context: LookContext) -> Trouble:
+    """The reason why nothing says which device a claim means."""
+    if match.ref is not None and match.ref.minor:
+        return Trouble(
+            "",
+            f"the CDI spec of this claim's device names /dev/nvidia{match.ref.minor}, and nothing here says"
+            " which GPU that is",
+            "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
+        )
+    claim = match.assignment.claim
     if context.slices_up is None or claim is None:
-        return _SAYS["no_slices"]
+        return _NO_SLICES
     if (claim.driver, claim.pool, claim.device) in context.slice_devices:
         return Trouble(
             "",

@@ -4,7 +4,7 @@ Amounts are written exactly, from whole numbers. A row has the same labels in ev
 once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,23 +24,33 @@ def _labelled(cuda: "CudaUses", node: str) -> _Rows:
     return [(use, container_text(owner, device, node)) for (owner, device), use in cuda.uses.items()]
 
 
+def _samples(figure: CudaFigure, use: "CudaUse", labels: bytes) -> Iterator[Written]:
+    """The samples of one row: a sample for each value of the figure's label, where it has one."""
+    amount = figure.amount(use)
+    if isinstance(amount, Mapping):
+        for value, number in amount.items():
+            yield b'%b="%b",%b' % (figure.label.encode(), value.encode(), labels), render_units(number, 0), b""
+    elif isinstance(amount, int):
+        yield labels, render_units(amount, figure.power), b""
+    else:
+        yield labels, render_number(amount), b""
+
+
 def _family(figure: CudaFigure) -> OwnFamily[Look]:
+    """The family of one figure."""
+
     def write(look: Look) -> Sequence[Written]:
         cuda = look.snapshot.cuda
-        written: list[Written] = []
-        for use, labels in _labelled(cuda, look.snapshot.node) if cuda is not None else ():
-            amount = figure.amount(use)
-            if isinstance(amount, Mapping):
-                named = ((b'%b="%b",%b' % (figure.label.encode(), of.encode(), labels), n) for of, n in amount.items())
-                written += ((its_labels, render_units(number, 0), b"") for its_labels, number in named)
-            else:
-                text = render_units(amount, figure.power) if isinstance(amount, int) else render_number(amount)
-                written.append((labels, text, b""))
-        return written
+        if cuda is None:
+            return []
+        rows = _labelled(cuda, look.snapshot.node)
+        return [sample for use, labels in rows for sample in _samples(figure, use, labels)]
 
-    name, kind = f"pod_gpu_cuda_{figure.name}{'_total' * figure.grows}", "counter" if figure.grows else "gauge"
+    name = f"pod_gpu_cuda_{figure.name}"
     labels = (figure.label, *OF_CONTAINER) if figure.label else OF_CONTAINER
-    return OwnFamily(name, kind, figure.text, labels, write=write)
+    if figure.grows:
+        return OwnFamily(f"{name}_total", "counter", figure.text, labels, write=write)
+    return OwnFamily(name, "gauge", figure.text, labels, write=write)
 
 
 def _of_probe(value: Callable[["CudaUses"], int]) -> Fill[Look]:
