@@ -13,7 +13,7 @@ from exporter.simulator.world import World
 
 _FIRST_PID = 10_000
 _HOST_NAMESPACE = "pid:[4026531836]"
-_Container = tuple[Pod, str]
+_Key = tuple[str, str, str]  # pod UID, container and device
 
 
 class SimulatedProcesses:
@@ -21,7 +21,7 @@ class SimulatedProcesses:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
-        self._pids: dict[tuple[str, str, str], int] = {}  # by pod UID, container and device
+        self._pids: dict[_Key, int] = {}
         self._last_pid = _FIRST_PID
         self._shown: tuple[Pod, ...] = ()
         for root in roots:
@@ -42,68 +42,78 @@ class SimulatedProcesses:
         """Bring the files up to date. Returns the lines of NVML's processes and samples (nvml.c)."""
         world.machine.advance()
         running = list(world.machine.running())
-        pods = {(pod.namespace, pod.name): pod for pod in world.pods}
-        uids = {(each, pods[each.namespace, each.pod].uid) for each in running}
-        holding = {(uid, each.container, each.device_id) for each, uid in uids}
-        for key in sorted(holding - self._pids.keys()):
+        uids = {(pod.namespace, pod.name): pod.uid for pod in world.pods}
+        work_of = {(uids[work.namespace, work.pod], work.container, work.device_id): work for work in running}
+        self._begin(sorted(work_of.keys() - self._pids.keys()), world.pods)
+        for key in self._pids.keys() - work_of.keys():
+            self._end(key)
+        self._link_logs(world.pods)
+        return list(self._lines(world, work_of))
+
+    def _begin(self, keys: Iterable[_Key], pods: Iterable[Pod]) -> None:
+        by_uid = {pod.uid: pod for pod in pods}
+        for key in keys:
+            uid, container, _ = key
             self._last_pid += 1
             self._pids[key] = self._last_pid
-            pod = next(pod for pod in world.pods if pod.uid == key[0])
             for root in self._roots:
-                _show(root, self._last_pid, pod, key[1])
-        for key in self._pids.keys() - holding:
-            pid = self._pids.pop(key)
-            for root in self._roots:
-                shutil.rmtree(root / "proc" / str(pid))
-        self._follow(world.pods)
-        return list(self._lines(world, running, pods))
+                _show(root, self._last_pid, by_uid[uid], container)
 
-    def _follow(self, pods: tuple[Pod, ...]) -> None:
+    def _end(self, key: _Key) -> None:
+        pid = self._pids.pop(key)
+        for root in self._roots:
+            shutil.rmtree(root / "proc" / str(pid))
+
+    def _link_logs(self, pods: tuple[Pod, ...]) -> None:
+        """The kubelet's links: the name says whose log it is."""
         if pods is self._shown:
             return
         self._shown = pods
-        now = {_log(pod, container): (pod, container) for pod, container in _containers(pods)}
+        logs = dict(_logs_of(pods))
         for root in self._roots:
             folder = root / "var/log/containers"
-            there = {path.name for path in folder.iterdir()}
-            for name in there - now.keys():
+            present = {path.name for path in folder.iterdir()}
+            for name in present - logs.keys():
                 (folder / name).unlink()
-            for name in now.keys() - there:
-                pod, container = now[name]
-                logs = f"var/log/pods/{pod.namespace}_{pod.name}_{pod.uid}/{container}"
-                (root / logs).mkdir(parents=True, exist_ok=True)
-                (folder / name).symlink_to(f"/{logs}/0.log")
+            for name in logs.keys() - present:
+                (root / logs[name]).mkdir(parents=True, exist_ok=True)
+                (folder / name).symlink_to(f"/{logs[name]}/0.log")
 
-    def _lines(self, world: World, running: Iterable[RunningPod], pods: dict[tuple[str, str], Pod]) -> Iterator[str]:
+    def _lines(self, world: World, work_of: Mapping[_Key, RunningPod]) -> Iterator[str]:
         now_us = time.monotonic_ns() // 1000
         most = most_bytes(world.gpus)
-        of_device = {gpu.uuid: (gpu.index, -1) for gpu in world.gpus}
-        of_device |= {mig.device_id: (gpu.index, mig.instance_id) for gpu in world.gpus for mig in gpu.instances}
-        for each in running:
-            if each.device_id not in of_device:
+        places = {}  # GPU and instance, by device
+        for gpu in world.gpus:
+            places[gpu.uuid] = (gpu.index, -1)
+            places |= {mig.device_id: (gpu.index, mig.instance_id) for mig in gpu.instances}
+        for key, work in work_of.items():
+            device = work.device_id
+            if device not in places:
                 continue  # an id of an older plugin's, which NVML does not have
-            gpu_index, instance = of_device[each.device_id]
-            pid = self._pids[pods[each.namespace, each.pod].uid, each.container, each.device_id]
+            gpu_index, instance = places[device]
             part = -1 if instance < 0 else 0
-            yield f"process {gpu_index} {instance} {part} {pid} c {int(each.memory * most[each.device_id])}"
+            used = int(work.memory * most[device])
+            pid = self._pids[key]
+            yield f"process {gpu_index} {instance} {part} {pid} c {used}"
             if instance < 0:
-                yield f"sample {gpu_index} {pid} {now_us} {round(each.activity * 100)}"
+                yield f"sample {gpu_index} {pid} {now_us} {round(work.activity * 100)}"
 
 
-def _containers(pods: Iterable[Pod]) -> Iterator[_Container]:
+def _logs_of(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
+    """The name of the link to each running container's log, and the folder that has it."""
     for pod in pods:
-        for container in () if pod.has_ended else pod.containers:
-            names = f"{pod.namespace}{pod.name}{container.name}"
+        if pod.has_ended:
+            continue
+        for container in pod.containers:
+            name = container.name
+            names = f"{pod.namespace}{pod.name}{name}"
             if names.isprintable() and "/" not in names:  # of a hostile name no file can be made
-                yield pod, container.name
+                link = f"{pod.name}_{pod.namespace}_{name}-{_id(pod, name)}.log"
+                yield link, f"var/log/pods/{pod.namespace}_{pod.name}_{pod.uid}/{name}"
 
 
 def _id(pod: Pod, container: str) -> str:
     return container_id(pod, container).removeprefix("containerd://")
-
-
-def _log(pod: Pod, container: str) -> str:
-    return f"{pod.name}_{pod.namespace}_{container}-{_id(pod, container)}.log"
 
 
 def _show(root: Path, pid: int, pod: Pod, container: str) -> None:

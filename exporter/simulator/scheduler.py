@@ -26,6 +26,7 @@ _TRAININGS = (("research", "pretrain-moe"), ("research", "finetune-70b"), ("visi
 _SERVICES = (("chat", "chat-8b"), ("search", "embeddings"), ("search", "reranker"), ("speech", "transcribe"))
 _JOBS = (("research", "eval-nightly"), ("search", "embed-corpus"), ("vision", "render"), ("research", "sweep"))
 _CRON_JOBS = ("eval-nightly",)
+_MINUTES_SINCE_1970 = 29_000_000  # by which a CronJob's Jobs are numbered
 _TEAMS = ("research", "vision", "search", "speech")
 _PEOPLE = (
     "anna",
@@ -52,12 +53,25 @@ _NODES_OF_TRAININGS = (1, 1, 2, 2, 3, 4)
 _QUEUED = 4
 _MOST_PASSED = 2  # so many smaller trainings begin before the first of the queue
 _MOST_HELD = 0.88  # of a node that many share
-_NOTEBOOKS, _SERVING_BY_NIGHT, _SERVING_BY_DAY = 0.42, 0.1, 0.35  # of the pods there
-_WAVE, _WAVE_SECONDS = 0.3, 1_100.0  # the load of services goes up and down by this part of it
+# of the pods there
+_NOTEBOOKS = 0.42
+_SERVING_BY_NIGHT = 0.1
+_SERVING_BY_DAY = 0.35
+_TOO_MANY = 1.15  # times as many replicas as there should be
+_WAVE = 0.3  # the load of services goes up and down by this part of it
+_WAVE_SECONDS = 1_100.0
 _CRASH_SECONDS = 400.0  # from one crash to the next, on a node
-_FIRST_FAILURE, _FAILURE_SECONDS, _FEW_NODES = 240.0, 900.0, 20
+_FIRST_FAILURE = 240.0
+_FAILURE_SECONDS = 900.0
+_FEW_NODES = 20
 # what comes of a GPU that is lost, so many seconds later
-_PODS_END, _REPAIRED_ALONE, _DRAINED, _KUBELET_GOES, _REPAIRED, _TESTED = 10.0, 60.0, 150.0, 190.0, 260.0, 420.0
+_PODS_END = 10.0
+_REPAIRED_ALONE = 60.0
+_DRAINED = 150.0
+_KUBELET_GOES = 190.0
+_REPAIRED = 260.0
+_TESTED = 420.0
+_Service = tuple[str, str]  # namespace and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +101,11 @@ class Scheduler:
         self._queue: list[Work] = []  # trainings, the first of which so many have passed
         self._passed = 0
         self._again: list[Work] = []  # what lost its place on the other nodes
-        whole = [world for world in worlds if _has_whole_gpus(world)]
-        self._for_trainings = tuple(whole[::2]) if len(worlds) > 1 else ()
-        self._for_all = tuple(world for world in worlds if world not in self._for_trainings)
+        self._are_several = len(worlds) > 1
+        self._for_trainings: Sequence[World] = ()
+        if self._are_several:
+            self._for_trainings = [world for world in worlds if _has_whole_gpus(world)][::2]
+        self._for_all = [world for world in worlds if world not in self._for_trainings]
         self.services = self._resources_of_services()
         self._ailing: tuple[int, float] | None = None  # the number of the node whose GPU was lost, and when
         self._next_failure = _FIRST_FAILURE
@@ -113,12 +129,12 @@ class Scheduler:
         self._scale_in()
         self._fill()
 
-    def _resources_of_services(self) -> dict[tuple[str, str], str]:
-        """Which resource the replicas of each service ask for, by namespace and name: all of a service for the same.
+    def _resources_of_services(self) -> dict[_Service, str]:
+        """Which resource the replicas of each service ask for: all of a service for the same.
 
         The first has whole GPUs, where there are any.
         """
-        resources = {slot[0] for world in self._for_all for gpu in world.gpus for slot in gpu.slots}
+        resources = {resource for world in self._for_all for resource, _ in _slots_of(world)}
         in_order = sorted(resources, key=lambda resource: (resource != GPU_RESOURCE, resource))
         return dict(zip(_SERVICES, cycle(in_order), strict=False))
 
@@ -132,18 +148,19 @@ class Scheduler:
         pods_of: dict[tuple[str, str], list[tuple[World, Pod]]] = {}
         for world in self._worlds:
             for pod in world.pods:
-                pods_of.setdefault((pod.namespace, pod.owner[1]), []).append((world, pod))
-        for key, (work, ends) in tuple(self._running.items()):
-            pods = pods_of.get(key, [])
+                pods_of.setdefault(_controller_of(pod), []).append((world, pod))
+        for controller, (work, ends) in tuple(self._running.items()):
+            pods = pods_of.get(controller, [])
             is_broken = len(pods) < max(1, work.nodes)
             if not is_broken and self._now < ends:
                 continue
-            del self._running[key]
+            del self._running[controller]
+            phase = "Failed" if is_broken else "Succeeded"
             for world, pod in pods:
                 if work.does == NOTEBOOK:
                     world.remove(pod)
                 else:
-                    world.end(pod, "Failed" if is_broken else "Succeeded")
+                    world.end(pod, phase)
             if is_broken:
                 rest = replace(work, seconds=max(_LEAST_SECONDS, ends - self._now))
                 waiting = self._queue if work.nodes else self._again
@@ -164,21 +181,26 @@ class Scheduler:
         after = self._now - since
         world = self._worlds[number]
         failure = self._failures[number]
-        are_several = len(self._worlds) > 1
-        if are_several:
-            world.kubelet_is_up = not _KUBELET_GOES <= after < _REPAIRED
-        else:
-            world.kubelet_is_up = True
+        world.kubelet_is_up = not (self._are_several and _KUBELET_GOES <= after < _REPAIRED)
         if after >= _PODS_END:
             failure.end_holders()
-        if after >= _DRAINED and are_several:
+        if self._are_several:
+            self._mend_among_others(world, failure, after)
+        elif after >= _REPAIRED_ALONE:
+            if _has_lost(world):
+                failure.repair()
+            self._ailing = None
+
+    def _mend_among_others(self, world: World, failure: GpuFailure, after: float) -> None:
+        """The other nodes have room, so this one is drained, and its GPUs are tested before it takes pods again."""
+        if after >= _DRAINED:
             world.pods = tuple(pod for pod in world.pods if not pod.devices)
-        if after >= (_REPAIRED if are_several else _REPAIRED_ALONE) and _has_lost(world):
+        if after >= _REPAIRED and _has_lost(world):
             failure.repair()
-            test = Container(name="burn", uses=tuple(gpu.uuid for gpu in world.gpus if are_several))
+            test = Container(name="burn", uses=tuple(gpu.uuid for gpu in world.gpus))
             pod = world.make.pod("kube-system", "burn-in", (test,), kind="")
             world.pods += (replace(pod, work=(BURN_IN, pod.name)),)
-        if after >= (_TESTED if are_several else _REPAIRED_ALONE):
+        if after >= _TESTED:
             world.pods = tuple(pod for pod in world.pods if pod.owner[1] != "burn-in")
             self._ailing = None
 
@@ -187,7 +209,7 @@ class Scheduler:
         lost = [number for number, world in enumerate(self._worlds) if _has_lost(world)]
         if lost:
             self._ailing = (lost[0], self._now)
-        elif len(self._worlds) > 1 and self._now >= self._next_failure:
+        elif self._are_several and self._now >= self._next_failure:
             self._next_failure = self._now + _FAILURE_SECONDS * max(1.0, _FEW_NODES / len(self._worlds))
             self._random.choice(self._failures).fail()
 
@@ -195,16 +217,17 @@ class Scheduler:
         """Where there are too many replicas of services, the newest ones of the largest go, and the last one stays."""
         for _ in self._for_all[::10]:
             doing, replicas = self._doing()
-            if not replicas or doing[SERVING] <= 1.15 * self._wanted()[SERVING] * doing.total():
+            most_serving = _TOO_MANY * self._wanted()[SERVING] * doing.total()
+            if not replicas or doing[SERVING] <= most_serving:
                 continue
             largest, most = replicas.most_common(1)[0]
             if most > 1:
                 self._remove_newest(largest)
 
-    def _remove_newest(self, service: tuple[str, str]) -> None:
+    def _remove_newest(self, service: _Service) -> None:
         for world in reversed(self._for_all):
             for pod in reversed(world.pods):
-                if (pod.namespace, pod.owner[1]) == service:
+                if _controller_of(pod) == service:
                     world.remove(pod)
                     return
 
@@ -213,13 +236,16 @@ class Scheduler:
         while len(self._queue) < _QUEUED + 2 * is_first * len(self._for_trainings):
             self._queue.append(self._training())
         for work in tuple(self._queue):
-            is_first_in_queue = work is self._queue[0]
-            if self._passed > _MOST_PASSED and not is_first_in_queue:
+            if work is self._queue[0]:
+                passed = 0
+            elif self._passed > _MOST_PASSED:
                 break
-            empty = [world for world in self._open(self._for_trainings) if not any(pod.devices for pod in world.pods)]
+            else:
+                passed = self._passed + 1
+            empty = [world for world in self._open(self._for_trainings) if _is_empty(world)]
             if len(empty) < work.nodes:
                 continue
-            self._passed = 0 if is_first_in_queue else self._passed + 1
+            self._passed = passed
             self._queue.remove(work)
             began = self._begin(work, is_first=is_first)
             for number, world in enumerate(self._random.sample(empty, work.nodes)):
@@ -239,16 +265,20 @@ class Scheduler:
 
     def _open(self, worlds: Sequence[World]) -> list[World]:
         """Those of the nodes that take pods, in any order. The only one does even while a GPU of it is lost."""
-        ailing = self._worlds[self._ailing[0]] if self._ailing and len(self._worlds) > 1 else None
-        takers = [world for world in worlds if world is not ailing]
+        takers = list(worlds)
+        if self._ailing and self._are_several:
+            ailing = self._worlds[self._ailing[0]]
+            takers = [world for world in worlds if world is not ailing]
         return self._random.sample(takers, len(takers))
 
     def _begin(self, work: Work, *, is_first: bool) -> float:
         """When the work begins: what is there at the start has gone on for a while."""
-        passed = self._random.random() * min(work.seconds, _SERVICE_SECONDS) if is_first else 0.0
+        began = self._now
+        if is_first:
+            began -= self._random.random() * min(work.seconds, _SERVICE_SECONDS)
         if work.does != SERVING:
-            self._running[work.namespace, work.owner[1]] = work, self._now - passed + work.seconds
-        return self._now - passed
+            self._running[work.namespace, work.owner[1]] = (work, began + work.seconds)
+        return began
 
     def _place(self, work: Work, world: World, devices: Sequence[Slot], began: float, number: str = "") -> None:
         kind, name = work.owner
@@ -259,11 +289,18 @@ class Scheduler:
         seed = name if number else own_name
         world.pods += (replace(pod, name=own_name, owner=work.owner, work=(work.does, seed), began=began),)
 
-    def _doing(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+    def _doing(self) -> tuple[Counter[str], Counter[_Service]]:
         """How many pods on the nodes for all do what, and how many replicas each service has."""
-        pods = [pod for world in self._for_all for pod in world.pods if pod.work and pod.devices and not pod.has_ended]
-        services = ((pod.namespace, pod.owner[1]) for pod in pods if pod.owner[0] == "ReplicaSet")
-        return Counter(pod.work[0] for pod in pods if pod.work), Counter(services)
+        doing = Counter[str]()
+        replicas = Counter[_Service]()
+        for world in self._for_all:
+            for pod in world.pods:
+                if not pod.work or not pod.devices or pod.has_ended:
+                    continue
+                doing[pod.work[0]] += 1
+                if pod.owner[0] == "ReplicaSet":
+                    replicas[_controller_of(pod)] += 1
+        return doing, replicas
 
     def _wanted(self) -> dict[str, float]:
         """Which part of the pods on the nodes for all should do what."""
@@ -274,7 +311,7 @@ class Scheduler:
     def _next(self, resource: str) -> Work:
         """What is missing most on the nodes for all, of what asks for such a resource."""
         doing, replicas = self._doing()
-        services = [service for service, asked in self.services.items() if asked == resource]
+        services = [service for service, its_resource in self.services.items() if its_resource == resource]
         wanted = self._wanted()
         if not services:
             del wanted[SERVING]
@@ -283,11 +320,13 @@ class Scheduler:
             namespace, name = min(services, key=replicas.__getitem__)
             return self._work(does, namespace, ("ReplicaSet", name))
         if does == NOTEBOOK:
-            number = next(self._numbers)
-            person = f"jupyter-{_PEOPLE[number % len(_PEOPLE)]}{number // len(_PEOPLE) or ''}"
-            return self._work(does, self._random.choice(_TEAMS), ("StatefulSet", person))
+            turn, person = divmod(next(self._numbers), len(_PEOPLE))
+            name = f"jupyter-{_PEOPLE[person]}{turn or ''}"
+            return self._work(does, self._random.choice(_TEAMS), ("StatefulSet", name))
         namespace, name = self._random.choice(_JOBS)
-        number = next(self._numbers) + (29_000_000 if name in _CRON_JOBS else 0)
+        number = next(self._numbers)
+        if name in _CRON_JOBS:
+            number += _MINUTES_SINCE_1970
         return self._work(does, namespace, ("Job", f"{name}-{number}"))
 
     def _training(self) -> Work:
@@ -311,6 +350,15 @@ def _has_whole_gpus(world: World) -> bool:
 
 def _has_lost(world: World) -> bool:
     return any(gpu.is_lost for gpu in world.gpus)
+
+
+def _is_empty(world: World) -> bool:
+    return not any(pod.devices for pod in world.pods)
+
+
+def _controller_of(pod: Pod) -> tuple[str, str]:
+    """The namespace and name of a pod's controller."""
+    return pod.namespace, pod.owner[1]
 
 
 def _slots_of(world: World) -> Sequence[Slot]:
