@@ -12,7 +12,7 @@ from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
 from exporter.operator.api.reader import Reader
 from exporter.operator.autoscalers import choice
-from exporter.operator.autoscalers.choice import SCALERS, NamespaceObjects, Wanted, name_of, uid_of, with_what_stays
+from exporter.operator.autoscalers.choice import SCALERS, NamespaceObjects, Via, Wanted, with_what_stays
 from exporter.operator.autoscalers.status import autoscaler_status, decision
 from exporter.operator.autoscalers.troubles import Resource, reason_of, resource_of, why_not
 from exporter.operator.event_texts import events_of, events_of_autoscaler
@@ -32,9 +32,20 @@ from exporter.operator.exporters.status import (
 )
 from exporter.operator.objects import kinds
 from exporter.operator.objects.fields import as_trouble, is_going
-from exporter.operator.objects.kinds import Key, Kind, base_name, controller_of, is_for, key_of, metadata, selector
+from exporter.operator.objects.kinds import (
+    Key,
+    Kind,
+    base_name,
+    controller_of,
+    is_for,
+    key_of,
+    metadata,
+    name_of,
+    selector,
+    uid_of,
+)
 from exporter.operator.objects.needs_write import Plan, plan
-from exporter.operator.objects.resources import GPUExporterSpec, ScaleTarget, read_autoscaler, read_exporter
+from exporter.operator.objects.resources import GPUExporterSpec, Object, ScaleTarget, read_autoscaler, read_exporter
 from exporter.operator.reconcile import Controller, Desired, Outcome
 from exporter.reading import Invalid
 
@@ -74,14 +85,15 @@ class ExporterController(Controller):
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """What is to be written for it, and what is there."""
-        key, uid = key_of(owner), text(metadata(owner), "uid")
+        key = key_of(owner)
+        uid = uid_of(owner)
         spec = read_exporter(owner)
         spec = replace(spec, image=spec.image or self.image, dcgm_image=spec.dcgm_image or self.dcgm_image)
         lacking = await self._lacking(spec, key.namespace, served)
         avoids = await self._avoids(owner, spec, lacking)
         wanted = desired(key.name, key.namespace, uid, spec, pod_monitors=kinds.POD_MONITOR in served, avoids=avoids)
-        keys = all_keys(key.name, key.namespace)
-        live = await self.reader.all_of(each for each in keys if kinds.BY_NAME[each.kind].is_in(served))
+        possible = all_keys(key.name, key.namespace)
+        live = await self.reader.all_of(item for item in possible if kinds.BY_NAME[item.kind].is_in(served))
         compared = plan(key, uid, wanted, live)
         if _holding(compared, lacking):
             compared = _held(compared, [item for item in live.values() if is_for(item, key)])
@@ -95,37 +107,42 @@ class ExporterController(Controller):
         avoids = []
         with _noting_a_missing_right(lacking):
             for rival in exporters:
-                if age(rival) >= age(owner) or is_going(rival) or not await self._shared(spec, spec_of_nodes(rival)):
+                if age(rival) >= age(owner) or is_going(rival):
+                    continue
+                if not await self._shared(spec, spec_of_nodes(rival)):
                     continue
                 # its DaemonSet may not have the nodes of its spec yet
                 key = key_of(rival)
                 daemon_set = Key(kinds.DAEMON_SET.name, key.namespace, base_name(key.name))
-                theirs = choice_of(rival, await self.reader.get(daemon_set))
-                if theirs and (names := await self._shared(spec, theirs)):
-                    avoids.append(theirs.node_selector)
+                choice = choice_of(rival, await self.reader.get(daemon_set))
+                names = await self._shared(spec, choice)
+                if choice and names:
+                    avoids.append(choice.node_selector)
                     lacking.append(overlap(key, names[0]))
         return avoids
 
     async def _exporters(self) -> Sequence[AnyObject]:
         """All GPUExporters, as far as others are concerned with them. With a new list, nodes are listed anew, too."""
         lists = [
-            await self.reader.neighbours(kinds.GPU_EXPORTER, each, overlaps.used_of)
-            for each in self.namespaces or (None,)
+            await self.reader.neighbours(kinds.GPU_EXPORTER, namespace, overlaps.used_of)
+            for namespace in self.namespaces or (None,)
         ]
-        if len(lists) != len(self._lists) or any(new is not old for new, old in zip(lists, self._lists, strict=True)):
+        if [*map(id, lists)] != [*map(id, self._lists)]:
             self._lists = lists
             self._nodes.clear()
-        return [item for each in lists for item in each]
+        return [*chain.from_iterable(lists)]
 
-    async def _shared(self, one: GPUExporterSpec, other: GPUExporterSpec | None) -> Sequence[str]:
+    async def _shared(self, spec: GPUExporterSpec, rival: GPUExporterSpec | None) -> Sequence[str]:
         """The names of the nodes that both choose."""
-        labels = both(one, other) if other else None
-        if other is None or labels is None:
+        if rival is None:
+            return ()
+        labels = both(spec, rival)
+        if labels is None:
             return ()
         selected = frozenset(labels.items())
         if selected not in self._nodes:
             self._nodes[selected] = await self.reader.listed(kinds.NODE, None, labels)
-        return shared(one, other, self._nodes[selected])
+        return shared(spec, rival, self._nodes[selected])
 
     async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> list[Trouble]:
         """What the spec names and the cluster does not have."""
@@ -142,9 +159,10 @@ class ExporterController(Controller):
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """Its status, whole. That the operator may not list pods is an obstacle, and no error."""
-        key, obstacles = key_of(outcome.owner), _obstacles(outcome)
+        key = key_of(outcome.owner)
+        obstacles = _obstacles(outcome)
         has_events = text(mapping(outcome.owner, "spec"), "events") == "on"
-        daemon_set = next((item for each, item in outcome.live.items() if each.kind == kinds.DAEMON_SET.name), None)
+        daemon_set = outcome.live.get(Key(kinds.DAEMON_SET.name, key.namespace, base_name(key.name)))
         pods: Sequence[AnyObject] = ()
         with _noting_a_missing_right(obstacles):
             labelled = await self.reader.listed(kinds.POD, key.namespace, selector(key.name), use=_used_of)
@@ -192,18 +210,24 @@ def _own(live: Mapping[Key, AnyObject], compared: Plan) -> Mapping[Key, AnyObjec
 
 def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
     """A plan without the DaemonSet and what it uses; a foreign account gets no role, and loses any in `bindings`."""
-    is_foreign = any(key_of(item).kind == kinds.SERVICE_ACCOUNT.name for item in compared.not_ours)
-    left_out = (kinds.DAEMON_SET.name, kinds.CLUSTER_ROLE_BINDING.name) if is_foreign else (kinds.DAEMON_SET.name,)
+    foreign = _foreign_accounts(compared)
+    left_out = [kinds.DAEMON_SET.name]
+    if foreign:
+        left_out.append(kinds.CLUSTER_ROLE_BINDING.name)
     return compared._replace(
         apply=[(item, there) for item, there in compared.apply if item["kind"] not in left_out],
-        delete=bindings if is_foreign else (),
+        delete=bindings if foreign else (),
     )
 
 
 def _holding(compared: Plan, lacking: Sequence[Trouble]) -> Sequence[Trouble]:
     """Why the DaemonSet and all that it uses stay as they are: a foreign account, or no list of fields."""
-    foreign = [item for item in compared.not_ours if key_of(item).kind == kinds.SERVICE_ACCOUNT.name]
-    return [*map(in_the_way, foreign), *(each for each in lacking if each.reason == "CollectorsMissing")]
+    no_list = (trouble for trouble in lacking if trouble.reason == "CollectorsMissing")
+    return [*map(in_the_way, _foreign_accounts(compared)), *no_list]
+
+
+def _foreign_accounts(compared: Plan) -> Sequence[AnyObject]:
+    return [item for item in compared.not_ours if key_of(item).kind == kinds.SERVICE_ACCOUNT.name]
 
 
 def _obstacles(outcome: Outcome) -> list[Trouble]:
@@ -230,25 +254,26 @@ class AutoscalerController(Controller):
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """What is to be written for it, and what is there."""
-        key, uid = key_of(owner), text(metadata(owner), "uid")
-        scalers = await self._scalers(key, uid, has_keda=kinds.SCALED_OBJECT in served)
-        own = [item for item in scalers if controller_of(item).get("uid") == uid]
+        key = key_of(owner)
+        uid = uid_of(owner)
+        has_keda = kinds.SCALED_OBJECT in served
+        scalers = await self._scalers(key, uid, has_keda=has_keda)
+        own = _controlled(scalers, uid)
+        address = ""
         try:
             spec = read_autoscaler(owner)
         except Invalid as error:
-            wanted, address = Wanted(trouble=with_what_stays(Trouble(reason_of(error.field), str(error)), own)), ""
+            wanted = Wanted(trouble=with_what_stays(Trouble(reason_of(error.field), str(error)), own))
         else:
             there = NamespaceObjects(
-                keda=kinds.SCALED_OBJECT in served,
+                keda=has_keda,
                 not_scalable=await self._why_not(spec.scale_target_ref, key.namespace),
                 scalers=scalers,
                 autoscalers=await self.reader.neighbours(kinds.GPU_AUTOSCALER, key.namespace, choice.used_of),
             )
-            annotations, address = mapping(metadata(owner), "annotations"), spec.cluster_address
-            wanted = choice.desired(spec, key.name, key.namespace, uid, there, annotations)
-        names = {key_of(item) for item in wanted.apply}
-        in_place = {key_of(item): item for item in scalers if key_of(item) in names}
-        compared = plan(key, uid, wanted.apply, in_place)
+            address = spec.cluster_address
+            wanted = choice.desired(spec, key.name, key.namespace, uid, there, mapping(metadata(owner), "annotations"))
+        compared = plan(key, uid, wanted.apply, _with_names_of(wanted.apply, scalers))
         return Desired(
             # what stays though it is not wanted now goes on scaling: what is to go is named
             plan=compared._replace(delete=wanted.delete),
@@ -259,33 +284,41 @@ class AutoscalerController(Controller):
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """Its status, whole. Events that the operator may not list are none."""
-        owner, obstacles, now = outcome.owner, outcome.refusals, datetime.now(UTC)
+        owner = outcome.owner
+        obstacles = outcome.refusals
+        now = datetime.now(UTC)
         if outcome.desired is None:
             return autoscaler_status(owner, now, wanted=None, obstacles=obstacles)
         wanted, scalers, address = outcome.desired.about
-        old, decided = mapping(owner, "status"), None
-        via = next((_VIA[key.kind] for key, item in outcome.live.items() if not is_going(item)), None)
+        old = mapping(owner, "status")
+        decided = None
+        via = _via_of(outcome.live)
         if via is not None:
-            uid = text(metadata(owner), "uid")
+            uid = uid_of(owner)
             scalers = [item for item in scalers if item not in wanted.delete]
             decided = decision(via, uid, address, scalers, await self._events(scalers, uid), old.get("lastScale"))
         elif wanted.waits_for:
             # the old object is still going, and the new one is not there yet
-            via = next((each for each in SCALERS if each == old.get("via")), None)
+            via = next((scaler for scaler in SCALERS if scaler == old.get("via")), None)
         return autoscaler_status(owner, now, wanted=wanted, via=via, decision=decided, obstacles=obstacles)
 
     async def _scalers(self, key: Key, uid: str, *, has_keda: bool) -> Sequence[AnyObject]:
         """What scales in the namespace. What is the GPUAutoscaler's is read whole, and as it is now."""
         scaling = (kinds.AUTOSCALER, kinds.SCALED_OBJECT) if has_keda else (kinds.AUTOSCALER,)
-        near = [item for kind in scaling for item in await self.reader.neighbours(kind, key.namespace, choice.used_of)]
-        own = {uid, *(uid_of(item) for item in near if controller_of(item).get("uid") == uid)}
-        mine = [item for item in near if controller_of(item).get("uid") in own]
-        asked = [(kind, base_name(key.name)) for kind in scaling]
-        asked += [(kinds.BY_NAME[item["kind"]], name_of(item)) for item in mine[:MOST_OWN]]
-        names = ((kind, {"metadata.name": name}) for kind, name in dict.fromkeys(asked))
-        whole = await asyncio.gather(*(self.reader.listed(kind, key.namespace, fields=each) for kind, each in names))
-        others = [item for item in near if (kinds.BY_NAME[item["kind"]], name_of(item)) not in asked]
-        return [*chain.from_iterable(whole), *others]
+        near: list[AnyObject] = []
+        for kind in scaling:
+            near += await self.reader.neighbours(kind, key.namespace, choice.used_of)
+        mine = _controlled(near, uid, *map(uid_of, _controlled(near, uid)))
+        read_whole = dict.fromkeys((kind.name, base_name(key.name)) for kind in scaling)
+        read_whole |= dict.fromkeys(map(_kind_and_name, mine[:MOST_OWN]))
+        lists = await asyncio.gather(
+            *(
+                self.reader.listed(kinds.BY_NAME[kind], key.namespace, fields={"metadata.name": name})
+                for kind, name in read_whole
+            )
+        )
+        others = [item for item in near if _kind_and_name(item) not in read_whole]
+        return [*chain.from_iterable(lists), *others]
 
     async def _why_not(self, ref: ScaleTarget, namespace: str) -> Trouble | None:
         """Why it cannot be scaled; nothing is refused for what the operator may not read."""
@@ -300,11 +333,31 @@ class AutoscalerController(Controller):
 
     async def _events(self, scalers: Sequence[AnyObject], uid: str) -> Sequence[AnyObject]:
         """The events of what scales for it: of its own object, and of the HPA that KEDA made for that."""
-        own = {text(metadata(item), "uid") for item in scalers if controller_of(item).get("uid") == uid}
-        below = {text(metadata(item), "uid") for item in scalers if controller_of(item).get("uid") in own}
+        own = {*map(uid_of, _controlled(scalers, uid))}
+        below = {*map(uid_of, _controlled(scalers, *own))}
         events: list[AnyObject] = []
-        for each in sorted(own | below):
+        for uid_below in sorted(own | below):
             with _noting_a_missing_right([]):
-                namespace = text(metadata(scalers[0]), "namespace")
-                events += await self.reader.listed(kinds.EVENT, namespace, fields={"regarding.uid": each})
+                namespace = key_of(scalers[0]).namespace
+                events += await self.reader.listed(kinds.EVENT, namespace, fields={"regarding.uid": uid_below})
         return events
+
+
+def _controlled(items: Sequence[AnyObject], *uids: str) -> Sequence[AnyObject]:
+    """Those that an object with one of these uids controls."""
+    return [item for item in items if controller_of(item).get("uid") in uids]
+
+
+def _kind_and_name(item: AnyObject) -> tuple[str, str]:
+    return item["kind"], name_of(item)
+
+
+def _with_names_of(wanted: Sequence[Object], scalers: Sequence[AnyObject]) -> Mapping[Key, AnyObject]:
+    """Those of the objects that are called as one of the wanted ones is."""
+    by_key = {key_of(item): item for item in scalers}
+    return {key: by_key[key] for key in map(key_of, wanted) if key in by_key}
+
+
+def _via_of(live: Mapping[Key, AnyObject]) -> Via | None:
+    """What scales now; None if nothing does, or only what is being deleted."""
+    return next((_VIA[key.kind] for key, item in live.items() if not is_going(item)), None)

@@ -28,7 +28,7 @@ from exporter.operator.api.events import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.event_texts import Event, EventType, noted
 from exporter.operator.objects.fields import as_trouble, moment, one_line
-from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, metadata
+from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, name_of, uid_of
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.pause import Pause
 
@@ -153,7 +153,7 @@ class PodEvents:
             return
         pods = await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
         for pod in (pod for pod in pods if _is_holder(pod, held)):
-            about = f"{text(metadata(pod), 'uid')} {held.gpu} {held.code}"
+            about = f"{uid_of(pod)} {held.gpu} {held.code}"
             name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
             if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
                 kind: EventType = "Normal" if xid.informs else "Warning"
@@ -179,7 +179,7 @@ def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
     if text(mapping(pod, "spec"), "nodeName") != held.node:
         return False
     if held.uid:
-        return text(metadata(pod), "uid") == held.uid
+        return uid_of(pod) == held.uid
     started = moment(mapping(pod, "status"), "startTime")
     return started is not None and started.timestamp() + _START_SECONDS <= held.at_seconds
 
@@ -187,7 +187,7 @@ def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
 def _used_of(event: AnyObject) -> AnyObject:
     """When an event of the operator's happened, by its name; nothing of others'."""
     at, is_ours = moment(event, "eventTime"), text(event, "reportingController") == OPERATOR
-    return {text(metadata(event), "name"): at.timestamp()} if at and is_ours else {}
+    return {name_of(event): at.timestamp()} if at and is_ours else {}
 
 
 def _bound(entries: set[_HeldAtXid] | dict[Any, Any], most: int) -> None:

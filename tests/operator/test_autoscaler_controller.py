@@ -8,9 +8,8 @@ from exporter.errors import SourceError, Unavailable
 from exporter.lenient import AnyObject
 from exporter.operator.api.reader import Reader, Use
 from exporter.operator.api.writer import Refused
-from exporter.operator.autoscalers.choice import name_of
 from exporter.operator.controllers import AutoscalerController
-from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of
+from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of, name_of
 from exporter.operator.reconcile import Desired, Outcome
 from tests.operator.autoscaling import REF, UID, applied, as_stored, gpu_autoscaler
 from tests.operator.made import Object

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.operator.api import reader as module
 from exporter.operator.api.reader import Reader
-from exporter.operator.autoscalers.choice import older, uid_of, used_of, whose
-from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, Key
+from exporter.operator.autoscalers.choice import older, used_of, whose
+from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, Key, uid_of
 from exporter.operator.objects.resources import read_autoscaler
 from exporter.sources.kubernetes.api import KubernetesApi, as_it_is
 from tests.operator.autoscaling import OTHER_UID, UID, applied, as_stored, by_hand, by_keda, gpu_autoscaler

@@ -14,7 +14,7 @@ from exporter.lenient import AnyObject, text
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.fields import in_microseconds
-from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata
+from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata, uid_of
 from exporter.operator.objects.resources import Object
 
 MOST_REMEMBERED = 1000
@@ -50,7 +50,7 @@ class Events:
     async def tell(self, about: AnyObject, event: Event) -> None:
         """Write an event about an object."""
         now = self.clock()
-        key = (text(metadata(about), "uid"), *event)
+        key = (uid_of(about), *event)
         series = self._series.get(key)
         try:
             if series is not None and now - series.last_seconds < SERIES_SECONDS:

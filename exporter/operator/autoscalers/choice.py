@@ -21,7 +21,16 @@ from exporter.operator.autoscalers.objects import ADAPTED, NAME, autoscaler, sca
 from exporter.operator.autoscalers.troubles import REF, at, misgivings, why_invalid
 from exporter.operator.objects import kinds
 from exporter.operator.objects.fields import is_going
-from exporter.operator.objects.kinds import SCALED_OBJECT, Kind, base_name, controller_of, is_controlled_by, metadata
+from exporter.operator.objects.kinds import (
+    SCALED_OBJECT,
+    Kind,
+    base_name,
+    controller_of,
+    is_controlled_by,
+    metadata,
+    name_of,
+    uid_of,
+)
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, ScaleTarget
 
 Via = Literal["keda", "hpa"]
@@ -263,16 +272,6 @@ def is_an_autoscalers(item: AnyObject) -> bool:
 def is_a(item: AnyObject, kind: Kind) -> bool:
     """Whether an object is of this kind."""
     return item.get("apiVersion") == kind.api_version and item.get("kind") == kind.name
-
-
-def name_of(item: AnyObject) -> str:
-    """Its name."""
-    return str(metadata(item).get("name"))
-
-
-def uid_of(item: AnyObject) -> str:
-    """Its uid."""
-    return str(metadata(item).get("uid"))
 
 
 def _scaled_object_above(item: AnyObject) -> AnyObject:

@@ -16,7 +16,7 @@ from itertools import islice
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text, whole
-from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a, name_of, uid_of
+from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a
 from exporter.operator.objects.fields import (
     Condition,
     base_status,
@@ -27,7 +27,7 @@ from exporter.operator.objects.fields import (
     word,
     written,
 )
-from exporter.operator.objects.kinds import AUTOSCALER, is_controlled_by, metadata
+from exporter.operator.objects.kinds import AUTOSCALER, is_controlled_by, metadata, name_of, uid_of
 from exporter.operator.objects.resources import Object
 
 MOST_CHARS = 1024

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text
 from exporter.operator.objects.fields import condition, is_going, moment, one_line, word
+from exporter.operator.objects.kinds import metadata, name_of
 
 POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # A pod that is not ready after this time no longer counts as starting (a Deployment's own limit,
@@ -93,7 +94,7 @@ def is_ready(pod: AnyObject) -> bool:
 
 def age_seconds(pod: AnyObject, now: datetime) -> float:
     """How long ago it was made; 0 where it does not say."""
-    made = moment(mapping(pod, "metadata"), "creationTimestamp")
+    made = moment(metadata(pod), "creationTimestamp")
     return max(0.0, (now - made).total_seconds()) if made else 0.0
 
 
@@ -101,7 +102,7 @@ def pod_troubles(pod: AnyObject, now: datetime) -> Iterator[NodeTrouble]:
     """What is wrong with a pod; nothing while it starts, works, or is being replaced."""
     if is_going(pod):
         return
-    name = one_line(text(mapping(pod, "metadata"), "name"), _MOST_NAME_CHARS)
+    name = one_line(name_of(pod), _MOST_NAME_CHARS)
     node = node_of(pod) or f"(the node of pod {name})"
     of_pod = _of_pod(pod, name) or next(_of_containers(pod, name, now), None)
     if of_pod is None and not is_ready(pod) and age_seconds(pod, now) >= STARTING_SECONDS:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.operator.objects.kinds import is_controlled_by, metadata
+from exporter.operator.objects.kinds import is_controlled_by, metadata, name_of, uid_of
 from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration, read_exporter
 from exporter.reading import Invalid
 
@@ -36,7 +36,7 @@ def used_of(exporter: AnyObject) -> AnyObject:
 
 def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
     """A spec with the nodes on which a GPUExporter's DaemonSet runs, or will run; None where it has no nodes."""
-    if daemon_set is not None and is_controlled_by(daemon_set, text(metadata(exporter), "uid")):
+    if daemon_set is not None and is_controlled_by(daemon_set, uid_of(exporter)):
         pod = mapping(daemon_set, "spec", "template", "spec")
         return spec_of_nodes({"spec": {"nodeSelector": {}, "tolerations": [], **pod}})
     # a status without a DaemonSet: something keeps it from its nodes
@@ -60,7 +60,7 @@ def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | No
 
 def shared(one: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObject]) -> Sequence[str]:
     """The names of those nodes whose taints both bear; `nodes` have the labels that both select."""
-    taints = ((text(metadata(node), "name"), mappings(mapping(node, "spec"), "taints")) for node in nodes)
+    taints = ((name_of(node), mappings(mapping(node, "spec"), "taints")) for node in nodes)
     return sorted(name for name, of in taints if _bears(one, of) and _bears(other, of))
 
 

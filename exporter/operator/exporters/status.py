@@ -23,7 +23,7 @@ from exporter.operator.exporters.nodes import (
     pod_troubles,
 )
 from exporter.operator.objects.fields import Condition, and_more, base_status, condition, is_going, one_line, word
-from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, metadata
+from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, name_of
 from exporter.operator.objects.resources import Object
 from exporter.reading import Invalid
 
@@ -38,7 +38,7 @@ def in_the_way(item: AnyObject) -> Trouble:
     is_account = text(item, "kind") == SERVICE_ACCOUNT.name
     return Trouble(
         "NotOurs",
-        f"there is a {text(item, 'kind')} {text(metadata(item), 'name')} that is not of this"
+        f"there is a {text(item, 'kind')} {name_of(item)} that is not of this"
         " GPUExporter, and is left alone"
         + (": no rights are given to it, and the DaemonSet stays as it is" if is_account else ""),
         "delete or rename it, or give the GPUExporter another name",

@@ -164,6 +164,16 @@ def metadata(item: AnyObject) -> AnyObject:
     return mapping(item, "metadata")
 
 
+def name_of(item: AnyObject) -> str:
+    """Its name; "" where it says none."""
+    return text(metadata(item), "name")
+
+
+def uid_of(item: AnyObject) -> str:
+    """Its uid; "" where it says none."""
+    return text(metadata(item), "uid")
+
+
 def controller_of(item: AnyObject) -> AnyObject:
     """The owner reference that controls an object; empty where nobody does."""
     owners = mappings(metadata(item), "ownerReferences")
