@@ -1,4 +1,4 @@
-"""What a container asked of CUDA, as figures.
+"""The figures of a container's CUDA use.
 
 In JSON they have the names of the families pod_gpu_cuda_*, without that prefix and _total.
 """

@@ -1,7 +1,7 @@
-"""An output: a path, what it needs, and the pure function that makes its answer of a look at the node.
+"""An output: a path, its needs, and the pure function that makes its answer of a look at the node.
 
 A role's outputs are a table (node.py). The web's paths, the links of the page for people, the paths that need no
-password and the tests' lists of paths are made of it.
+password and the tests' lists of paths are made of that table.
 """
 
 import json
@@ -26,28 +26,28 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Need(StrEnum):
-    """What an answer is made of. The exporter reads only what the output needs."""
+    """The parts of a look that an answer is made of. The exporter reads only those that the output needs."""
 
     NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
-    WORKLOADS = auto()  # what its pods belong to: `Look.snapshot.workloads`
-    ACCOUNTS = auto()  # what containers have had of GPUs: `Look.snapshot.accounts`
-    IDLE_SINCE = auto()  # the same, of which only since when holders are idle is shown
-    VERDICTS = auto()  # how its devices are: `Look.snapshot.verdicts`
-    PROCESSES = auto()  # the processes on its GPUs as they are known now: `Look.snapshot.measured`
-    DIAGNOSIS = auto()  # the program's settings, and what `doctor` finds: `Look.about`, `Look.snapshot.device_files`
+    WORKLOADS = auto()  # the workloads of its pods: `Look.snapshot.workloads`
+    ACCOUNTS = auto()  # the accounts of its containers: `Look.snapshot.accounts`
+    IDLE_SINCE = auto()  # the same accounts, of which the output shows only since when holders are idle
+    VERDICTS = auto()  # the verdicts on its devices: `Look.snapshot.verdicts`
+    PROCESSES = auto()  # the processes on its GPUs: `Look.snapshot.measured`
+    DIAGNOSIS = auto()  # the program's settings, and facts for `doctor`: `Look.about`, `Look.snapshot.device_files`
     READINESS = auto()  # `Look.not_ready`
 
 
 LOOK_AT_NODE = frozenset({Need.NODE})
-OF_OBJECTS = frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})  # those of /container/metrics
+OF_OBJECTS = frozenset({Need.NODE, Need.WORKLOADS, Need.IDLE_SINCE, Need.VERDICTS})  # the needs of /container/metrics
 NOTHING: frozenset[Need] = frozenset()
 NOTHING_SEEN = Snapshot(node="", owners=Owners(), joined=None, health={}, assignments_age_seconds=None)
 
 
 class Answer(NamedTuple):
-    """An answer, in pieces of `size` bytes in all: large ones are never copied whole.
+    """An answer in pieces, so that nobody copies a large body whole. `size` is the sum of their bytes.
 
-    `is_packed`: clients that accept gzip get it as gzip. `headers` go out beside the usual ones.
+    `is_packed`: clients that accept gzip get the answer as gzip. `headers` go out beside the usual headers.
     """
 
     content_type: str
@@ -59,11 +59,13 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What an output may know of a request.
+    """The facts about a request that an output may know.
 
-    `query` holds the parameters, by name and in order; one may be there twice. `is_own`: this process itself asks, as
-    its own upstream. `rest` is what follows the path of an output that answers below its path, too.
-    `is_open`: the client prefers OpenMetrics, and the output has it.
+    Attributes:
+        query: the parameters as name and value, in order; a name may be there twice.
+        is_own: the request comes from this process itself, which is its own upstream.
+        rest: the part of the request's path after the path of the output; "" if the output answers only at its path.
+        is_open: the client prefers OpenMetrics, and the output has it.
     """
 
     query: tuple[tuple[str, str], ...] = ()
@@ -75,13 +77,12 @@ class Question(NamedTuple):
 NO_QUESTION = Question()
 
 
-# not frozen: every scrape makes one, and frozen costs a microsecond
+# not frozen: every scrape makes a look, and a frozen class costs a microsecond more
 @dataclass(kw_only=True, eq=False)
 class AnyLook:
-    """What the answers of every role share: what the program knows of itself.
+    """The program's facts about itself, which the answers of every role share. Facts that nobody needed are empty.
 
-    What was not needed, or not given, is empty. `not_ready` is the reason, or "" for ready; `outputs` is the table
-    that the output is in.
+    `not_ready` is the reason why the program is not ready, "" if it is; `outputs` is the table that has the output.
     """
 
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -93,27 +94,27 @@ class AnyLook:
 
 @dataclass(kw_only=True, eq=False)
 class Look(AnyLook):
-    """What an answer of the node role is made of: a look at the node, and what the program says of itself."""
+    """The look for an answer of the node role: a look at the node, and the program's facts about itself."""
 
     snapshot: Snapshot
 
     @classmethod
     def of(cls, snapshot: Snapshot | None, **rest: Any) -> Self:  # noqa: ANN401 - the fields of AnyLook
-        """A look at what was seen, if anything was."""
+        """A look with this snapshot; None is for an output that needs no look at the node."""
         return cls(snapshot=snapshot or NOTHING_SEEN, **rest)
 
     @cached_property
     def devices(self) -> Sequence[Subject]:
-        """Every device that samples or the kubelet speak of (`all_devices`), computed once for all outputs."""
+        """Every device that a sample or the kubelet names (`all_devices`), computed once for all outputs."""
         return all_devices(self.snapshot)
 
     @cached_property
     def cards(self) -> Mapping[Owner, Cards]:
-        """What each container asked for in GPUs, and what it uses of them, computed once for all its families."""
+        """Each container's requests and use of GPUs, computed once for all its families."""
         return at_once(self._cards())
 
     def work_out(self) -> Work[None]:
-        """Work out in slices what families share."""
+        """Compute `cards`, which families share, in slices."""
         if "cards" not in vars(self):
             self.cards = yield from self._cards()
 
@@ -137,12 +138,17 @@ LookT = TypeVar("LookT", bound=AnyLook)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output(Generic[LookT]):
-    """A path and what answers there; `is_below`: and at every path that begins with it.
+    """A path, and the function that answers there.
 
-    `make` answers at once, or in slices where it goes through all devices: what it makes of 2,000 takes 100 ms.
-    `says` is what the page for people says of it, "" where that does not name it. `refuse` answers wrong questions
-    without a look at the node. The kubelet asks a probe's path: that needs no password, and is never refused under
-    load. `has_open`: clients that prefer OpenMetrics get it.
+    Attributes:
+        path: the path.
+        says: a few words about the output on the page for people; "" if the page does not name it.
+        make: makes the answer at once, or in slices if it goes through all devices, since 2,000 devices take 100 ms.
+        needs: the parts of a look that `make` reads.
+        refuse: returns the refusal of a wrong question before the node is looked at, None for a right question.
+        is_probe: the kubelet asks this path. It needs no password, and is never refused under load.
+        is_below: the output also answers at every path that begins with `path`.
+        has_open: clients that prefer OpenMetrics get OpenMetrics.
     """
 
     path: str
@@ -156,12 +162,12 @@ class Output(Generic[LookT]):
 
 
 def answer(content_type: str, *pieces: bytes) -> Answer:
-    """A good answer."""
+    """An answer with status 200."""
     return Answer(content_type, pieces, sum(map(len, pieces)))
 
 
 def metrics_answer(look: AnyLook, *families: bytes) -> Answer:
-    """A role's own families, in the format that the client prefers, and what every process says of itself."""
+    """A role's own families in the format that the client prefers, and the process' own metrics."""
     is_open = look.question.is_open
     process = look.telemetry.render_process(is_open=is_open)
     made = answer(OPEN_METRICS_FORMAT if is_open else TEXT_FORMAT, *families, process)
@@ -175,6 +181,6 @@ def line(text: str, status: int) -> Answer:
 
 
 def json_refusal(text: str, status: int, **more: object) -> Answer:
-    """Why there is no answer, as JSON: `error`, and what `more` there is to say."""
+    """A refusal as JSON: the field `error` with the text, and the fields `more`."""
     body = json.dumps({"error": text, **more}).encode() + b"\n"
     return Answer(JSON_FORMAT, (body,), len(body), status, is_packed=False)

@@ -1,6 +1,6 @@
-"""/metrics: what the exporter says about itself and its sources, and which pod holds which GPU.
+"""/metrics: the exporter's own families, about itself, its sources, and which pod holds which GPU.
 
-/metric has the families of gpu-manager alone, at the path that gpu-manager has.
+/metric has only the families of gpu-manager, at the path that gpu-manager uses.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from exporter.outputs.output import TEXT_FORMAT, Answer, Look, Need, Output, ans
 
 
 def render(look: Look) -> Work[Sequence[bytes]]:
-    """The exporter's own families, after comments that say what is wrong: OpenMetrics has no comments."""
+    """The exporter's own families. In the text format, comments before them name the troubles of sources."""
     yield from look.work_out()
     is_open = look.question.is_open
     families = yield from pieces(filled(FAMILIES, look), is_open=is_open)

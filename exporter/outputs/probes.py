@@ -1,6 +1,6 @@
-"""/-/healthy, and /healthz as others name it: 200 while the process works; and /-/ready.
+"""/-/healthy (other programs call it /healthz), which is 200 while the process works, and /-/ready.
 
-Ready is 200 once a page could be made with the kubelet's word, then for good; until then 503, and why.
+/-/ready is 503 with the reason until the first page with the kubelet's answer could be made, then 200 for good.
 """
 
 from dataclasses import replace

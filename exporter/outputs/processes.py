@@ -1,4 +1,4 @@
-"""/processes: the processes on the node's GPUs, with their commands. Only where the user wants them to be shown."""
+"""/processes: the processes on the node's GPUs, with their commands, if the user lets them be shown."""
 
 import json
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ _OFF = (
     "--processes.expose is off: command lines may hold secrets, so processes are shown only where it is on, and then to"
     " whoever may ask for metrics (see --web.config.file)"
 )
-# who may know why there are none, in the order in which they are asked
+# the sources whose trouble may explain missing processes, in the order in which the output asks them
 _SOURCES = ("nvml", "processes")
 
 
 def rows(snapshot: Snapshot) -> list[Object] | None:
-    """One object for each process and device, by GPU, MIG instance and pid; None where processes are not known."""
+    """An object for each process and device, sorted by GPU, MIG instance and pid; None if processes are not known."""
     measured = snapshot.measured
     if measured is None:
         return None
@@ -44,7 +44,7 @@ def _row(
     owner: Owner | None,
     unowned: "Unowned | None",
 ) -> Object:
-    # another process may have the pid of one that has ended
+    # another process may have the pid of a process that has ended
     is_gone = unowned is not None and unowned.reason == "gone"
     of_host = measured.host.by_pid.get(process.pid) if measured.host is not None and not is_gone else None
     return {
@@ -68,7 +68,7 @@ def _device(device: DeviceKey, index_of: Mapping[str, str]) -> Object:
 
 
 def _container(place: "ProcessPlace | None", owner: Owner | None) -> Object | None:
-    """What is known of the container that a process is in; None for one that is in none, or where nothing is known."""
+    """The known facts about a process' container; None if it is in no container, or nothing is known."""
     names = asdict(owner) if owner else {}
     ids = {"id": place.container_id, "pod_uid": place.pod_uid, "engine": place.engine} if place else {}
     return {**names, **{name: text for name, text in ids.items() if text}} or None
@@ -80,7 +80,7 @@ def _order(row: Object) -> tuple[object, ...]:
 
 
 def _number(text: str) -> tuple[int, str]:
-    """Numbers by size: the shorter one is the smaller one."""
+    """A key that sorts numbers in texts by their size: the shorter text is the smaller number."""
     return len(text), text
 
 

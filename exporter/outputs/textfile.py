@@ -11,9 +11,10 @@ from exporter.outputs.families.slim import slim
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """What the file holds: the joined page, or the exporter's own families alone where every GPU source failed.
+    """The content of the file: the joined page and the exporter's own families.
 
-    Nobody shall read yesterday's values: a file that was not replaced would show them for ever.
+    If every source of GPU samples failed, it has only the own families, after comments with the reasons. A file that
+    was not replaced would show old values for ever.
     """
     if snapshot.joined is None:
         return complaints(snapshot.health) + slim(snapshot)
@@ -21,11 +22,11 @@ def render(snapshot: Snapshot) -> bytes:
 
 
 def without_timestamps(page: bytes) -> bytes:
-    """node-exporter refuses a whole file for one timestamp."""
+    """The page without timestamps: node-exporter refuses a whole file for a single timestamp."""
     lines = []
     for line in split_lines(page):
         may_have_one = line[-1:].isdigit() and line.count(b" ") + line.count(b"\t") > 1
-        # with the labels that it gained, a line may be longer than one that came
+        # with the labels that it gained, a line may be longer than the limit for lines of an upstream
         sample = read_line(line, is_limited=False) if may_have_one else None
         if isinstance(sample, SampleLine) and sample.timestamp:
             lines.append(sample.series + sample.gap + sample.value)
@@ -35,12 +36,12 @@ def without_timestamps(page: bytes) -> bytes:
 
 
 def write(path: Path, body: bytes) -> None:
-    """Replace the file: written beside it, synced, renamed. Readers see the old one or the new one, never a half.
+    """Replace the file: write a file beside it, sync it, rename it. Readers see the old file or the new file, no half.
 
-    Raises OSError: nothing was replaced, the old file is whole.
+    Raises OSError: nothing was replaced, and the old file is whole.
     """
-    # not *.prom: node-exporter must not read it. A name that nobody can foresee, in a file that was not there: others
-    # may write to the folder, and would have a link to a file of root's wait here.
+    # not *.prom: node-exporter must not read it. Other users may write to the folder: the name is random, and the file
+    # must be new, since under a name that they know they could place a link to a file of root's
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     beside = Path(name)
     try:

@@ -1,4 +1,5 @@
-"""What is pushed by OTLP: metrics.py says what a look at the node is in OpenTelemetry's words, messages.py packs it.
+"""The push by OTLP: metrics.py turns a look at the node into OpenTelemetry's metrics, messages.py packs them.
 
-points.py has the types, subjects.py what points are of, starts.py since when sums count.
+points.py has the types, subjects.py the devices and containers that points describe, starts.py the times from which
+sums count.
 """

@@ -1,6 +1,6 @@
-"""Metrics as OTLP's messages, of the official classes, and what a receiver answers. Pure; nobody imports it in vain.
+"""Metrics as OTLP's messages, by the official classes, and a receiver's answers. Pure. Only a push imports this module.
 
-https://opentelemetry.io/docs/specs/otlp/#otlphttp describes both.
+https://opentelemetry.io/docs/specs/otlp/#otlphttp describes messages and answers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.outputs.otlp.points import SCHEMA_URL, Attributes, Instrument, MetricPoints, PointSubject
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-_POINTS_A_PIECE = 2 * ITEMS_A_SLICE  # these take some 2 ms to be written
+_POINTS_A_PIECE = 2 * ITEMS_A_SLICE  # some 2 ms to write
 _POINTS_LAID_OUT_A_SLICE = ITEMS_A_SLICE // 4
-MOST_POINTS_KEPT = 6_000  # of some 400 bytes each: those of 112 MIG instances and their accounts are 3,500
+MOST_POINTS_KEPT = 6_000  # of some 400 bytes each; 112 MIG instances with their accounts are 3,500 points
 
 
 class PartialSuccess(NamedTuple):
-    """How many points a receiver rejects of a request that it accepts, and why."""
+    """The number of points that a receiver rejects in a request that it accepts, and its reason."""
 
     rejected: int
     message: str
@@ -42,7 +42,7 @@ _PLACEHOLDER = 2**64 - 1  # no text has these bytes: they are not UTF-8
 
 
 class _Kept(NamedTuple):
-    """A message as it is written, what its points are of, and where the moments and the value of each stand in it."""
+    """A written message: `layout` says what its points describe, `places` where each point's times and value begin."""
 
     layout: Sequence[object]
     message: bytearray
@@ -53,23 +53,23 @@ _NOTHING_KEPT = _Kept((), bytearray(), ())
 
 
 class Messages:
-    """Makes messages of one process. Each stays as it is written: mostly only moments and values change in it."""
+    """Makes one process' messages. It keeps the written messages, as mostly only times and values change in them."""
 
     def __init__(self, resource: Mapping[str, str], version: str) -> None:
-        """`resource` describes who measures, by OpenTelemetry's names."""
+        """`resource` describes the exporter, by OpenTelemetry's names."""
         self._resource = _key_values(tuple(resource.items()))
         self._version = version
         self._kept: dict[int, _Kept] = {}
 
     @property
     def kept(self) -> int:
-        """How many points stay for the next push."""
+        """The number of points that are kept for the next push."""
         return sum(len(each.places) for each in self._kept.values())
 
     def pieces(self, metrics: Sequence[MetricPoints], now_ns: int) -> Iterator[Work[bytes]]:
-        """A request with these metrics as they are at this moment (nanoseconds since 1970), in pieces.
+        """A request with these metrics, dated `now_ns` (nanoseconds since 1970), in pieces.
 
-        Each piece is a whole message: one after the other they are one with all metrics.
+        Each piece is a whole message. Put one after the other, the pieces are one message with all metrics.
         """
         parts: list[list[MetricPoints]] = [[]]
         for each in metrics:
@@ -105,7 +105,7 @@ class Messages:
         return bytes(kept.message)
 
     def _lay_out(self, metrics: Sequence[MetricPoints]) -> Work[tuple[bytearray, Sequence[int]]]:
-        """A message with these points, and where the moments and the value of each go."""
+        """A message with these points, and the offsets at which each point's times and value begin."""
         message = ExportMetricsServiceRequest()
         of_resource = message.resource_metrics.add()
         of_resource.resource.attributes.extend(self._resource)
@@ -143,7 +143,7 @@ def _points_of(metric: Any, instrument: Instrument) -> Any:  # noqa: ANN401 - se
 
 
 def _start_of(instrument: Instrument) -> bytes:
-    """How a point of an instrument begins: its moments and its value, each a place that waits to be filled."""
+    """The first bytes of a point of an instrument: placeholders for its times and its value."""
     value = (_INT, -1) if instrument.is_whole else (_DOUBLE, nan)
     if instrument.kind != "gauge":
         form = _COUNTED_WHOLE if instrument.is_whole else _COUNTED
@@ -160,7 +160,7 @@ def _key_values(attributes: Attributes) -> list[KeyValue]:
 
 
 def partial_success(body: bytes) -> PartialSuccess:
-    """What a receiver says of points that it does not take; nothing where its answer is not OTLP's."""
+    """The points that a receiver says it rejects; none if its answer is not OTLP's."""
     try:
         partial = ExportMetricsServiceResponse.FromString(body).partial_success
     except DecodeError:
@@ -169,7 +169,10 @@ def partial_success(body: bytes) -> PartialSuccess:
 
 
 def refusal(body: bytes) -> Mapping[str, Any]:
-    """Why a receiver refuses, as `error`: google.rpc.Status, which has its message in the same place, or a text."""
+    """A receiver's reason to refuse, as `error`.
+
+    The body is a google.rpc.Status, which has its message in the same field as ExportMetricsPartialSuccess, or a text.
+    """
     try:
         text = ExportMetricsPartialSuccess.FromString(body).error_message
     except DecodeError:

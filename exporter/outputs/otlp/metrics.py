@@ -1,7 +1,7 @@
-"""A look at the node as OpenTelemetry's metrics: names, units and attributes are those of its semantic conventions.
+"""A look at the node as OpenTelemetry's metrics, with names, units and attributes of its semantic conventions. Pure.
 
 https://opentelemetry.io/docs/specs/semconv/hardware/ has hw.*, https://opentelemetry.io/docs/specs/semconv/registry/
-k8s.*. What the accounts count has no name there: it is called pod_gpu.* here. Pure.
+has k8s.*. The conventions have no names for the accounts, which are called pod_gpu.* here.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from exporter.outputs.otlp.status import STATUS, status_of
 from exporter.outputs.otlp.subjects import Subjects
 from exporter.ownership.current import same
 
-# dcgm-exporter shows a rate, and the conventions have a counter alone
+# dcgm-exporter shows a rate, and the conventions have only a counter
 _IO = "hw.gpu.io"
 INSTRUMENTS = {
     each.name: each
@@ -48,7 +48,10 @@ _LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason"}
 
 
 def _instrument_of(family: AmountFamily) -> Instrument:
-    """`pod_gpu_energy_joules_total` is `pod_gpu.energy` in J: Prometheus makes the same name of that again."""
+    """The instrument of an account's family: `pod_gpu_energy_joules_total` is `pod_gpu.energy` in J.
+
+    Prometheus turns that back into the family's name.
+    """
     stem = family.name.removeprefix("pod_gpu_").removesuffix("_total")
     rest, _, last = stem.rpartition("_")
     if last in _UNITS:
@@ -62,7 +65,7 @@ _ALLOCATED = Instrument("pod_gpu.allocated.ratio", "gauge", "1")
 
 
 class Metrics:
-    """Makes metrics of looks, one after the other."""
+    """Makes metrics of each look. It remembers the look before, for totals of rates and for the starts of sums."""
 
     def __init__(self) -> None:
         self._subjects = Subjects()
@@ -74,7 +77,10 @@ class Metrics:
     def work_for(self, snapshot: Snapshot, *, moment: float, now_ns: int) -> Work[list[MetricPoints]]:
         """The metrics of the joined page, of the verdicts and of the accounts, in stable order.
 
-        `moment` is in seconds of a clock that never steps back, `now_ns` in nanoseconds since 1970.
+        Args:
+            snapshot: the look.
+            moment: the time of the look, in seconds of a clock that never steps back.
+            now_ns: the same time in nanoseconds since 1970.
         """
         subjects = self._subjects_of(snapshot)
         yield
@@ -89,7 +95,7 @@ class Metrics:
         return metrics
 
     def _subjects_of(self, snapshot: Snapshot) -> Subjects:
-        """Those of the last look, unless devices, holders or workloads are others."""
+        """The subjects of this look: the last look's, unless devices, holders or workloads have changed."""
         subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
         host, attribute = snapshot.host, snapshot.attribute
         made_from = (subjects, snapshot.owners, snapshot.inventory, host, attribute, context.names_owners)
@@ -106,7 +112,10 @@ class Metrics:
         return self._subjects
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
-        """Make totals of rates, from when each was seen first. A rate holds for the time since the last look."""
+        """Replace each rate by its total since the rate was first seen. Returns the totals, each with its start.
+
+        A rate counts for the `seconds` since the last look.
+        """
         before, totals = self._totals.get(rates.also, {}), {}
         for of, rate in rates.values.items():
             total, began_ns = before.get(of, (0.0, now_ns))
@@ -123,7 +132,7 @@ def _of_page(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]
         of = subjects.of_row(subject, row)
         dcgm = _FAMILIES[family]
         values = by_field[dcgm.name]
-        # of a device that two upstreams or two generations describe, the first word counts
+        # if two upstreams or two generations describe a device, the first value counts
         if of is not None and of not in values and (value := number(text, dcgm)) is not None:
             values[of] = value
     points: dict[tuple[str, str, str], Values] = {}
@@ -162,7 +171,7 @@ def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoin
 
 
 def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
-    """What it has counted: the family, the value of the family's label, and the amount."""
+    """The amounts of an account: the family, the value of the family's label, and the amount."""
     for name, units in account.amounts.items():
         if (family := _ACCOUNTED_AS.get(name)) is not None:
             yield family, "", units

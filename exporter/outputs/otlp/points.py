@@ -1,18 +1,18 @@
-"""What is pushed: points of metrics, by what they are of. Pure."""
+"""The points of metrics that are pushed, by the device and the container that they describe. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"  # the version whose names these are
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"  # the version of the conventions that has these names
 Attributes = tuple[tuple[str, str], ...]
 Number = int | float
-# a gauge, a sum that goes up and down, and one that only grows
+# a gauge, a sum that goes up and down, and a sum that only grows
 Kind = Literal["gauge", "updowncounter", "counter"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointSubject:
-    """What points are of: a device, and the container that holds it. Equal ones are one object, from look to look."""
+    """The subject of points: a device, and the container that holds it. Equal subjects are one object in all looks."""
 
     attributes: Attributes
 
@@ -31,9 +31,9 @@ class Instrument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricPoints:
-    """The points of one metric that share the attributes `also`, by what they are of.
+    """The points of one metric that share the attributes `also`, by their subject.
 
-    `began_ns` says since when a sum counts, in nanoseconds since 1970, where that is known.
+    `began_ns` has the time from which a sum counts, in nanoseconds since 1970, if it is known.
     """
 
     instrument: Instrument

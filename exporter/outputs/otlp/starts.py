@@ -1,8 +1,8 @@
-"""Since when the sums of pushes count: start_time_unix_nano of each of their points. Pure, but for what it remembers.
+"""The start of each pushed sum: start_time_unix_nano of its points. Pure, but it remembers the last push.
 
-A page does not say it. So a sum counts from when it was seen first, and its first point begins and ends at one moment:
-OpenTelemetry's data model has it so for a start that is not known. A counter that has fallen began anew at some time
-since the push before.
+A page does not say when its counters began. So a sum begins at the push that first sees it, and its first point begins
+and ends at the same moment: OpenTelemetry's data model has this form for an unknown start. A counter that has fallen
+began anew since the last push, and its new start is the time of that push.
 """
 
 from collections.abc import Iterable
@@ -13,21 +13,21 @@ from exporter.outputs.otlp.points import Attributes, MetricPoints, Number, Point
 
 
 class _Seen(NamedTuple):
-    """A sum at the last push: since when it counts, and how far it was."""
+    """A sum at the last push: its start, and its value."""
 
     began_ns: int
     value: Number
 
 
 class Starts:
-    """Remembers the sums of the last push. One that a push lacks begins anew when it comes back."""
+    """Remembers the sums of the last push. A sum that a push lacks gets a new start when it comes back."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, Attributes], dict[PointSubject, _Seen]] = {}
         self._at_ns = 0
 
     def work_for(self, metrics: Iterable[MetricPoints], now_ns: int) -> Work[None]:
-        """Note since when each sum counts, in ns since 1970, where `began_ns` does not say it yet."""
+        """Fill in `began_ns`, in nanoseconds since 1970, for each sum that has no start yet."""
         before, self._seen = self._seen, {}
         for points in metrics:
             if points.instrument.kind == "gauge":

@@ -1,8 +1,9 @@
-"""How devices are, as the conventions' hw.status: for each state a sum that is 1 or 0, by the verdicts. Pure.
+"""The verdicts on devices as the conventions' hw.status: for each state a sum that is 1 or 0. Pure.
 
-A verdict has more words than the conventions. Both that make a device useless, failing and gone, are `failed`. A row of
-memory that could not be remapped is the one fault with which a device works on, and is to be replaced: if no other one
-makes it failing, that is `predicted_failure`. Of an unknown device no state is pushed.
+A verdict has more words than the conventions. Failing and gone, which both make a device useless, are `failed`. A row
+of memory that could not be remapped is the only fault with which a device works on although it must be replaced: if it
+is the only fault that makes the device failing, the state is `predicted_failure`. No state is pushed for a device whose
+verdict is unknown.
 """
 
 from exporter.model.health import DeviceVerdict
@@ -18,7 +19,7 @@ _WORKS_ON = "row-remap-failed"
 
 
 def status_of(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
-    """1 for the state of each device, and for whoever holds it, and 0 for all other states."""
+    """The points of hw.status: 1 for a device's state, 0 for all other states, for each container that holds it."""
     by_state = {state: MetricPoints(STATUS, (("hw.state", state),)) for state in _STATES}
     of_devices = yield from subjects.of_devices(snapshot)
     for count, (key, of_device) in enumerate(of_devices.items(), 1):

@@ -1,4 +1,4 @@
-"""What points are of: devices and the containers that hold them, by OpenTelemetry's names. Pure."""
+"""The subjects of points: devices and the containers that hold them, by OpenTelemetry's names. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,11 +19,15 @@ _WORKLOAD_AS = {kind: f"k8s.{kind.lower()}.name" for kind in _WORKLOADS}
 
 @dataclass(slots=True, eq=False)
 class Subjects:
-    """What points are of, for one state of devices, holders and workloads.
+    """The subjects of points, for one state of devices, holders and workloads.
 
-    Those that were `before` are the same objects; `used` are those of this state. `devices` are also those that nobody
-    knows any more and that have a verdict, as they were last known. `driver` is the version of NVIDIA's driver, for
-    GPUs whose page does not say it.
+    Attributes:
+        devices: the devices. A device that no source names any more but that has a verdict is here as it was last seen.
+        driver: the version of NVIDIA's driver, for GPUs whose page does not say it.
+        workloads: name and kind, by namespace and pod.
+        names_owners: whether subjects have the attributes of containers.
+        before: the subjects of the last state. Equal subjects of this state are the same objects.
+        used: the subjects of this state, by their attributes.
     """
 
     devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
@@ -33,7 +37,7 @@ class Subjects:
     before: Mapping[Attributes, PointSubject] = field(default_factory=dict)
     used: dict[Attributes, PointSubject] = field(default_factory=dict)
     _of_device: dict[DeviceKey, Attributes] = field(default_factory=dict)
-    # by the subject's and the row's own ids; both are held, so that these stay theirs
+    # by id(subject) and id(row); both are kept alive here
     _of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = field(default_factory=dict)
     _of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = field(default_factory=dict)
     _verdicts: DeviceVerdicts | None = None
@@ -47,14 +51,14 @@ class Subjects:
         workloads: Mapping[tuple[str, str], tuple[str, str]],
         names_owners: bool,
     ) -> "Subjects":
-        """Those of the next state. Of a device that no page describes any more, what one has said is remembered."""
+        """The subjects of the next state. A device that no page describes any more keeps what a page said of it."""
         lost = {key: device for key, device in self.devices.items() if key in verdicts and key not in devices}
         unread = (key for key, device in devices.items() if not device.model and key in self.devices)
         remembered = {key: merged(devices[key], self.devices[key]) for key in unread}
         return Subjects({**lost, **devices, **remembered}, driver, workloads, names_owners, self.used)
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
-        """Of a row of the page; None where it is of no GPU."""
+        """The subject of a row of the page; None if the row describes no GPU."""
         by = (id(subject), id(row))
         of = self._of_rows.get(by)
         if of is None:
@@ -62,7 +66,7 @@ class Subjects:
         return of[0]
 
     def of_account(self, owner: Owner | None, device: DeviceKey, labels: AddedLabels) -> PointSubject:
-        """Of an account, whose device may be gone."""
+        """The subject of an account, whose device may be gone."""
         by = (owner, device, labels)
         of = self._of_accounts.get(by)
         if of is None:
@@ -70,7 +74,7 @@ class Subjects:
         return of
 
     def of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
-        """Each device that has a verdict: in whose hands it is, or itself where it is in nobody's."""
+        """For each device with a verdict, a subject for each container that holds it, or one for the idle device."""
         if self._verdicts is not snapshot.verdicts:
             self._of_verdicts = yield from self._of_devices(snapshot)
             self._verdicts = snapshot.verdicts
@@ -83,11 +87,11 @@ class Subjects:
         subjects: list[Subject] = []
         for key in snapshot.verdicts:
             rows = on_page.get(key) or [self.devices.get(key, Subject(uuid=key.uuid, instance=key.instance))]
-            # a row without an owner beside those of owners is of the same device again
+            # beside rows that came with owners, a row without an owner says nothing new of the device
             subjects += [row for row in rows if row.came_with] or rows
         yield
         of_devices: dict[DeviceKey, dict[PointSubject, None]] = {key: {} for key in snapshot.verdicts}
-        # where rows came with owners all are needed at once, to see who is named several times
+        # if rows came with owners, all rows are needed at once, to see which owner is named several times
         size = len(subjects) if any(subject.came_with for subject in subjects) else _DEVICES_A_SLICE
         for start in range(0, len(subjects), size or 1):
             some = subjects[start : start + size]

@@ -1,6 +1,6 @@
-"""The table of GPUs and MIG instances on the page: a line for each, in the columns of one table.
+"""The page's table of GPUs and MIG instances: a line for each device.
 
-This is the one place where a device becomes HTML: page.js asks for the page again and takes over what has changed.
+Only this module turns a device into HTML: page.js asks for the page again and takes over what has changed.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _MIB_PER_GIB = 1024
 _ROWS_A_SLICE = 100
 SHARED = " The line of a shared GPU has what it does as a whole, and below it stands what is measured of each holder."
 UNKNOWN: Final = '<span class="none">unknown</span>'
-# Of rows whose values were read before the device changed hands, or before its holder was seen to do something else.
+# The mark of rows whose values were read before the device changed hands, or before its holder changed its activity.
 BEFORE: Final = ' <span class="badge before">before</span>'
 _POWER, _TEMPERATURE = 2, 3
 _OF_GPU = frozenset({_POWER, _TEMPERATURE})
@@ -37,7 +37,7 @@ _SPARK = (
 
 
 class DeviceColumn(NamedTuple):
-    """A column: its name in addresses, its title, how the cell of a line is made (HTML), what lines are sorted by."""
+    """A column: its name in addresses, its title, a line's cell (HTML), and the value that lines are sorted by."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class DeviceColumn(NamedTuple):
 
 
 def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
-    """The table in texts, and what of it is folded (of FOLDS). `rows` are all, in their order."""
+    """The table in pieces of HTML, and its fold: a key of FOLDS. `rows` are the rows of all devices, in their order."""
     devices = yield from matching(rows, view)
     yield
     rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
@@ -58,7 +58,7 @@ def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool)
     rows_of_slice = 0
     for line in lines[: view.lines]:
         texts.append(_line(line, columns, view))
-        # a node's line is made of all its rows
+        # a node's line costs as much as all its rows
         rows_of_slice += len(line.rows)
         if rows_of_slice >= _ROWS_A_SLICE:
             rows_of_slice = 0
@@ -83,7 +83,7 @@ def _caption(rows: Sequence[DeviceRow], devices: Sequence[Sequence[DeviceRow]]) 
 
 
 def _nothing(rows: Sequence[DeviceRow], view: PageView) -> str:
-    """Why the table is empty, and the way back."""
+    """The reason why the table is empty, and a link that shows all devices."""
     if not rows:
         return "" if view.pod else '<p id="nothing">No GPU is known.</p>'
     asked = (f"“{view.filter}”" if view.filter else "", _SHOWN.get(view.show, ""))
@@ -186,12 +186,15 @@ def _state(line: DeviceLine, _: PageView) -> str:
 
 
 def _age(line: DeviceLine) -> str:
-    """The class of a line whose values are older than its state: all of them, or all but the utilisation."""
+    """The class of a line whose values are older than its state: " before" if all are, " older" if all but utilisation.
+
+    "" for any other line.
+    """
     if _is_before(line):
         return " before"
     if not _is_older(line):
         return ""
-    # the utilisation of one holder is what NVML measured; that of several is the page's, as the rest of the line
+    # a single holder's utilisation is NVML's measurement; with several holders it comes from the page, as the rest does
     return " before" if len(line.rows) > 1 else " older"
 
 
@@ -204,7 +207,7 @@ def _is_older(line: DeviceLine) -> bool:
 
 
 def _holder(line: DeviceLine, view: PageView) -> str:
-    """The pod, or how many hold the device; and whether somebody else uses it."""
+    """The pod that holds the device, or the number of holders; and whether another process uses the device."""
     row, words = line.row, ""
     if line.kind == "node":
         pods = {held.pod_name for held in line.rows if held.pod}
@@ -234,7 +237,7 @@ def _memory(line: DeviceLine, _: PageView) -> str:
 
 
 def _health(line: DeviceLine, _: PageView) -> str:
-    """What is wrong with the device, and what to do, and its last XID; of a node how many are ill."""
+    """The device's health with its reason, remedy and last XID. A node's cell counts its ill devices by health."""
     if line.kind == "owner":
         return ""
     if line.kind == "node":
@@ -256,7 +259,7 @@ def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: 
     return DeviceColumn(name, title, lambda line, _: _metric(line, number, value(line), unit, full), value)
 
 
-# In the order of the numbers that page.js draws.
+# The columns with a drawn line, in the order of the numbers in page.js.
 _MEASURED: Final = (
     _measured("utilisation", "Utilisation", 0, lambda line: line.figures.utilization_percent, " %", 100),
     DeviceColumn("memory", "Memory", _memory, lambda line: line.figures.memory_used_mib),
@@ -275,7 +278,7 @@ COLUMNS: Final = (
 
 
 def tools(view: PageView, fold: str, *, with_node: bool) -> str:
-    """Filter, state, order and folding, as a form that works without a script."""
+    """A form for filter, state, order and folding, which works without a script."""
     states = {"": "all", **_SHOWN}
     folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
     folds[""] = f"by itself ({FOLDS[fold]})"
@@ -306,9 +309,9 @@ def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> s
 
 
 def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
-    """A number, its bar, and a line that page.js draws. They repeat the number to the eye alone."""
+    """A number, its bar, and the place of a line that page.js draws. Bar and line repeat the number for the eye."""
     if value is None:
-        # of a GPU that is cut its instances tell; of an instance's power, and a holder's, the GPU's line
+        # a MIG GPU's values stand on its instances' lines, the power of an instance or a holder on the GPU's line
         is_elsewhere = line.below or line.row.entity == "mig-parent"
         is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row.entity == "mig")
         return "" if is_elsewhere or is_of_gpu else UNKNOWN
@@ -317,7 +320,7 @@ def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full:
 
 
 def _amount(value: float, unit: str) -> str:
-    """A number with its unit. Memory is in MiB, and shown in GiB."""
+    """A number with its unit. The value of memory is in MiB, its text in GiB."""
     return f"{_gib(value) if 'GiB' in unit else floor(value + 0.5)}{unit}"
 
 
@@ -326,13 +329,13 @@ def _gib(mib: float) -> str:
     return f"{floor(gib + 0.5)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
 
 
-# Of states, which lead to their devices.
+# The titles of states. Each is a link to the devices in that state.
 _SHOWN = {name: "held" if name == "held" else WORDS[DeviceState(name)] for name in counts_of(())}
 TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
 
 
 def summary(figures: Mapping[str, int], view: PageView) -> str:
-    """The figures; those of states lead to their devices."""
+    """The figures. A state's title is a link to the devices in that state."""
     items = []
     for name, title in TITLES.items():
         cell = _CELL.format("used" if name == "held" else name)

@@ -1,7 +1,7 @@
-"""The frame of the page, and what every section of it is made of. Whatever came from elsewhere is escaped here.
+"""The frame of the page, and the parts that its sections share. Texts from elsewhere are escaped here.
 
-The page's own policy lets a browser run its one script and take its one style sheet, both from this exporter, and
-nothing else: no script in the page's text, no other host, and nothing that would turn a string into HTML.
+The page's own policy lets a browser run one script and use one style sheet, both from this exporter. It forbids
+everything else: scripts in the page's text, other hosts, and anything that turns a string into HTML.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ from exporter.model.snapshot import Health
 from exporter.outputs.output import NOTHING, Answer, AnyLook, Output, answer
 
 _FOLDER = "/static/"
-_PARTS = {"page.js": ("history.js", "morph.js", "page.js")}  # one request, and one version, for all
+_PARTS = {"page.js": ("history.js", "morph.js", "page.js")}  # one request and one version for all three
 _FOR_GOOD = ("Cache-Control", "max-age=31536000, immutable")
-# without a version: the present one, which a browser must not keep
+# an address without a version means the present version, which a browser must not keep
 _FOR_NOW = ("Cache-Control", "no-cache")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# without one, a browser would ask for /favicon.ico
+# without an icon, a browser would ask for /favicon.ico
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16'"
     " rx='3' fill='%23256b45'/%3E%3Cpath d='M4 12V8m4 4V4m4 8V6' stroke='%23fff' stroke-width='2'/%3E%3C/svg%3E"
@@ -55,13 +55,13 @@ _FOOT = """
 
 @cache
 def _content(name: str) -> tuple[bytes, str]:
-    """The file, and its version."""
+    """The content of a file of the page, and its version."""
     content = b"\n".join(get_data(__package__, part) or b"" for part in _PARTS.get(name, (name,)))
     return content, sha256(content).hexdigest()[:12]
 
 
 def address(output: Output[Any]) -> str:
-    """Where the page finds a file: relative to the page, which a proxy may have moved."""
+    """The address of a file on the page. It is relative to the page, since a proxy may put a path before both."""
     name = output.path.removeprefix(_FOLDER)
     return f"{output.path.removeprefix('/')}?v={_content(name)[1]}"
 
@@ -80,12 +80,12 @@ SCRIPT = _output("page.js", "text/javascript; charset=utf-8")
 
 
 def text(value: object) -> str:
-    """A text from elsewhere, as HTML; its direction changes nothing around it."""
+    """A text from elsewhere as HTML. Its writing direction changes nothing around it."""
     return f"<bdi>{escape(visible(str(value)))}</bdi>" if value else ""
 
 
 def visible(value: str) -> str:
-    r"""A text from elsewhere, with invisible characters (control, direction) by their number: \u{202e}."""
+    r"""A text from elsewhere, with invisible characters (control, direction) written as their number: \u{202e}."""
     if value.isascii() and value.isprintable():
         return value
     return "".join(rf"\u{{{ord(char):x}}}" if category(char) in _UNSEEN else char for char in value)
@@ -96,7 +96,7 @@ def document(
 ) -> Answer:
     """The page: its heading, a line about it, sections (HTML), and links to the outputs.
 
-    `is_stale`: the sections lack what could not be read now; page.js then leaves what it had.
+    `is_stale`: the sections lack facts that could not be read now. page.js then keeps the sections that it has.
     """
     head = _HEAD.format(
         title=escape(visible(title)),
@@ -114,10 +114,10 @@ def document(
 
 
 def table(name: str, caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with the id `name`. The cells of its rows are HTML, and the first one is a row's header."""
+    """A table with the id `name`. Cells are HTML, and the first cell of a row is its header."""
     head = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in titles)
     body = "\n".join(f'<tr role="row">{_cells(titles, *row)}</tr>' for row in rows)
-    # a narrow screen shows rows as blocks; without roles some browsers would not treat those as rows
+    # a narrow screen shows rows as blocks; without roles some browsers would not treat these blocks as rows
     return (
         f'<table id="{name}" role="table"><caption>{caption}</caption>\n'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n<tbody role="rowgroup">{body}</tbody></table>'
@@ -142,7 +142,10 @@ def sources(health: Mapping[str, Health]) -> str:
 
 
 def alert(message: str, health: Mapping[str, Health]) -> str:
-    """What is wrong with the whole page, and with each source, and what to do: each is said here, and nowhere else."""
+    """The list of troubles, each with its remedy: `message` about the whole page, and the trouble of each source.
+
+    No other section of the page repeats them.
+    """
     said_by = [f"{name}: {each.trouble}" for name, each in health.items() if each.trouble]
     items = "".join(f"<li>{text(each)}</li>" for each in filter(None, (message, *said_by)))
     return f'<ul id="trouble" class="alert"{"" if items else " hidden"}>{items}</ul>'
@@ -150,7 +153,7 @@ def alert(message: str, health: Mapping[str, Health]) -> str:
 
 def _endpoints(outputs: Iterable[Output[Any]]) -> str:
     items = "\n".join(
-        # relative, since `kubectl proxy` and others put a path before them
+        # relative, since `kubectl proxy` and other proxies put a path before it
         f'<dt><a href="{output.path.removeprefix("/")}">{output.path}</a></dt><dd>{escape(output.says)}</dd>'
         for output in outputs
         if output.says

@@ -1,4 +1,4 @@
-"""The last errors of GPUs on the page, made of the objects of /events, which a node may have made up."""
+"""The page's section of the last errors of GPUs, made of the objects of /events. A node may have made these up."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN
 from exporter.outputs.page.document import table, text
 
-MOST_SHOWN = 20  # /events has the others
+MOST_SHOWN = 20  # /events has the older errors
 _MOST_HOLDERS = 3
 _MOST_CHARS = 200
 _KEYS = (
@@ -20,7 +20,7 @@ _KINDS = {"xid": "XID", "sxid": "SXid", "lost": "lost", "pcie": "PCI Express"}
 
 
 def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[DeviceRow], *, with_node: bool) -> str:
-    """The newest of these, which come first; nothing where there are none, or nobody reads them (None).
+    """The section of the first MOST_SHOWN `rows`, which are the newest; "" without rows (None: nobody reads errors).
 
     It is unfolded while one of the `devices` is failing or gone.
     """
@@ -30,7 +30,7 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[D
     cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
     is_failing = any(device.health in BROKEN for device in devices)
-    # Another key is another element to morph.js, which leaves it to the reader whether the same one is open.
+    # With another key it is a new element for morph.js, which never opens or folds an element that the reader has.
     marks = ' data-key="events of failing GPUs" open' if is_failing else ""
     hidden = "" if rows else " hidden"
     return f'<details id="events"{marks}{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'

@@ -1,6 +1,6 @@
-"""The lines of the page's table: nodes, their GPUs, and the MIG instances or owners of these, as a tree. Pure.
+"""The lines of the page's table as a tree: nodes, their GPUs, and the GPUs' MIG instances or owners. Pure.
 
-They are made of the rows of /container/metrics. A line that has others below it says what they do together.
+Lines are made of the rows of /container/metrics. A line with lines below it sums them up.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.states import IN_HAND, DeviceState, counts_of, state_of_device
 from exporter.outputs.page.view import PageView
 
-_MOST_UNFOLDED = 48  # lines, of an address that does not say what is folded
+_MOST_UNFOLDED = 48  # the most lines that are shown unfolded, if the address does not say what to fold
 _DEVICES_A_SLICE = 100
 _ROW_DEVICE = attrgetter("row_device")
 _OF_GPU = ("node_name", "model_name", "device", "device_id", "device_uuid", "gpu_shared")
-# From bad to worse, as /container/metrics has them.
+# From sound to worst, in the words of /container/metrics.
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
 _SEARCHED = (
     *("node_name", "device_uuid", "model_name", "mig_profile", "namespace"),
@@ -29,13 +29,18 @@ _SEARCHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceLine:
-    """A line: `row` says what it is, and `figures` what it does.
+    """A line of the table.
 
-    `rows` are those that it stands for, and `below` the lines under it.
-
-    `kind`: node, gpu (or an instance whose GPU is not known), instance, owner. `key` names it in addresses. `depth` is
-    that in the tree as it is shown; `is_open` is None where nothing is below it. `parts` counts the instances of a
-    GPU that is cut, of which those that the view asks for are below it.
+    Attributes:
+        kind: node, gpu (also a MIG instance whose GPU is not known), instance or owner.
+        key: the line's name in addresses; "" for an owner.
+        row: the device, its holder and its state.
+        figures: the measurements.
+        rows: all rows that the line stands for.
+        below: the lines under it. Below a MIG GPU they are the instances that the view asks for.
+        depth: the line's depth in the tree, as it is shown.
+        is_open: whether the lines below are shown; None if there are none.
+        parts: the number of all instances of a MIG GPU; 0 for any other line.
     """
 
     kind: str
@@ -50,18 +55,18 @@ class DeviceLine:
 
     @property
     def state(self) -> DeviceState:
-        """That of the device; of a GPU that is cut the one that comes first among its instances'."""
+        """The state of the device. A MIG GPU has the state of its instances that `state_of_device` puts first."""
         states = [row.state for row in self.rows]
         return state_of_device([state for state in states if state is not DeviceState.CUT] or states)
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a GPU that is cut into MIG instances."""
+        """Whether the line is a GPU that is cut into MIG instances."""
         return any(row.state is DeviceState.CUT for row in self.rows)
 
     @property
     def worst(self) -> DeviceRow:
-        """The row of the device that is in the worst health."""
+        """The row of the device with the worst health."""
         return max(self.rows, key=health_rank)
 
     @property
@@ -71,27 +76,27 @@ class DeviceLine:
 
     @property
     def illness(self) -> float:
-        """How ill; a device with an XID more than one without."""
+        """The rank by health, higher if worse. Of two devices with the same health, one with an XID ranks higher."""
         return health_rank(self.worst) + bool(self.worst.last_xid) / 2
 
 
-# What lines are sorted by; None, which is not known, comes last.
+# The value that lines are sorted by. None (unknown) comes last.
 Rank = Callable[[DeviceLine], Any]
 Lines = Sequence[DeviceLine]
 Devices = Sequence[Sequence[DeviceRow]]
 
 
 def health_rank(row: DeviceRow) -> int:
-    """0 for a sound device; one that is not known to be ill comes after it."""
+    """The rank of a device's health: 0 for ok, then unknown (and words of newer nodes), degraded, failing, gone."""
     health = row.health or "ok"
     return _HEALTHS.index(health) if health in _HEALTHS else _HEALTHS.index("unknown")
 
 
 def figures_of(rows: Sequence[DeviceRow]) -> Work[Mapping[str, int]]:
-    """How many GPUs and MIG instances there are, and how many devices are in each state.
+    """The numbers of GPUs and MIG instances, and the number of devices in each state.
 
-    Devices are MIG instances, and GPUs that are not cut. Those that are `idle` are held, and no holder does anything;
-    the other states add up to all devices.
+    Devices are MIG instances, and GPUs without instances. An `idle` device is held, but none of its holders works on
+    it. The numbers of the other states add up to all devices.
     """
     gpus: set[tuple[str, str]] = set()
     instances: set[RowDevice] = set()
@@ -110,7 +115,7 @@ def figures_of(rows: Sequence[DeviceRow]) -> Work[Mapping[str, int]]:
 
 
 def matching(rows: Sequence[DeviceRow], view: PageView) -> Work[list[list[DeviceRow]]]:
-    """The devices, each with its rows, that the view filters out."""
+    """The devices that match the view's filter and state, each as its rows."""
     words = view.filter.lower().split()
     devices = []
     for count, (_, rows_of_one) in enumerate(groupby(rows, _ROW_DEVICE), start=1):
@@ -139,10 +144,10 @@ def _has_words(rows: Sequence[DeviceRow], words: Sequence[str]) -> bool:
 
 
 def tree(devices: Devices, rows: Sequence[DeviceRow]) -> Work[Lines]:
-    """A line for each GPU of these devices. One that is cut, by any of the `rows`, stands above its instances.
+    """A line for each GPU of these devices. A GPU with a MIG instance in `rows` is a MIG GPU.
 
-    Of a GPU that is cut, the instances among the `devices` are below it, and its values are those of all of its
-    instances among the `rows`.
+    A MIG GPU has the lines of its instances among the `devices` below it. Its figures are made of all its instances
+    among the `rows`.
     """
     cut = yield from _cut_gpus(rows)
     lines: list[DeviceLine] = []
@@ -159,7 +164,7 @@ def tree(devices: Devices, rows: Sequence[DeviceRow]) -> Work[Lines]:
 
 
 def _cut_gpus(rows: Sequence[DeviceRow]) -> Work[Mapping[tuple[str, str], Sequence[Sequence[DeviceRow]]]]:
-    """The GPUs that are cut: the row of each, made up where there is none, and those of each of its instances."""
+    """The MIG GPUs: first the GPU's own row (made up if there is none), then the rows of each of its instances."""
     parents = {row.row_device[:2]: [row] for row in rows if row.entity == "mig-parent"}
     yield
     cut: dict[tuple[str, str], list[Sequence[DeviceRow]]] = {gpu: [parent] for gpu, parent in parents.items()}
@@ -173,18 +178,18 @@ def _cut_gpus(rows: Sequence[DeviceRow]) -> Work[Mapping[tuple[str, str], Sequen
 
 
 def _parent_of(instance: DeviceRow) -> DeviceRow:
-    """The row of a GPU of which only its instances are known."""
+    """A row for a GPU whose instances alone are known, made of the row of an instance."""
     names = {name: getattr(instance, name) for name in _OF_GPU}
     return DeviceRow(**names, entity="mig-parent", state=DeviceState.CUT)
 
 
 def _of_nobody(row: DeviceRow) -> DeviceRow:
-    """The row of a device or a node as such, which none of its holders is named on."""
+    """The row without its holder, for the line of a device or a node as such."""
     return row._replace(namespace="", pod="", container="", workload_name="")
 
 
 def _cut_gpu(devices: Devices, shown_ones: Container[RowDevice]) -> DeviceLine:
-    """The line of a GPU that is cut, above those of its instances that are shown."""
+    """The line of a MIG GPU. Below it are the lines of its instances among `shown_ones`."""
     (parent,), *of_instances = devices
     instances = [replace(_device(rows), kind="instance") for rows in of_instances]
     below = tuple(line for line in instances if line.row.row_device in shown_ones)
@@ -215,7 +220,7 @@ def _key(row: DeviceRow) -> str:
 
 
 def by_node(gpus: Lines) -> Work[Lines]:
-    """A line for each node: what its GPUs use on average, have and draw together, and how hot the hottest is."""
+    """A line for each node, above the lines of its GPUs. `_together` makes its figures."""
     nodes = []
     for name, lines_of_node in groupby(gpus, lambda line: line.row.node_name):
         lines = [*lines_of_node]
@@ -234,7 +239,7 @@ def by_node(gpus: Lines) -> Work[Lines]:
 
 
 def _together(gpus: Sequence[Figures]) -> Figures:
-    """Of a node: mean activity, the sums of memory and power, and how hot the hottest GPU is."""
+    """A node's figures: the mean activity, the sums of memory and power, and the temperature of the hottest GPU."""
     busy = [figures.activity for figures in gpus if figures.activity is not None]
     temperatures = [figures.temperature_celsius for figures in gpus if figures.temperature_celsius is not None]
     return Figures(
@@ -249,7 +254,11 @@ def _together(gpus: Sequence[Figures]) -> Figures:
 def shown(
     devices: Devices, rows: Sequence[DeviceRow], view: PageView, rank: Rank | None, *, with_node: bool
 ) -> Work[tuple[Lines, str]]:
-    """The lines of the view from the first to the last, and what is folded: a key of FOLDS. `rank` is of its column."""
+    """The lines of the view in their order, and the fold: a key of FOLDS.
+
+    `devices` are the devices to show, and `rows` the rows of all devices. `rank` belongs to the column that the view
+    sorts by; None if it sorts by no column.
+    """
     gpus = yield from tree(devices, rows)
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
@@ -266,7 +275,7 @@ def _unfolded(lines: Lines, view: PageView, rank: Rank | None, fold: str, depth:
         ranked.sort(key=itemgetter(0), reverse=view.sort.startswith("-"))
         lines = [line for _, line in ranked] + [line for value, line in all_ranked if value is None]
     for line in lines:
-        # a node folds its GPUs, and a GPU its owners or instances, unless the address has it the other way
+        # `fold` decides for all lines; the address names the lines that are the other way round
         is_open = (fold == "none") != (line.key in view.but) if line.below else None
         yield replace(line, depth=depth, is_open=is_open)
         if is_open:

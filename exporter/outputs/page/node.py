@@ -1,4 +1,4 @@
-"""/: the page for people of a node: its GPUs, who holds them, and what the exporter knows it from."""
+"""/: a node's page for people: its GPUs, their holders, and the sources that the exporter asks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from exporter.outputs.page.view import PageView
 
 
 def render(look: Look) -> Work[Answer]:
-    """The page of this moment, with links to the outputs."""
+    """The page of this look, with links to the outputs."""
     snapshot, view = look.snapshot, PageView.of(look.question.query)
     device_rows = yield from rows(snapshot)
     figures = yield from figures_of(device_rows)
@@ -41,7 +41,7 @@ def render(look: Look) -> Work[Answer]:
 
 
 def models(device_rows: Sequence[DeviceRow], gpus: int) -> str:
-    """How many GPUs there are, and of which models."""
+    """A sentence with the number of GPUs and their models."""
     model_of = {row.row_device: row.model_name for row in device_rows if row.entity != "mig"}
     counts = Counter(filter(None, model_of.values()))
     names = ", ".join(model if len(counts) == 1 else f"{count} {model}" for model, count in counts.items())

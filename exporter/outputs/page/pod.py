@@ -1,4 +1,4 @@
-"""The pod's own view: its labels, what it has had of GPUs, and the commands that say more."""
+"""The page's view of a pod: its labels, its accounts, and the commands that say more."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -16,7 +16,7 @@ def of_pod(rows: Sequence[DeviceRow], pod: str) -> Sequence[DeviceRow]:
 
 
 def pod_section(rows: Sequence[DeviceRow], view: PageView) -> str:
-    """What is known of the pod beside its devices, and what says more."""
+    """The facts about the pod beside its devices, and the commands that say more."""
     first = rows[0] if rows else DeviceRow()
     facts: Mapping[str, object] = {
         "Node": ", ".join(dict.fromkeys(row.node_name for row in rows)),
@@ -35,7 +35,7 @@ def pod_section(rows: Sequence[DeviceRow], view: PageView) -> str:
 
 
 def pod_accounts(pod: str, accounts: Accounts | None) -> str:
-    """What the pod has had of GPUs; `accounts` are the node's, None where they are not at hand."""
+    """The table of the pod's accounts. `accounts` are the node's accounts; None if they are not at hand."""
     if accounts is None:
         return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
     families = [family for amount in AMOUNTS for family in amount.families if not family.label]

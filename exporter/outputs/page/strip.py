@@ -1,4 +1,4 @@
-"""A strip for each node: one cell a GPU, by its state. It is the picture of a cluster at a glance."""
+"""A strip for each node, with a cell for each GPU, coloured by its state: a cluster at a glance."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _LEGEND = tuple(state for state in DeviceState if state is not DeviceState.CUT)
 
 
 def strips(rows: Sequence[DeviceRow], nodes: Mapping[str, str]) -> Work[Sequence[str]]:
-    """The strips in texts, by the rows of all nodes. `nodes` are all names, with what is to be said of the node."""
+    """The strips in pieces of HTML. `rows` are the rows of all nodes; `nodes` has a text about each node, by name."""
     devices = yield from matching(rows, PageView())
     gpus = yield from tree(devices, rows)
     by_name = {name: [*of] for name, of in groupby(gpus, lambda line: line.row.node_name)}

@@ -1,6 +1,6 @@
-"""Which part of the page its address asks for: what is filtered, sorted and folded. A link to it shows the same.
+"""The view: the part of the page that its address asks for, by filter, order and folding. A link shows the same view.
 
-Addresses come from anywhere: what is not understood is left out, and nothing is refused.
+Addresses come from anywhere. Parameters that the page does not understand are left out; no address is refused.
 """
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlencode
 
-MOST_LINES = 200  # are shown at once
+MOST_LINES = 200  # the most lines that are shown at once by default
 _MOST_OF_ALL = 5000
 _MOST_FOLDS = 100
 FOLDS = {"": "by itself", "none": "nothing", "gpu": "GPUs", "node": "nodes"}
@@ -16,10 +16,17 @@ FOLDS = {"": "by itself", "none": "nothing", "gpu": "GPUs", "node": "nodes"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """The parameters of the address.
+    """The parameters of the address. The defaults stand for parameters that it does not have.
 
-    `filter` has words, `show` a state, `sort` the name of a column, after "-" where the highest come first. `fold` is a
-    key of FOLDS, and what is named in `but` is the other way. `pod` is namespace/name, and `lines` how many are shown.
+    Attributes:
+        node: a node's name.
+        pod: a pod as namespace/name.
+        filter: words that a device must have, with blanks between them.
+        show: a state that a device must have, or `held`.
+        sort: the name of a column; with "-" before it the highest value comes first.
+        fold: a key of FOLDS.
+        but: the keys of lines that are folded although `fold` unfolds them, or the other way round.
+        lines: the most lines that are shown.
     """
 
     node: str = ""
@@ -33,7 +40,7 @@ class PageView:
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]]) -> "PageView":
-        """That of the parameters of a request."""
+        """The view that a request's parameters ask for."""
         given = [*query]
         texts = {name: value for name, value in given if name in _TEXTS}
         lines = dict(given).get("lines", "")
@@ -52,12 +59,12 @@ class PageView:
         return f"?{urlencode(asked, doseq=True, errors='replace')}"
 
     def toggled(self, key: str) -> str:
-        """The address of this view in which what is called so is folded, or unfolded."""
+        """The address of this view with the line of this key folded if it is open, or opened if it is folded."""
         others = tuple(each for each in self.but if each != key)
         return self.address(but=others if key in self.but else (*others, key))
 
     def sorted_by(self, column: str) -> str:
-        """The address of this view by a column: the highest first, then the lowest, then as they come."""
+        """The address of this view sorted by a column: highest first, at the next click lowest first, then unsorted."""
         return self.address(sort={f"-{column}": column, column: ""}.get(self.sort, f"-{column}"))
 
 
