@@ -1,1 +1,1 @@
-"""Configuration: what can be set, and the files that settings name."""
+"""The configuration: the settings, and the files that settings name."""

@@ -1,4 +1,4 @@
-"""The settings of the cluster role: where the node exporters are, and how they are asked."""
+"""The settings of the cluster role: where the node exporters are, and how the role asks them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +29,15 @@ DEFAULT_PORT = 9400  # of a node exporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Where the node exporters answer, or the Prometheus server that scrapes them, and how each is asked.
+    """Where the node exporters answer, or the Prometheus server that scrapes them, and how the role asks them.
 
-    One of four ways is given. `nodes` are names and URLs; a name of "" is for the exporter to say. `service` is
-    namespace and name. `namespace` is None without a selector; `port` is a number, or a name of the service's port.
+    The user gives exactly one of `nodes`, `service`, `selector` and `prometheus_url`.
+
+    Attributes:
+        nodes: names and URLs of node exporters. With the name "" the exporter says its node's name.
+        service: namespace and name.
+        namespace: where `selector` finds pods; None without a selector.
+        port: a number, or the name of a port of the service.
     """
 
     nodes: tuple[tuple[str, str], ...] = several(
@@ -114,7 +119,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KedaSettings:
-    """Where KEDA's external scaler is answered; None for nowhere."""
+    """The address at which the role answers KEDA's external scaler; None for nowhere."""
 
     listen_address: parsers.Address | None = optional(  # noqa: RUF009 - a field, as all settings are
         "keda.listen-address",
@@ -142,7 +147,7 @@ GROUPS = groups_of(ClusterConfig)
 SETTINGS = all_settings(ClusterConfig)
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
 _WAYS = ("cluster.node", "cluster.service", "cluster.selector", "cluster.prometheus")
-# One server answers for all nodes, and knows what it has scraped: of a page in 30 s, say, if all goes well.
+# Defaults with Prometheus: one server answers for all nodes, and its samples are as old as its last scrape, often 30 s.
 _OF_PROMETHEUS = {"cluster.timeout": "10s", "cluster.max-age": "90s", "cluster.max-bytes": "67108864"}
 
 
@@ -153,7 +158,7 @@ def load_cluster(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> ClusterConfig:
-    """Put the sources together, as load.py does. Raises ConfigError: one line with key, value and what is allowed."""
+    """The configuration; arguments and errors are those of `load` in load.py."""
     given = gather(_SETTINGS, flags, environ, file)
     given.update(_following(given, environ.get("POD_NAMESPACE", "").strip() or own_namespace))
     config = make(ClusterConfig, _SETTINGS, given, environ, config_file)
@@ -162,7 +167,7 @@ def load_cluster(
 
 
 def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
-    """What --cluster.http-config says. Raises ConfigError: the file, or a file that it names, cannot be used."""
+    """The settings of --cluster.http-config. Raises ConfigError: the file, or a file that it names, cannot be used."""
     flag, path = "--cluster.http-config", cluster.http_config_file
     http = read_http_file(path, flag)
     if http.scheme and not cluster.nodes and not cluster.prometheus_url and http.tls == ClientTls():
@@ -174,7 +179,7 @@ def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
 
 
 def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Given]:
-    """What follows from other settings: other defaults with Prometheus, and the namespace of pods found by labels."""
+    """The settings that follow from other settings: defaults with Prometheus, and the namespace for a selector."""
     if "cluster.prometheus" in given:
         return {
             name: by_default(f"--{name} with --cluster.prometheus", text)
@@ -204,7 +209,7 @@ def _check_together(config: ClusterConfig) -> None:
 
 
 def _check_ways(config: ClusterConfig) -> None:
-    """Node exporters are found in one way."""
+    """Refuse a configuration that finds node exporters in no way, or in several."""
     given = dict(config.given)
     ways = [f"--{name}" for name in _WAYS if name in given]
     if not ways:
@@ -214,7 +219,7 @@ def _check_ways(config: ClusterConfig) -> None:
 
 
 def _check_selector(config: ClusterConfig) -> None:
-    """What pods are found by, and the port that they are asked on."""
+    """Refuse a selector, namespace or port that does not fit the way in which node exporters are found."""
     cluster = config.cluster
     given = dict(config.given)
     is_by_api = not cluster.nodes and not cluster.prometheus_url

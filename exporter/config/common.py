@@ -1,4 +1,4 @@
-"""The settings of every role: where it answers, how it asks the Kubernetes API, how it logs."""
+"""The settings that every role has: its own addresses, the Kubernetes API, and the log."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """Where to answer, and the file that says to whom."""
+    """The addresses to listen on, and the file that says who may ask."""
 
     listen_addresses: tuple[Address, ...] = several(
         "web.listen-address",
@@ -29,7 +29,7 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings:
-    """The Kubernetes API. Inside a pod it is there without a word."""
+    """The Kubernetes API. Inside a pod no setting is needed."""
 
     url: str | None = optional(
         "kubernetes.url",
@@ -52,7 +52,7 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What is logged, and in which form."""
+    """The level and the form of the log."""
 
     level: str = setting(
         "log.level",

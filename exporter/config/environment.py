@@ -1,4 +1,7 @@
-"""The environment as settings, and what in it was probably meant otherwise. Pure: it comes in as a value."""
+"""Settings from environment variables, and doubts about variables that look like mistakes.
+
+Pure: the environment comes in as a value.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +12,8 @@ from exporter.errors import Trouble
 
 CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 DEFAULT_DCGM_PORT = 9400
-# For a Service called pod-gpu-exporter or pod-gpu-exporter-…, Kubernetes puts such names into every pod of its
-# namespace, after the Service's own.
+# For a Service called pod-gpu-exporter or pod-gpu-exporter-…, Kubernetes gives variables to every pod of its namespace.
+# Their names end like this, after the Service's name.
 _SERVICE_LINK = re.compile(
     r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
 )
@@ -18,7 +21,7 @@ _LIKE_OURS = re.compile(r"(?:NVIDIA_)?(?:PODS?_?)?GPUS?_?(?:METRICS_?)?EXPORTERS
 
 
 def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, Given]:
-    """By setting name. Unknown names are left out: `doubts` names them."""
+    """The texts that the environment gives, by setting name. Unknown names are left out; `doubts` has them."""
     given: dict[str, Given] = {}
     api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     if api:
@@ -38,7 +41,7 @@ def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> di
 
 
 def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
-    """DCGM_HOST with its port and path, as --dcgm.url; nothing where it is not given."""
+    """--dcgm.url made of DCGM_HOST with its port and path; empty without DCGM_HOST."""
     host = environ.get("DCGM_HOST", "").strip()
     if not host:
         return {}
@@ -47,7 +50,7 @@ def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def dcgm_port(environ: Mapping[str, str]) -> int:
-    """DCGM_PORT, or 9400 where it is no port: for a Service called dcgm, Kubernetes sets tcp://10.0.0.1:9400."""
+    """DCGM_PORT, or 9400 if it is no port. For a Service called dcgm, Kubernetes sets it to tcp://10.0.0.1:9400."""
     port = environ.get("DCGM_PORT", "").strip()
     return int(port) if _is_port(port) else DEFAULT_DCGM_PORT
 
@@ -58,7 +61,7 @@ def dcgm_path(environ: Mapping[str, str]) -> str:
 
 
 def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[Trouble]:
-    """Names that no setting has, and those that have one behind a beginning that is not quite ours."""
+    """Doubts about variables that look like this program's: no setting has the name, or its prefix is misspelt."""
     names = {CONFIG_FILE, *(setting.env for setting in settings)}
     for name in sorted(environ):
         rest = name.removeprefix(ENVIRONMENT_PREFIX)
@@ -73,7 +76,7 @@ def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[
 
 
 def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Trouble]:
-    """A DCGM_PORT without effect; `is_used` says that one would have an effect."""
+    """The doubt about a DCGM_PORT without effect. `is_used`: a valid port would have an effect."""
     port = environ.get("DCGM_PORT", "").strip()
     if not port:
         return
@@ -84,7 +87,7 @@ def doubts_of_port(environ: Mapping[str, str], *, is_used: bool) -> Iterator[Tro
             f"give it a number from 1 to {MAX_PORT}; a Service called dcgm sets it to tcp://… in every pod of its"
             " namespace (enableServiceLinks: false in the pod's spec keeps it out)",
         )
-    # a service link's tcp://… was meant by nobody
+    # a tcp://… comes from Kubernetes' service links, and no user meant it
     elif not is_used and "://" not in port:
         remedy = "it goes with DCGM_HOST or --dcgm.selector; otherwise name the whole URL with --dcgm.url"
         yield Trouble("", f"DCGM_PORT {port!r} is ignored: nothing says whose port it is", remedy)

@@ -1,6 +1,6 @@
-"""The files that flags name: opening regular ones, reading YAML, of which JSON is a part, and seeing a change.
+"""The files that flags name: open regular files only, read YAML (which includes JSON), and see that a file changed.
 
-To open a FIFO, or to read from it, waits for a writer who may never come, and the whole program waits with it.
+Whoever opens or reads a FIFO waits for a writer that may never come, and the whole program would wait.
 """
 
 import errno
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, open for reading; links are followed. Raises OSError: it cannot be opened, or is no regular file."""
+    """Open a file for reading; links are followed. Raises OSError: it cannot be opened, or is no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
@@ -38,12 +38,15 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """For a file that a library opens by its path. Raises OSError: see `open_regular`."""
+    """Check a file that a library will open by its path. Raises OSError: see `open_regular`."""
     open_regular(path).close()
 
 
 def identity_of(path: str) -> Identity | None:
-    """Device, inode, size, time of change (ns); None: no file. Links are followed: ConfigMaps change by one of them."""
+    """Device, inode, size and time of change (ns) of a file; None if there is none.
+
+    Links are followed, since a ConfigMap changes when a link gets another target.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - one system call, also on every scrape
     except OSError:
@@ -77,7 +80,7 @@ def read_structured(path: str, flag: str) -> object:
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """For json.loads: a mapping has each key once. Raises DuplicateKey: it has not."""
+    """The mapping of these pairs, for json.loads. Raises DuplicateKey: a key is there twice."""
     values: dict[str, object] = {}
     for key, value in pairs:
         if key in values:
@@ -87,14 +90,14 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def as_yaml(content: object) -> str:
-    """Plain data as YAML, in its own order."""
+    """Plain data as YAML. Keys keep their order."""
     import yaml  # noqa: PLC0415 - see _read_yaml
 
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _read_yaml(text: str, path: str, flag: str) -> object:
-    # 1 MiB of memory that only such a file is worth
+    # it takes 1 MiB of memory, so only a YAML file imports it
     import yaml  # noqa: PLC0415
 
     from exporter.config.strict_yaml import explained, load_once  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The texts of settings from every place that may give them, best first: flag, environment, file, default."""
+"""The texts of settings from flags, the environment, the file and defaults. The first of these that has a text wins."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,7 +18,10 @@ ConfigT = TypeVar("ConfigT", bound=Configuration)
 def gather(
     settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
 ) -> dict[str, Given]:
-    """The texts of every setting that is given or has a default; see load.py. Raises ConfigError: see `from_file`."""
+    """The texts of every setting that is given or has a default. The arguments are those of `load` in load.py.
+
+    Raises ConfigError: see `from_file`.
+    """
     return {
         **defaults(settings),
         **from_file(settings, file or {}),
@@ -34,7 +37,7 @@ def make(
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> ConfigT:
-    """A configuration of these texts alone. Raises ConfigError: see `parse`."""
+    """The configuration that these texts give, without any other default. Raises ConfigError: see `parse`."""
     values = {name: parse(settings, name, texts) for name, texts in given.items()}
     return configuration(
         **{name: group(**fields_of(group, values)) for name, group in groups_of(configuration).items()},
@@ -45,7 +48,7 @@ def make(
 
 
 def defaults(settings: ByName) -> dict[str, Given]:
-    """What holds where nobody says anything."""
+    """The defaults, by setting name."""
     return {
         name: by_default(setting.flag, *(setting.default.split(",") if setting.repeatable else (setting.default,)))
         for name, setting in settings.items()
@@ -54,12 +57,15 @@ def defaults(settings: ByName) -> dict[str, Given]:
 
 
 def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
-    """What the command line says, by setting name; a flag that was not given is absent."""
+    """The texts from the command line, by setting name; a flag that was not given is absent."""
     return {name: Given(f"--{name}", tuple(values)) for name, values in flags.items()}
 
 
 def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
-    """What a parsed file says, flat or nested. Raises ConfigError: no setting, one given twice, or a value's form."""
+    """The texts from a parsed file, by setting name. Its keys may be flat or nested.
+
+    Raises ConfigError: a key is no setting or is given twice, or a value has the wrong form.
+    """
     given: dict[str, Given] = {}
     for key, value in file.items():
         name = f"{prefix}{key}"
@@ -77,7 +83,10 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
 
 
 def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
-    """The value, or those of one that may be repeated. Raises ConfigError: one line: key, value, what is allowed."""
+    """The value of a setting; a tuple of values if it may be repeated.
+
+    Raises ConfigError: a text is not allowed. The error's one line has the key, the text and what is allowed.
+    """
     setting = settings[name]
     values = []
     for text in given.values:
@@ -93,7 +102,7 @@ def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - e
 
 
 def fields_of(group: type, values: Mapping[str, object]) -> dict[str, Any]:
-    """What a group's settings are filled with, by the names of its fields."""
+    """The values of a group's settings, by the names of its fields."""
     return {field: values.get(setting.name, setting.absent) for field, setting in settings_of(group)}
 
 
@@ -123,20 +132,23 @@ def _texts_of(setting: Setting, value: object) -> tuple[str, ...]:
 
 
 def _refuse_twice(names: AbstractSet[str]) -> None:
-    """`kubelet.socket: /x` and `kubelet: {socket: /y}` are one key."""
+    """Refuse keys that a file has in both forms: `kubelet.socket: /x` and `kubelet: {socket: /y}` are the same key."""
     if names:
         raise ConfigError(f"config file: {min(names)} is given twice; give each key once")
 
 
 def _text_of(value: object) -> str:
-    """YAML's booleans are accepted where on and off are meant."""
+    """A value of the file as a setting's text. YAML's booleans become on and off."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
 
 
 def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Sequence[Address], which: str = "") -> None:
-    """Refuse an upstream that is surely this program itself; `which` says what can move. Raises ConfigError: it is."""
+    """Refuse an upstream that is surely this program itself. `which` ends the error with what the user can move.
+
+    Raises ConfigError: the upstream has an address of `own_addresses`.
+    """
     port = upstream.port or (443 if upstream.scheme == "https" else 80)
     for own in own_addresses:
         if port == own.port and _same_machine(upstream.hostname or "", own.host):
@@ -147,7 +159,10 @@ def check_not_own_address(flag: str, upstream: SplitResult, own_addresses: Seque
 
 
 def check_once(flag: str, values: Sequence[object]) -> None:
-    """Refuse a value that is given twice; two free ports (port 0) are two. Raises ConfigError: there is one."""
+    """Refuse a value that is given twice, except port 0, which means another free port each time.
+
+    Raises ConfigError: a value is given twice.
+    """
     for value in values:
         if values.count(value) > 1 and not (isinstance(value, Address) and value.port == 0):
             raise ConfigError(f"{flag}: {without_secrets(str(value))} is named twice; name each once")

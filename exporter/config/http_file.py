@@ -16,7 +16,7 @@ from exporter.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A secret, or the file that holds it: the file wins, and is read for every request."""
+    """A secret, or the file that holds it. The file wins, and is read for every request."""
 
     value: str = field(default="", repr=False)
     file: str = ""
@@ -28,7 +28,7 @@ _NO_TLS = ClientTls()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """How to connect. `scheme` is what stands before the credentials; for "Basic" there is a `username`."""
+    """How to connect to an upstream. `scheme` is the word before the credentials; "Basic" has a `username`, too."""
 
     scheme: str = ""
     username: Secret = _NO_SECRET
@@ -38,7 +38,10 @@ class HttpConfig:
 
 
 def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config") -> HttpConfig:
-    """The parsed file `path`; names without a `/` are beside it. Raises ConfigError: one line, without a secret."""
+    """The settings of the parsed file `path`. It names files relative to its own folder.
+
+    Raises ConfigError: the content is not allowed. The error's one line shows no secret.
+    """
     folder = Path(path).parent
     top = Section(content, f"{flag}: {path!r}")
     basic, authorization = top.section("basic_auth"), top.section("authorization")
@@ -59,7 +62,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
             raise authorization.error("credentials", "is missing")
     if top.flag("follow_redirects", default=False):
         raise top.error("follow_redirects", "must be false: the upstream is the one that is configured")
-    top.flag("enable_http2", default=False)  # HTTP/1.1 is spoken, and every server of HTTP/2 speaks it too
+    top.flag("enable_http2", default=False)  # this program speaks HTTP/1.1, as every server of HTTP/2 can
     http = HttpConfig(
         scheme=scheme,
         username=username,
@@ -72,7 +75,7 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
 
 
 def read_secret(secret: Secret, where: str) -> str:
-    """The secret, of its file if it is in one, stripped. Raises ConfigError: the file cannot be read, or has lines."""
+    """The text of a secret, stripped. Raises ConfigError: its file cannot be read, or has several lines."""
     if not secret.file:
         return secret.value
     try:
@@ -86,7 +89,10 @@ def read_secret(secret: Secret, where: str) -> str:
 
 
 def authorization(config: HttpConfig, where: str) -> dict[str, str]:
-    """The header of one request, if any: secrets are replaced meanwhile. Raises ConfigError: see `read_secret`."""
+    """The Authorization header of one request; empty without credentials. Secrets' files are read each time.
+
+    Raises ConfigError: see `read_secret`.
+    """
     if not config.scheme:
         return {}
     secret = read_secret(config.credentials, where)

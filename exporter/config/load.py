@@ -1,6 +1,6 @@
-"""A node's configuration: flags, environment and file become one frozen `Config`, or a `ConfigError` of one line.
+"""The loading of a node's configuration: flags, environment and file become a frozen `Config`.
 
-What can be set is in node.py. Pure: the environment and the file's content come in as values.
+node.py has the settings. Pure: the environment and the file's content come in as values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +28,18 @@ def load(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> Config:
-    """Put the sources together.
+    """The configuration that flags, environment and file give together.
 
     Args:
-        flags: by setting name, the texts given on the command line; a flag that was not given is absent.
-        environ: the process environment. Unknown names are ignored, with a doubt: Kubernetes' service links are none.
+        flags: the texts given on the command line, by setting name; a flag that was not given is absent.
+        environ: the process environment. An unknown name is ignored, with a doubt unless it is a service link.
         file: the parsed `--config.file`, flat (`kubelet.socket: …`) or nested.
         host_name: the default of `--node-name`.
         config_file: the path that `file` was read from.
         own_namespace: the namespace of the service account; POD_NAMESPACE wins over it.
 
     Raises:
-        ConfigError: with one line that names the key, the value and what is allowed.
+        ConfigError: a setting is not allowed. The error's one line has the key, the value and what is allowed.
     """
     given = _given(flags, environ, file)
     values = {name: parse(_SETTINGS, name, texts) for name, texts in given.items()}
@@ -56,7 +56,7 @@ def load(
 def _given(
     flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
 ) -> dict[str, Given]:
-    """The texts of settings: flags come first, then this program's environment names and file, then OpenTelemetry's."""
+    """The texts of settings. OpenTelemetry's environment counts last, after this program's own places."""
     given = gather(_SETTINGS, {}, environ, file)
     host = dcgm_host(environ)
     if host:
@@ -96,7 +96,7 @@ def _config(
 
 
 def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]:
-    """What was not given, and follows from other settings or from the machine."""
+    """The settings that nobody gave and that follow from other settings or from the machine."""
     idle = "empty" if values["labels.names"] == LABEL_SETS["pod"] else "omit"
     following = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
     if values["dcgm.mode"] != "off" and not values.keys() & _OTHER_PAGES:
@@ -105,7 +105,7 @@ def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]
 
 
 def _usual_namespaces(environ: Mapping[str, str], own_namespace: str) -> tuple[str, ...]:
-    """Where only the cluster's administrators make pods: the exporter's own namespace, and the GPU operator's."""
+    """The namespaces in which usually only administrators make pods: the exporter's own, and the GPU operator's."""
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     namespaces = (own, *GPU_OPERATOR_NAMESPACES) if own else GPU_OPERATOR_NAMESPACES
     return tuple(dict.fromkeys(namespaces))

@@ -1,7 +1,7 @@
-"""What somebody meant who typed a name that is none: a flag, a key of the file, an environment name, a command.
+"""Suggestions for a mistyped name: a flag, a key of the file, an environment name, a command.
 
-other_names.py has the names that other programs use. Any other name is compared with those that there are. Imported
-only where there is a mistake.
+other_names.py has the names that other programs use. Any other name is compared with the names that exist. This module
+is imported only after a mistake.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 MOST = 3
 _LEAST_LIKENESS = 0.6
 _SURE = 0.9
-# what is typed is a part of the name, word by word
+# the least likeness if every typed word is a word of the name
 _PART = 0.7
-# which command takes the keys that begin with this, where not all do
+# the command that takes keys with this first word; other keys belong to all commands
 _OF_SERVE = (
     "claims kubelet resources device-rules inventory dra dcgm nvml processes probe node-name labels pods sharing"
     " workload families accounting kernel-log otlp"
@@ -26,7 +26,7 @@ ROLES: Mapping[str, str] = {
 
 
 def closest(name: str, names: Collection[str]) -> Sequence[str]:
-    """Those of the names that are most like this one, best first, three at most; one where it is surely meant."""
+    """The names that are most like `name`, best first, three at most; a single name if it is surely meant."""
     words = _words(name)
     likeness = {each: _likeness(words, _words(each)) for each in names}
     near = [each for each in sorted(names) if likeness[each] >= _LEAST_LIKENESS]
@@ -35,7 +35,7 @@ def closest(name: str, names: Collection[str]) -> Sequence[str]:
 
 
 def did_you_mean(name: str, names: Collection[str], command: str = "") -> str:
-    """What to do instead: `did you mean A, B or C?`, or a line on another program's name; "" where nothing is near."""
+    """The advice: `did you mean A, B or C?`, or a line about another program's name; "" if no name is near."""
     from exporter.config.other_names import OTHER_NAMES  # noqa: PLC0415 - only a wrong name needs it
 
     bare = name.lstrip("-")
@@ -55,7 +55,7 @@ def did_you_mean(name: str, names: Collection[str], command: str = "") -> str:
 
 
 def asked(near: Sequence[str]) -> str:
-    """`did you mean A, B or C?`; "" for none."""
+    """`did you mean A, B or C?`; "" without names."""
     if not near:
         return ""
     *others, last = near
@@ -69,8 +69,8 @@ def _words(name: str) -> Sequence[str]:
 
 
 def _likeness(typed: Sequence[str], words: Sequence[str]) -> float:
-    """From 0 to 1."""
-    from difflib import SequenceMatcher  # noqa: PLC0415 - 0.5 MiB, and who reads YAML imports this module
+    """The likeness of two names, from 0 to 1."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - 0.5 MiB, and every reader of YAML imports this module
 
     whole = SequenceMatcher(None, "-".join(typed), "-".join(words)).ratio()
     if typed and set(typed) <= set(words):

@@ -1,6 +1,6 @@
-"""The files that a configuration names: each is read once, before anything is made of it, so that all parts agree.
+"""The files that a configuration names. Each is read once, before the parts are made, so that all parts agree.
 
-The inventory file is none of them: it is a source, read again whenever it changes (sources/inventories.py).
+The inventory file is not among them: it is a source, which is read again whenever it changes (sources/inventories.py).
 """
 
 import ssl
@@ -20,7 +20,13 @@ _NO_HTTP_CONFIG = HttpConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """Contents: `rules` of --device-rules, not yet checked, `http` of --dcgm.http-config, `otlp_http` of --otlp's."""
+    """The contents of a node's files.
+
+    Attributes:
+        rules: the file of --device-rules, not yet checked; None without a file.
+        http: the file of --dcgm.http-config.
+        otlp_http: the file of --otlp.http-config.
+    """
 
     rules: object = None
     http: HttpConfig = _NO_HTTP_CONFIG
@@ -28,7 +34,7 @@ class NodeFiles:
 
 
 def read_node_files(config: Config) -> NodeFiles:
-    """The files of a node. Raises ConfigError: one of them, or a file that it names, cannot be used."""
+    """Read the files of a node. Raises ConfigError: one of them, or a file that it names, cannot be used."""
     path, dcgm = config.devices.rules_file, config.dcgm
     rules = read_structured(path, "--device-rules") if path is not None else None
     http = read_http_file(dcgm.http_config_file, "--dcgm.http-config")
@@ -50,10 +56,10 @@ def read_node_files(config: Config) -> NodeFiles:
 
 
 def read_http_file(path: str | None, flag: str) -> HttpConfig:
-    """What the file of --dcgm.http-config, or of a flag like it, says; without a file, nothing special.
+    """Read the file of --dcgm.http-config, or of a flag like it. Without a file the defaults of `HttpConfig` hold.
 
-    Certificates and secrets are read again whenever their files change (sources/http.py): here they are only tried.
-    Raises ConfigError: the file, or a file that it names, cannot be used.
+    Certificates and secrets are only tried here: sources/http.py reads them again whenever their files change. Raises
+    ConfigError: the file, or a file that it names, cannot be used.
     """
     if path is None:
         return HttpConfig()
@@ -74,13 +80,16 @@ class Web:
 
 
 def read_web(settings: WebSettings) -> Web:
-    """What --web.config.file says, if it is given. Raises ConfigError: it, or a file that it names, cannot be used."""
+    """Read --web.config.file with its certificates; without a file the defaults hold.
+
+    Raises ConfigError: the file, or a file that it names, cannot be used.
+    """
     web = read_web_file(settings)
     where = f"--web.config.file: {settings.config_file!r}"
     return Web(config=web, tls=server_context(web.tls, where) if web.tls else None)
 
 
 def read_web_file(settings: WebSettings) -> WebConfig:
-    """The same without a look at the certificates. Raises ConfigError: the file cannot be used."""
+    """Read --web.config.file without its certificates. Raises ConfigError: the file cannot be used."""
     path = settings.config_file
     return read_web_config(read_structured(path, "--web.config.file"), path) if path is not None else WebConfig()

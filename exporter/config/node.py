@@ -1,6 +1,6 @@
-"""The settings of the node exporter: what its parts need to know, a group for each of them.
+"""The settings of the node exporter, a group for each part of it.
 
-A new setting is one field here (or in pages.py or common.py); whoever reads it is given its group.
+A new setting is one field here (or in pages.py or common.py). A part that reads it is given its group.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from exporter.config.settings import Configuration, all_settings, groups_of, opt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """The kubelet's pod-resources socket. `max_stale_seconds` is None where it depends on how the kubelet fails."""
+    """The kubelet's pod-resources socket. `max_stale_seconds` None: it depends on how the kubelet fails."""
 
     socket: str = setting(
         "kubelet.socket",
@@ -44,7 +44,7 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSettings:
-    """What a GPU is, by which name, and who says so."""
+    """Which resources are GPUs, and the sources that list the node's GPUs and name their ids."""
 
     resources: tuple[str, ...] = several(
         "resources",
@@ -91,13 +91,13 @@ class DeviceSettings:
 
     @property
     def follows_claims(self) -> bool:
-        """Whether devices of DRA claims are attributed, from wherever they are known."""
+        """Whether devices of DRA claims are attributed to pods."""
         return self.dra != "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The node. `is_named` says that its name was given; otherwise it is the host's, which may be another one."""
+    """The node. `is_named`: the user gave its name; else it is the host's name, which may differ from the node's."""
 
     name: str = setting(
         "node-name",
@@ -110,7 +110,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSettings:
-    """The labels that samples gain. `idle` says whether those without an owner have them too, empty."""
+    """The labels that samples gain. `idle`: samples without an owner gain them, too, with empty values."""
 
     names: tuple[str, str, str] = setting(
         "labels.names",
@@ -159,7 +159,7 @@ class LabelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsSettings:
-    """Who tells of pods, and where the kubelet's Pods API is."""
+    """The source of pods, and the socket of the kubelet's Pods API."""
 
     source: Literal["auto", "kubelet", "api"] = setting(
         "pods.source",
@@ -179,7 +179,7 @@ class PodsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSettings:
-    """What becomes of the samples of a device with several owners."""
+    """The treatment of samples of a device with several owners."""
 
     mode: Literal["copy", "split", "device"] = setting(
         "sharing",
@@ -200,7 +200,7 @@ class SharingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
-    """What a pod's workload is called by."""
+    """The labels that name a pod's workload."""
 
     labels: tuple[str, ...] = several(
         "workload.labels",
@@ -212,7 +212,7 @@ class WorkloadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingSettings:
-    """What is kept of the time and energy that containers had of GPUs. Only what looks by itself keeps any: serve."""
+    """The accounts of containers' time and energy. Only `serve` keeps them, since it looks at the node by itself."""
 
     is_on: bool = setting(
         "accounting.mode",
@@ -260,9 +260,9 @@ class KernelLogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpSettings:
-    """Where metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
+    """The receiver that metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
 
-    `url` is None where nothing is pushed.
+    `url` is the whole address, made of `endpoint`; None if nothing is pushed.
     """
 
     endpoint: str | None = optional(
@@ -288,7 +288,7 @@ class OtlpSettings:
 class Config(Configuration):
     """The configuration of the node exporter; durations are in seconds.
 
-    `root` holds the folders that no setting names, such as /proc/driver: another one only for the simulated node.
+    `root` holds the folders that no setting names, such as /proc/driver. Only the simulated node has another root.
     """
 
     web: WebSettings

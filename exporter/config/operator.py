@@ -1,4 +1,4 @@
-"""The settings of the operator: what it looks at, and how one of several replicas works."""
+"""The settings of the operator: its namespaces and images, and the lease by which one of several replicas works."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ _IMAGE = SettingKind(image, "an image such as registry.example.com/exporter:0.1.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """Which custom resources are looked after, and by whom. No `namespaces` are all; no `lease_namespace`: no lease."""
+    """The namespaces whose custom resources the operator looks after, its images, and its lease.
+
+    Empty `namespaces` mean all; `lease_namespace` is None without a lease.
+    """
 
     namespaces: tuple[str, ...] = several(
         "operator.namespace", _NAMESPACE, "Where custom resources are looked after. Default: everywhere."
@@ -86,7 +89,7 @@ def load_operator(
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> OperatorConfig:
-    """Put the sources together, as load.py does. Raises ConfigError: one line with key, value and what is allowed."""
+    """The configuration; arguments and errors are those of `load` in load.py."""
     given = gather(_SETTINGS, flags, environ, file)
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     if own and "operator.lease-namespace" not in given:

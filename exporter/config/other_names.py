@@ -1,6 +1,6 @@
-"""Names of flags and keys of other programs, such as dcgm-exporter, node_exporter and top, and what does it here.
+"""Flags and keys of other programs, such as dcgm-exporter, node_exporter and top, and their counterparts here.
 
-Imported only where somebody typed a name that is none.
+This module is imported only after a user typed a name that does not exist.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherNames:
-    """Names that somebody may type, without dashes, and what is meant.
+    """Names of other programs, and their counterparts.
 
-    `here` are the names that do it here, of which the first that a command has counts. Otherwise `do` is what to do
-    instead. It counts for the commands `of`, or for all where there are none.
+    Attributes:
+        typed: the names that a user may type, without dashes.
+        here: the names of this program's counterparts. The first that the user's command has is suggested.
+        do: the advice if the command has none of `here`; for the commands in `of` always.
+        of: commands.
     """
 
     typed: Sequence[str]

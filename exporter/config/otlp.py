@@ -1,6 +1,7 @@
-"""OpenTelemetry's own environment, as far as a push of metrics needs it. Pure: it comes in as a value.
+"""OpenTelemetry's own environment variables that matter for a push. Pure: the environment comes in as a value.
 
-https://opentelemetry.io/docs/specs/otel/protocol/exporter/ and …/configuration/sdk-environment-variables/ describe it.
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/ and …/configuration/sdk-environment-variables/ describe
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def endpoint(environ: Mapping[str, str]) -> dict[str, Given]:
-    """The environment's endpoint as --otlp.endpoint; nothing where it names none."""
+    """The environment's endpoint as --otlp.endpoint; empty if the environment names none."""
     for name in (_METRICS_ENDPOINT, _ENDPOINT):
         if text := environ.get(name, "").strip():
             return {"otlp.endpoint": Given(name, (text,))}
@@ -27,27 +28,30 @@ def endpoint(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def url_of(endpoint: str | None, given: Given | None) -> str | None:
-    """Where to push: the endpoint itself where it is that of metrics alone, else a path below it."""
+    """The URL to push to: the endpoint itself if it is for metrics alone, else /v1/metrics below it.
+
+    None without an endpoint. `given` says where the endpoint comes from.
+    """
     if endpoint is None or (given is not None and given.where == _METRICS_ENDPOINT) or endpoint.endswith(_PATH):
         return endpoint
     return f"{endpoint}{_PATH}"
 
 
 def headers(environ: Mapping[str, str]) -> Pairs:
-    """The headers of each push; those of metrics alone win."""
+    """The headers of each push. Headers that are for metrics alone win over headers for all signals."""
     of_all, of_metrics = dict(_pairs(environ, _HEADERS)), dict(_pairs(environ, _METRICS_HEADERS))
     return tuple((of_all | of_metrics).items())
 
 
 def resource(environ: Mapping[str, str], node: str) -> Pairs:
-    """Who measures: by default this exporter on this node."""
+    """The attributes of the resource that measures: by default this exporter on this node."""
     own = {"service.name": "pod-gpu-metrics-exporter", "service.instance.id": node, "k8s.node.name": node}
     service = environ.get(_SERVICE, "").strip()
     return tuple((own | dict(_pairs(environ, _RESOURCE)) | ({"service.name": service} if service else {})).items())
 
 
 def doubts(environ: Mapping[str, str], url: str | None) -> Iterator[Trouble]:
-    """What of it this program cannot do, where it pushes."""
+    """Doubts about variables that ask for something this program cannot do; none if nothing is pushed (no `url`)."""
     if url is None:
         return
     for name in _PROTOCOLS:

@@ -1,4 +1,4 @@
-"""The settings about who describes GPUs: pages of samples, how they are fetched, NVML, processes, the CUDA probe."""
+"""The settings of the sources that describe GPUs: pages of samples, NVML, processes, the CUDA probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ USUAL_DCGM_FILE = "/run/prometheus/dcgm.prom"  # where dcgm-exporter 1.x writes 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmSettings:
-    """dcgm-exporter's pages. `port` and `path` are those of pods that `selectors` find (DCGM_PORT and its like)."""
+    """dcgm-exporter's pages. `port` and `path` (DCGM_PORT, DCGM_METRICS_ENDPOINT) are for pods found by `selectors`."""
 
     urls: tuple[str, ...] = several(
         "dcgm.url",
@@ -101,7 +101,7 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySettings:
-    """Which families go out."""
+    """The families that go out, and the generation of their names."""
 
     allow: tuple[str, ...] = several(
         "families.allow", REGEX, "Only families whose whole name matches one of these go out."
@@ -151,9 +151,9 @@ class ProbeSettings:
 
 
 def source_names(urls: Sequence[str]) -> tuple[str, ...]:
-    """`dcgm:<host:port>` for each URL; where two share an address, their paths tell them apart, or else their order.
+    """The name of each URL's source: `dcgm:<host:port>`. If two share an address, their paths or numbers are added.
 
-    Neither user information nor a query is in a name: names stand on pages and in the log.
+    A name has neither user information nor a query, since pages and the log show names.
     """
     parts = [urlsplit(text) for text in urls]
     hosts = [

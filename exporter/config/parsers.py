@@ -1,4 +1,4 @@
-"""What a setting's text becomes: functions that raise ValueError for a text that is not allowed; kinds of values."""
+"""The parsers of settings' texts, which raise ValueError for a text that is not allowed, and the kinds of settings."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from exporter.reading import compiled
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
 
-# the rule files that are shipped, by name
+# the shipped rule files, by name
 SHIPPED_RULES = {path.stem: path for path in sorted((Path(__file__).parent / "device_rules").glob("*.yaml"))}
 LABEL_SETS = {"pod": ("pod", "namespace", "container"), "legacy": ("pod_name", "pod_namespace", "container_name")}
-# Labels that say which device a sample is of: a custom owner label must not take their place.
+# Labels that name a sample's device. An owner's label must not have one of these names.
 DEVICE_LABELS = frozenset((
     "UUID", "uuid", "gpu_uuid", "gpu", "device", "modelName", "model_name", "GPU_I_ID", "GPU_I_PROFILE", "vgpu",
     "gpu_shared", "pod_uid",
@@ -25,7 +25,7 @@ DEVICE_LABELS = frozenset((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to listen. An empty host is every address of the machine."""
+    """An address to listen on. An empty host means every address of the machine."""
 
     host: str
     port: int
@@ -36,12 +36,12 @@ class Address:
 
 
 def without_secrets(text: str) -> str:
-    """A text without what may be a secret in its URLs: a user and a password, and what follows a question mark."""
+    """A text without the parts of its URLs that may be secret: user, password, and all after a question mark."""
     return re.sub(r"(//[^\s?'\"]*)\?[^\s'\"]*", r"\1?…", re.sub(r"//[^/@\s]*@", "//", text))
 
 
 def of_form(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
-    """A parser that takes texts of this form, and returns what `convert` makes of them."""
+    """A parser that takes texts of this form, and converts them by `convert`."""
     form = re.compile(pattern, re.DOTALL)
 
     def parse(text: str) -> T:
@@ -53,15 +53,15 @@ def of_form(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
 
 
 not_empty = of_form(r".*\S.*", str)
-resource_glob = of_form(r"[^\s,]+", str)  # no resource has a comma: it parts those of the environment
+resource_glob = of_form(r"[^\s,]+", str)  # no resource has a comma, which separates resources in the environment
 absolute_path = of_form(r"/[^\0]*", str)
 family_name = of_form(r"[a-zA-Z_:][a-zA-Z0-9_:]*", str)
 namespace = of_form(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", str)  # a DNS label (RFC 1123)
-image = of_form(r"\S{1,512}", str)  # no registry says what names it has
+image = of_form(r"\S{1,512}", str)  # registries have no common rule for names
 positive_integer = of_form(r"0*[1-9][0-9]*", int)
 ratio = of_form(r"0+(?:\.[0-9]+)?|0*1(?:\.0+)?", float)
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\[^\n])*"'
-# PromQL's matchers of labels, comma-separated: what stands between the braces of a selector
+# PromQL's matchers of labels, comma-separated: the text between the braces of a selector
 matchers = of_form(rf"\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*", str.strip)
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -72,7 +72,7 @@ MAX_SOCKET_PATH_BYTES = 107
 
 
 def duration(text: str) -> float:
-    """`500ms`, `5s`, `1m`, `1h` in seconds."""
+    """A duration such as `500ms`, `5s`, `1m` or `1h`, in seconds."""
     match = _DURATION.fullmatch(text)
     if not match:
         raise ValueError
@@ -80,7 +80,7 @@ def duration(text: str) -> float:
 
 
 def positive_duration(text: str) -> float:
-    """A duration that is not nothing."""
+    """A duration above 0, in seconds."""
     seconds = duration(text)
     if not seconds:
         raise ValueError
@@ -88,7 +88,7 @@ def positive_duration(text: str) -> float:
 
 
 def address(text: str) -> Address:
-    """`:9400`, `127.0.0.1:9400`, `[::1]:9400`; port 0 is any free port."""
+    """An address such as `:9400`, `127.0.0.1:9400` or `[::1]:9400`. Port 0 is any free port."""
     host, separator, port = text.rpartition(":")
     if not separator or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
         raise ValueError
@@ -106,13 +106,13 @@ def url(text: str) -> str:
         raise ValueError
     if parts.port is not None and not 0 < parts.port <= MAX_PORT:
         raise ValueError
-    parts.hostname.encode("idna")  # a UnicodeError, which is a ValueError, where no resolver could be asked for it
-    # who asks looks for `https:`, and HTTPS: is the same
+    parts.hostname.encode("idna")  # raises UnicodeError, a ValueError, for a name that no resolver can be asked for
+    # `HTTPS:` becomes `https:`, since the callers look for that
     return parts.scheme + text[len(parts.scheme) :] if parts.path else parts._replace(path="/metrics").geturl()
 
 
 def base_url(text: str) -> str:
-    """An absolute http or https URL that paths are put after."""
+    """An absolute http or https URL to which paths are added."""
     parts = urlsplit(url(text))
     if parts.username or parts.password or parts.query:
         raise ValueError
@@ -120,7 +120,7 @@ def base_url(text: str) -> str:
 
 
 def socket_path(text: str) -> str:
-    """A path that fits a unix socket's address; `unix://` before it is taken off."""
+    """A path that fits a unix socket's address. A leading `unix://` is removed."""
     path = text.removeprefix("unix://")
     if not path.startswith("/") or len(path.encode()) > MAX_SOCKET_PATH_BYTES or "\0" in path:
         raise ValueError
@@ -128,7 +128,7 @@ def socket_path(text: str) -> str:
 
 
 def regex(text: str) -> str:
-    """A regular expression; it is matched against the whole name, as Prometheus does."""
+    """A regular expression. Its users match it with whole names, as Prometheus does."""
     try:
         compiled(text)
     except re.error as error:
@@ -137,7 +137,7 @@ def regex(text: str) -> str:
 
 
 def label_names(text: str) -> tuple[str, str, str]:
-    """`pod`, `legacy` or `pod=x,namespace=y,container=z`."""
+    """The names of the owner's labels: `pod`, `legacy` or `pod=x,namespace=y,container=z`."""
     if text in LABEL_SETS:
         return LABEL_SETS[text]
     given = dict(part.partition("=")[::2] for part in text.split(","))
@@ -154,25 +154,25 @@ def label_names(text: str) -> tuple[str, str, str]:
 
 
 Selector = tuple[tuple[str, str], ...]
-# how dcgm-exporter's own chart, NVIDIA's GPU operator and the operator's variant for DRA label its pods
+# the labels of dcgm-exporter's pods by its own chart, by NVIDIA's GPU operator and by that operator's variant for DRA
 DCGM_EXPORTERS: tuple[Selector, ...] = (
     (("app.kubernetes.io/name", "dcgm-exporter"),),
     (("app", "nvidia-dcgm-exporter"),),
     (("app", "nvidia-dcgm-exporter-dra"),),
 )
-# Where NVIDIA's GPU operator runs dcgm-exporter: as its documents install it, on OpenShift, and before its version 1.9.
+# The namespaces of NVIDIA's GPU operator: as its documents install it, on OpenShift, and before its version 1.9.
 GPU_OPERATOR_NAMESPACES = ("gpu-operator", "nvidia-gpu-operator", "gpu-operator-resources")
 _LABEL_KEY = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 
 
 def selectors(text: str) -> tuple[Selector, ...]:
-    """`auto`, or labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
+    """`auto`, or labels such as `k=v` or `k:v`, comma-separated. A pod must have all labels of a selector."""
     return DCGM_EXPORTERS if text == "auto" else (selector(text),)
 
 
 def selector(text: str) -> Selector:
-    """Labels that a pod must all have: `k=v` or `k:v`, comma-separated."""
+    """Labels such as `k=v` or `k:v`, comma-separated. A pod must have all of them."""
     requirements = []
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.replace(":", "=", 1).partition("="))
@@ -194,7 +194,7 @@ def namespaced_name(text: str) -> tuple[str, str]:
 
 
 def node_address(text: str) -> tuple[str, str]:
-    """`URL` or `NAME=URL`: the node's name, or "", and the URL that paths are put after."""
+    """`URL` or `NAME=URL`. Returns the node's name, or "", and the URL, to which paths are added."""
     name, separator, address = text.partition("=")
     if not separator or "/" in name:
         return "", base_url(text)
@@ -213,7 +213,7 @@ def port_or_name(text: str) -> str:
 
 
 def log_level(text: str) -> str:
-    """In any case, and `warning` as well as `warn`: LOG_LEVEL is often set for other programs too."""
+    """A level of the log, in any case. `warning` means `warn`, since LOG_LEVEL is often set for other programs, too."""
     level = "warn" if text.lower() == "warning" else text.lower()
     if level not in ("debug", "info", "warn", "error"):
         raise ValueError
@@ -222,9 +222,13 @@ def log_level(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[T]):
-    """A parser, which raises ValueError for a text that is not allowed; `allowed` for errors, `metavar` for --help.
+    """The kind of a setting's value.
 
-    `is_path`: the text is an absolute path, and nothing else.
+    Attributes:
+        parse: makes the value of a text. Raises ValueError: the text is not allowed.
+        allowed: the allowed texts in words, for errors.
+        metavar: the value's name in --help.
+        is_path: the text is an absolute path, and nothing else.
     """
 
     parse: Callable[[str], T]
@@ -234,7 +238,7 @@ class SettingKind(Generic[T]):
 
 
 def choice(meanings: Mapping[str, T]) -> SettingKind[T]:
-    """One of a few words, each of which stands for a value."""
+    """The kind of a setting whose text is one of these words, each of which stands for a value."""
 
     def parse(text: str) -> T:
         if text not in meanings:
@@ -246,7 +250,7 @@ def choice(meanings: Mapping[str, T]) -> SettingKind[T]:
 
 
 def one_of(*words: W) -> SettingKind[W]:
-    """One of a few words, which stands for itself."""
+    """The kind of a setting whose text is one of these words, and whose value is the word."""
     return choice({word: word for word in words})
 
 
@@ -254,7 +258,7 @@ _A_DURATION = "a duration such as 500ms, 5s or 1m"
 
 
 def rules_path(text: str) -> str:
-    """The path of a rule file, or of one that is shipped, by its name."""
+    """The path of a rule file. The text is that path, or the name of a shipped file."""
     return str(SHIPPED_RULES[text]) if text in SHIPPED_RULES else absolute_path(text)
 
 

@@ -1,7 +1,7 @@
-"""Reading the sections of a configuration file strictly: an unknown key, or a value of another kind, is an error.
+"""The strict reader of a configuration file's sections: an unknown key, or a value of another kind, is an error.
 
-An error names where, the key, and what is allowed. It shows no value, since these files hold secrets. That is why they
-are not read by exporter/reading.py, whose errors show the value.
+An error names the place, the key, and what is allowed. It shows no value, since these files hold secrets.
+exporter/reading.py does not read them, since its errors show the value.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,10 +12,13 @@ from exporter.errors import ConfigError
 
 
 class Section:
-    """A mapping in a file, iterable by keys. They are taken one by one; `close` refuses those that nobody took."""
+    """A mapping in a file, iterable by keys. Callers take key by key; `close` refuses the keys that nobody took."""
 
     def __init__(self, content: object, where: str) -> None:
-        """`where` names this place in errors; None has no keys. Raises ConfigError: it is no mapping of texts."""
+        """`where` names this place in errors. A `content` of None has no keys.
+
+        Raises ConfigError: `content` is no mapping, or has a key that is no text.
+        """
         if content is None:
             content = {}
         if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
@@ -30,29 +33,29 @@ class Section:
         return iter(self._content)
 
     def error(self, key: str, says: str) -> ConfigError:
-        """An error about one key."""
+        """An error about a key. The caller raises it."""
         return ConfigError(f"{self._where}: {key} {says}")
 
     def section(self, key: str) -> "Section":
-        """A mapping inside this one, which is closed with it."""
+        """The mapping at a key. `close` of this section closes it, too."""
         inner = Section(self._take(key, None), f"{self._where}: {key}")
         self._inner.append(inner)
         return inner
 
     def text(self, key: str, default: str = "") -> str:
-        """A text."""
+        """The text at a key."""
         text: str = self._take(key, default, lambda value: isinstance(value, str), "a text")
         return text
 
     def line(self, key: str) -> str:
-        """A text that is one line, as what stands in a header must be."""
+        """The text at a key, which must be one printable line, for a header."""
         text = self.text(key)
         if not text.isprintable():
             raise self.error(key, "must be one line of printable text")
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """The texts in the list at a key."""
 
         def is_list(value: object) -> bool:
             return isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -60,23 +63,23 @@ class Section:
         return tuple(self._take(key, (), is_list, "a list of texts"))
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """The boolean at a key."""
         return bool(self._take(key, default, lambda value: isinstance(value, bool), "true or false"))
 
     def one_of(self, key: str, allowed: Collection[str], *, default: str) -> str:
-        """One of a few words."""
+        """The word at a key, which must be in `allowed`."""
         text = self.text(key, default)
         if text not in allowed:
             raise self.error(key, f"must be one of {', '.join(filter(None, allowed))}")
         return text
 
     def file(self, key: str, folder: Path) -> str:
-        """The path of a file; a relative one begins in the configuration file's folder. "" where none is given."""
+        """The path of a file; a relative path begins in `folder`, the configuration file's. "" if none is given."""
         text = self.text(key)
         return str(folder / text) if text else ""
 
     def close(self) -> None:
-        """Refuse the keys that nobody took, those of sections inside first. Raises ConfigError: there is one."""
+        """Refuse keys that nobody took, first in the sections inside. Raises ConfigError: there is such a key."""
         for inner in self._inner:
             inner.close()
         for key in self:

@@ -1,7 +1,8 @@
-"""A setting is one field of a group: its type, its flag, the kind of its value, its help and its default.
+"""Settings: a setting is one field of a group, with its type, flag, kind of value, help and default.
 
-A group is a frozen dataclass of fields by `setting`, `optional` and `several`; a configuration is one of groups. Flags,
-environment names, file keys, --help and values are made of them. A type checker holds a field to what its parser makes.
+A group is a frozen dataclass whose fields `setting`, `optional` and `several` make; a configuration is a dataclass of
+groups. Flags, environment names, file keys, --help and values are made of them. A type checker holds a field's type to
+the type that its parser returns.
 """
 
 import re
@@ -21,9 +22,16 @@ _BY_DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the command line, the environment and a file need to know of a field. `name` is the flag without its dashes.
+    """The facts about a field that the command line, the environment and a file need.
 
-    A repeatable one's `default` is comma-separated. Without one, `absent` is the value of a setting not given.
+    Attributes:
+        name: the flag without its dashes.
+        kind: the kind of its value.
+        help: the text of --help.
+        default: the default's text, comma-separated if the setting is repeatable; None for no default.
+        absent: the value if there is neither a text nor a default.
+        repeatable: whether it may be given several times.
+        also_env: another program's environment name, which gives it, too; "" for none.
     """
 
     name: str
@@ -36,12 +44,12 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """As it stands on the command line."""
+        """The flag as it stands on the command line."""
         return f"--{self.name}"
 
     @property
     def parameter(self) -> str:
-        """As a Python name."""
+        """The name as a Python name."""
         return re.sub(r"[.-]", "_", self.name)
 
     @property
@@ -51,13 +59,13 @@ class Setting:
 
 
 def setting(name: str, kind: SettingKind[T], says: str, *, default: str | None = None, also_env: str = "") -> T:
-    """A field with one value. One without a default follows from the machine or from other settings (load.py)."""
+    """A field with one value. Without a default it follows from the machine or from other settings (load.py)."""
     made: T = _field(Setting(name=name, kind=kind, help=says, default=default, also_env=also_env))
     return made
 
 
 def optional(name: str, kind: SettingKind[T], says: str, *, also_env: str = "") -> T | None:
-    """A field that is None where it is not given."""
+    """A field that is None if nobody gives the setting."""
     made: T | None = _field(Setting(name=name, kind=kind, help=says, also_env=also_env))
     return made
 
@@ -77,7 +85,7 @@ def _field(made: Setting) -> Any:  # noqa: ANN401 - the functions above say what
 
 
 def settings_of(group: type) -> Iterator[tuple[str, Setting]]:
-    """A group's settings, by the names of their fields. Fields that no setting fills are left out."""
+    """The fields of a group that are settings: each field's name, and its setting."""
     for each in fields(group):
         if _KEY in each.metadata:
             yield each.name, each.metadata[_KEY]
@@ -90,43 +98,49 @@ def groups_of(configuration: type) -> Mapping[str, type]:
 
 
 def all_settings(configuration: type) -> tuple[Setting, ...]:
-    """The settings of all groups of a configuration, in that order."""
+    """The settings of all groups of a configuration, in the order of --help."""
     return tuple(setting for group in groups_of(configuration).values() for _, setting in settings_of(group))
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The texts of a setting, and where they were given, as errors name it."""
+    """The texts of a setting, and the place that gave them, as errors name it."""
 
     where: str
     values: tuple[str, ...]
 
     @property
     def origin(self) -> str:
-        """Where they come from, for people."""
+        """The place that gave the texts, for people."""
         return _BY_DEFAULT if self.where.startswith(_DEFAULT) else self.where
 
 
 def by_default(flag: str, *texts: str) -> Given:
-    """A default, which an error names as such."""
+    """The texts of a default. An error about them says that they are a default."""
     return Given(f"{_DEFAULT}{flag}", texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """`config_file` and `given` (texts by setting) made it; `doubts`: what was probably meant otherwise."""
+    """A role's configuration.
+
+    Attributes:
+        config_file: the file that was read; None for none.
+        given: the texts of every setting, by its name.
+        doubts: about texts that look like mistakes.
+    """
 
     config_file: str | None
     given: tuple[tuple[str, Given], ...]
     doubts: tuple[Trouble, ...]
 
     def is_default(self, name: str) -> bool:
-        """Whether a setting has its default because nobody gave it."""
+        """Whether a setting has its default since nobody gave it."""
         given = dict(self.given)
         return name in given and given[name].origin == _BY_DEFAULT
 
     def shown(self) -> dict[str, dict[str, str]]:
-        """Every setting's value and where it comes from, for people: without user information and query of URLs."""
+        """Every setting's value and the place that gave it, for people. URLs have neither user nor query."""
         return {
             name: {"value": ",".join(map(without_secrets, texts.values)), "from": texts.origin}
             for name, texts in self.given
@@ -134,9 +148,9 @@ class Configuration:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it is made of: a change in one of them is a change of the configuration."""
+        """The files that the configuration is made of. If one of them changes, so does the configuration."""
         return tuple(path for path in (self.config_file, *self._named_files()) if path)
 
     def _named_files(self) -> tuple[str | None, ...]:
-        """Those that settings name, and that are read with it."""
+        """The files that settings name and that are read with the configuration."""
         return ()

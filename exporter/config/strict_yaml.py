@@ -1,8 +1,8 @@
-"""YAML with every key once: PyYAML takes the last of equal keys without a word, and YAML itself forbids them.
+"""YAML that refuses a key that is there twice. YAML forbids equal keys; PyYAML silently takes the last of them.
 
-`load_once` reads what people write. `load_plain` reads what programs write, and refuses aliases, by which a small file
-becomes a large one, and tags. It is built of the parser's events: where PyYAML has libyaml's parser, a CDI spec of 8
-GPUs in 7 instances each takes 7 ms instead of 67. This module is imported only where there is YAML to read.
+`load_once` reads files that people write. `load_plain` reads files that programs write. It refuses tags, and aliases,
+by which a small file becomes large. It works on the parser's events: if PyYAML has libyaml's parser, a CDI spec of 8
+GPUs with 7 instances each takes 7 ms instead of 67. This module is imported only if there is YAML to read.
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 DEEPEST = 32
 _PLAIN_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
-# what to do, by a part of what the parser says
+# the remedies, by a part of the parser's message
 _REMEDIES = (
     ("'\\t'", "indent with spaces, not with tabs"),
     ("another document", "leave one document, without ---"),
@@ -29,7 +29,7 @@ _USUAL_REMEDY = "indent the keys of one level alike, and begin each entry of a l
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        # before the keys of `<<` are put in: those may well be given anew
+        # checked before the keys of `<<` are merged in, which the mapping may override
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
@@ -43,13 +43,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_once(text: str) -> object:
-    """A YAML document. Raises DuplicateKey, or yaml.YAMLError, ValueError, RecursionError: it cannot be read."""
+    """Read a YAML document.
+
+    Raises DuplicateKey: a key is there twice; yaml.YAMLError, ValueError or RecursionError: it cannot be read.
+    """
     content: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     return content
 
 
 def explained(error: Exception) -> str:
-    """What is wrong, in which line, and what to do; nothing of the text itself, which may hold a secret."""
+    """An error of `load_once` in words: the fault, its line and a remedy. It shows no text, which may be secret."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
@@ -60,7 +63,10 @@ def explained(error: Exception) -> str:
 
 
 def load_plain(text: str) -> object:
-    """The only document; scalars are texts. Raises DuplicateKey, or ValueError in one line: no YAML, or not plain."""
+    """Read a file of one plain YAML document. Scalars become texts.
+
+    Raises DuplicateKey: a key is there twice; ValueError, with one line: the file is no YAML, or is not plain.
+    """
     builder = _Builder()
     try:
         for event in yaml.parse(text, _PLAIN_LOADER):
@@ -73,15 +79,16 @@ def load_plain(text: str) -> object:
 
 
 class _Builder:
-    """Makes of events what they describe. `documents` has at most one."""
+    """Builds documents of the parser's events. `documents` has at most one."""
 
     def __init__(self) -> None:
         self.documents: list[object] = []
-        self._open: list[tuple[dict[str, object] | list[object], str | None]] = []  # each with the key it stands at
+        # the containers that the parser is in, each with its key in the mapping around it
+        self._open: list[tuple[dict[str, object] | list[object], str | None]] = []
         self._key: str | None = None
 
     def take(self, event: object) -> None:
-        """The next event."""
+        """Take the parser's next event."""
         if isinstance(event, _ENDS):
             content, self._key = self._open.pop()
             self._put(content)

@@ -1,4 +1,4 @@
-"""TLS contexts, for those who connect to this program and for the upstreams that it connects to.
+"""TLS contexts: for clients that connect to this program, and for upstreams that it connects to.
 
 The names of versions and cipher suites are those of Go's crypto/tls, which Prometheus' configuration files use.
 """
@@ -18,7 +18,7 @@ VERSIONS = {
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
-# Go's names for suites of TLS 1.2 that OpenSSL still has; those of TLS 1.3 cannot be chosen in Go either.
+# Go's names for suites of TLS 1.2 that OpenSSL still has. Suites of TLS 1.3 cannot be chosen, as in Go.
 CIPHERS = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -40,7 +40,7 @@ TlsT = TypeVar("TlsT", bound="Tls")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """What both sides have of `tls_config`: files in PEM, "" for none, and the least and the highest version."""
+    """The TLS settings that clients and servers share: files in PEM ("" for none), and the range of versions."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -50,7 +50,7 @@ class Tls:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files it is made of: a change in one of them is a change of the configuration."""
+        """The files that the settings name. If one of them changes, so does the configuration."""
         return tuple(path for path in (self.cert_file, self.key_file, self.ca_file) if path)
 
 
@@ -72,7 +72,18 @@ class ClientTls(Tls):
 
 
 def read_tls(cls: type[TlsT], section: Section, folder: Path, ca: str, **more: Any) -> TlsT:  # noqa: ANN401 - cls' fields
-    """A section of a file in `folder`; `ca` is its key of the authorities. Raises ConfigError: see `Section`."""
+    """Read the TLS settings of a section.
+
+    Args:
+        cls: the class to make.
+        section: the section of a file.
+        folder: the file's folder, in which relative paths begin.
+        ca: the section's key for the authorities' file.
+        more: further fields of `cls`.
+
+    Raises:
+        ConfigError: see `Section`.
+    """
     return cls(
         ca_file=section.file(ca, folder),
         cert_file=section.file("cert_file", folder),
@@ -84,7 +95,7 @@ def read_tls(cls: type[TlsT], section: Section, folder: Path, ca: str, **more: A
 
 
 def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
-    """For listening sockets; `where` names the file that asks for it. Raises ConfigError: a file cannot be used."""
+    """The context for listening sockets. `where` names the web config. Raises ConfigError: a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, tls.min_version, tls.max_version, where)
     _load_pair(context, tls.cert_file, tls.key_file, where)
@@ -100,9 +111,9 @@ def server_context(tls: ServerTls, where: str) -> ssl.SSLContext:
 def client_context(tls: ClientTls, where: str) -> ssl.SSLContext:
     """The context for connections to an upstream. Raises ConfigError: a file cannot be used."""
     context = ssl.create_default_context() if not tls.ca_file else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As Go's clients judge certificates, whatever the version of Python (3.13 changed the default): an authority
-    # without keyUsage or authorityKeyIdentifier, as many clusters have, is one, and so is an intermediate one that is
-    # trusted. The chain, the name and the dates are checked as ever.
+    # Certificates are judged as Go's clients judge them, with every version of Python (3.13 changed the default): an
+    # authority without keyUsage or authorityKeyIdentifier, as many clusters have, is accepted, and a trusted
+    # intermediate authority ends the chain. The chain, the name and the dates are checked as always.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _limit(context, tls.min_version, tls.max_version, where)
@@ -124,7 +135,7 @@ def _limit(context: ssl.SSLContext, least: str, most: str, where: str) -> None:
 
 def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, where: str) -> None:
     def no_password() -> str:
-        # OpenSSL would otherwise ask the terminal, and wait
+        # otherwise OpenSSL would ask on the terminal, and wait
         raise ConfigError(f"{where}: key_file: {key_file!r} is encrypted; give a key without a passphrase")
 
     try:

@@ -1,7 +1,7 @@
-"""`--web.config.file`: who may connect and how, in the form of Prometheus' exporter-toolkit.
+"""`--web.config.file`: TLS, passwords and headers for clients, in the form of Prometheus' exporter-toolkit.
 
-https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md describes the form. What this
-program cannot do is refused, never ignored: a file that asks for protection must get it or end the start.
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md describes the form. The program
+refuses settings that it cannot follow: a file that asks for protection must get it, or the program does not start.
 """
 
 import re
@@ -30,7 +30,7 @@ _BCRYPT = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """`users` are bcrypt hashes by name; no users is no authentication, no `tls` is plain HTTP."""
+    """A web config. `users` are bcrypt hashes by name. Without users there are no passwords, without `tls` no TLS."""
 
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -38,11 +38,14 @@ class WebConfig:
 
 
 def read_web_config(content: object, path: str) -> WebConfig:
-    """The file `path`; names in it without a `/` are beside it. Raises ConfigError: one line, without a hash in it."""
+    """The settings of the parsed file `path`. It names files relative to its own folder.
+
+    Raises ConfigError: the content is not allowed. The error's one line shows no hash.
+    """
     top = Section(content, f"--web.config.file: {path!r}")
     users = top.section("basic_auth_users")
     http = top.section("http_server_config")
-    http.flag("http2", default=False)  # Go's default is true; this program speaks HTTP/1.1, which every client does too
+    http.flag("http2", default=False)  # Go's default is true; this program speaks HTTP/1.1, as every client can
     headers = http.section("headers")
     for name in headers:
         if name not in HEADERS:
@@ -66,11 +69,11 @@ def _hash(users: Section, name: str) -> bytes:
 
 
 def _takes(text: str) -> bool:
-    """Whether bcrypt itself can compare with a hash: not every text of its form is one (a salt has spare bits)."""
+    """Whether bcrypt accepts a hash. It refuses some texts of the right form, since a salt has spare bits."""
     import bcrypt  # noqa: PLC0415 - its memory only where there are passwords
 
     try:
-        bcrypt.checkpw(b"", f"{text[:4]}04{text[6:]}".encode())  # at its least cost
+        bcrypt.checkpw(b"", f"{text[:4]}04{text[6:]}".encode())  # at the least cost
     except ValueError:
         return False
     return True
@@ -88,7 +91,7 @@ def _tls(section: Section, folder: Path) -> ServerTls | None:
         client_allowed_sans=section.texts("client_allowed_sans"),
         ciphers=section.texts("cipher_suites"),
     )
-    # the order of suites is the server's, as in Go, which ignores this key too
+    # the server's order of suites counts, as in Go, which ignores this key, too
     section.flag("prefer_server_cipher_suites", default=True)
     if not tls.cert_file or not tls.key_file:
         raise section.error("cert_file", "and key_file are needed both; inline `cert` and `key` are not supported")

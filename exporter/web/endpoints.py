@@ -1,6 +1,6 @@
-"""The HTTP side: paths, by a table of outputs, and compression. What the answers say is made in outputs/.
+"""The HTTP endpoints: paths from a table of outputs, and compression. Outputs make the answers.
 
-GET and HEAD only; no endpoint changes anything.
+Endpoints take GET and HEAD only, and change nothing.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from exporter.sources.slices import in_slices
 
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1
-# What is written at a time.
+# The bytes that are written at a time.
 PIECE_BYTES = 256 * 1024
-# On every scrape's path: looking a member up in its enum takes six times as long as asking whether it is in a set.
+# Every scrape needs these members: looking a member up in its enum takes six times as long as finding it in a set.
 _NODE, _DIAGNOSIS, _READINESS = Need.NODE, Need.DIAGNOSIS, Need.READINESS
 _NOTHING: Mapping[str, Any] = {}
 
@@ -45,7 +45,7 @@ def patience_of(headers: Mapping[str, str]) -> float | None:
 
 @lru_cache(maxsize=16)
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header asks for gzip, `gzip;q=0` being a refusal."""
+    """Whether an Accept-Encoding header asks for gzip. `gzip;q=0` refuses it."""
     for part in header.split(","):
         coding, *parameters = (piece.strip().lower() for piece in part.split(";"))
         if coding == "gzip":
@@ -55,7 +55,7 @@ def accepts_gzip(header: str) -> bool:
 
 @lru_cache(maxsize=64)
 def prefers_openmetrics(header: str) -> bool:
-    """Whether an Accept header wants OpenMetrics 1.0, and no text more than that."""
+    """Whether an Accept header wants OpenMetrics 1.0 at least as much as plain text."""
     wanted = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in header.split(","):
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -93,7 +93,7 @@ def _takes_gzip(request: BaseRequest) -> bool:
 
 
 def _packed(pieces: Sequence[bytes]) -> Work[Sequence[bytes]]:
-    """As gzip, PIECE_BYTES a slice: that takes 3 ms."""
+    """The pieces as gzip. A slice packs PIECE_BYTES, which takes 3 ms."""
     compressor = zlib.compressobj(GZIP_LEVEL, wbits=31)
     packed = []
     for piece in pieces:
@@ -105,7 +105,7 @@ def _packed(pieces: Sequence[bytes]) -> Work[Sequence[bytes]]:
 
 
 class _Pieces(Payload):
-    """A large body, written piece by piece: given to a socket at once, it would be copied four times."""
+    """A large body, which is written piece by piece. A socket that gets it at once copies it four times."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         super().__init__(pieces)
@@ -115,33 +115,36 @@ class _Pieces(Payload):
         return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write it whole."""
+        """Write the whole body."""
         for piece in self._value:
             for start in range(0, len(piece), PIECE_BYTES):
                 await writer.write(memoryview(piece)[start : start + PIECE_BYTES])
 
 
 class Endpoints:
-    """Answers by a table of outputs: take the look that an output needs, have it make its answer. Keeps no state."""
+    """Answers requests by a table of outputs: it takes the look that an output needs, and the output makes the answer.
+
+    It keeps no state.
+    """
 
     def __init__(
         self, role: Callable[[], Role], outputs: Sequence[Output[Any]], about: Callable[[Any], Mapping[str, Any]]
     ) -> None:
-        """`role` is that of the moment; `about` says what there is to say of the program and of what was seen."""
+        """`role` returns the present role; `about` makes the program's facts about itself and about a look."""
         self._role = role
         self._about = about
         self._outputs = outputs
-        # A dictionary is all the router that a few fixed paths need: 10 us less.
+        # a few fixed paths need no router but a dictionary, which is 10 us faster
         self._by_path: Mapping[str, Output[Any]] = {output.path: output for output in outputs}
         self._below = tuple(output for output in outputs if output.is_below)
 
     @property
     def probes(self) -> frozenset[str]:
-        """The paths that the kubelet asks, to know whether the process works."""
+        """The paths that the kubelet asks to see whether the process works."""
         return frozenset(output.path for output in self._outputs if output.is_probe)
 
     async def answer(self, request: BaseRequest) -> StreamResponse:
-        """What the path's output makes of a look, or why there is none."""
+        """The answer of the path's output, or a refusal."""
         output = self._by_path.get(request.path) or self._above(request.path)
         if output is None:
             return _respond(request, line("nothing is here; / lists what there is", 404))
@@ -173,7 +176,7 @@ class Endpoints:
         is_open = output.has_open and prefers_openmetrics(request.headers.get("Accept", ""))
         if via or query or output.is_below or is_open:
             is_own = via is not None and role().instance in via
-            # as it was sent: in a part of a path %2F is no border
+            # the path as it was sent: %2F does not separate parts
             rest = request.rel_url.raw_path.removeprefix(output.path) if output.is_below else ""
             question = Question(tuple(request.query.items()), is_own=is_own, rest=rest, is_open=is_open)
         refusal = output.refuse(question) if output.refuse else None
@@ -185,7 +188,7 @@ class Endpoints:
         about = _NOTHING
         if _DIAGNOSIS in needs:
             about = self._about(seen)
-            await asyncio.sleep(0)  # of many devices it takes as long as some slices
+            await asyncio.sleep(0)  # with many devices `about` takes as long as some slices
         look = role().looked(
             seen,
             telemetry=role().telemetry,

@@ -1,8 +1,9 @@
-"""Who gets an answer, and how many at once: passwords, client certificates, headers, and limits under load.
+"""The guard decides who gets an answer: passwords, client certificates, headers, and limits under load.
 
-Two things may take long. Each has its own limit, so that neither holds up the other. Requests that wait for sources
-share one read (sources/single_flight.py), and their number is limited: a further one gets 503 at once. Answers to slow
-readers are limited in bytes and time: the connection whose answer began first is cut off.
+Waiting for sources and writing an answer may take long. Each has its own limit, so that neither holds up the other.
+Requests that wait for sources share one read (sources/single_flight.py), and their number is limited: a further request
+gets 503 at once. Answers to slow readers are limited in bytes and time: the guard cuts off the connection whose answer
+began first.
 """
 
 import asyncio
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     import ssl
 
 MOST_REQUESTS = 256
-# Above so many unread bytes in all, readers that take longer than READING_TAKES_SECONDS are cut off, the oldest answers
-# first.
+# If clients have not read so many bytes in all, the guard cuts off readers that take longer than READING_TAKES_SECONDS,
+# the oldest answers first.
 MOST_WRITING_BYTES = 8 * 1024 * 1024
 READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0
 
 
 _POLICY = "Content-Security-Policy"
-# Texts in an answer come from pods. Should a browser ever take one for HTML, these headers keep it from running that.
-# The page for people brings a policy of its own, which lets its script run, and nothing else.
+# Texts in an answer come from pods. If a browser takes an answer for HTML, these headers keep it from running scripts
+# in it. The page for people has its own policy, under which its own script alone runs.
 _HEADERS = {
     "Server": "pod-gpu-metrics-exporter",
     "X-Content-Type-Options": "nosniff",
@@ -54,7 +55,7 @@ class Guard:
         """`endpoints` answer the requests that are not refused."""
         self.busy: set[object] = set()
         self._handler = endpoints.answer
-        # The kubelet asks there. It knows no password, and must not restart the exporter because the node is busy.
+        # the kubelet knows no password, and must not restart the exporter because the node is busy
         self._probes = endpoints.probes
         self._telemetry = telemetry
         self._config = config
@@ -71,7 +72,7 @@ class Guard:
         telemetry.bound("wrong_passwords", MOST_WRONG_PASSWORDS, lambda: self._passwords.wrong)
 
     def use(self, config: WebConfig) -> None:
-        """Apply another web config, from the next request on."""
+        """Use another web config from the next request on."""
         if config.users != self._config.users:
             self._passwords = Passwords(config.users)
         self._config = config
@@ -79,7 +80,7 @@ class Guard:
         self._may_refuse = bool(config.users or config.tls)
 
     async def answer(self, request: BaseRequest) -> StreamResponse:
-        """The answer to a request, once it is written to the peer. A fault of the exporter is logged, and is a 500."""
+        """Answer a request. Returns the answer once the peer has it. A fault of the exporter is logged and is a 500."""
         self.busy.add(request.protocol)
         try:
             response = (await self._why_refused(request) if self._may_refuse else None) or await self._answer(request)
@@ -97,7 +98,7 @@ class Guard:
             self.busy.discard(request.protocol)
 
     async def _why_refused(self, request: BaseRequest) -> Response | None:
-        """The refusal for a client without the right certificate or password; None for one that may have an answer."""
+        """The refusal for a client without the right certificate or password; None for a client that may ask."""
         if request.path in self._probes:
             return None
         tls = self._config.tls
@@ -126,7 +127,7 @@ class Guard:
             self._requests -= 1
 
     async def _write(self, request: BaseRequest, response: StreamResponse) -> None:
-        """Write the answer until the peer has read it, or is cut off since it reads too slowly."""
+        """Write the answer. It ends when the peer has read all of it, or was cut off because it reads too slowly."""
         transport = request.transport
         if transport is None:
             return
@@ -155,7 +156,7 @@ class Guard:
             self._forget(transport)
 
     def _look_at_readers(self) -> None:
-        """Cut off readers that took longer than WRITE_SECONDS, and set the timer for the next one's end."""
+        """Cut off readers that took longer than WRITE_SECONDS, and set the timer for the next reader's end."""
         loop = asyncio.get_running_loop()
         self._next_look = None
         for transport, writing in tuple(self._writing.items()):  # oldest first
@@ -179,7 +180,7 @@ class Guard:
 
 
 def _is_allowed(request: BaseRequest, allowed: tuple[str, ...]) -> bool:
-    """Whether the client's certificate has one of these names, as `subjectAltName` (ssl.SSLSocket.getpeercert)."""
+    """Whether the client's certificate has one of these names in `subjectAltName` (ssl.SSLSocket.getpeercert)."""
     session: ssl.SSLObject | None = request.get_extra_info("ssl_object")
     certificate: Any = session.getpeercert() if session else None
     names = {value for _, value in (certificate or {}).get("subjectAltName", ())}

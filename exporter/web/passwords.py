@@ -1,10 +1,9 @@
-"""Checking passwords of HTTP basic authentication against bcrypt hashes, while others try wrong ones.
+"""The check of passwords of HTTP basic authentication against bcrypt hashes, also while somebody tries wrong passwords.
 
-One check costs 60 ms of a core (bcrypt, cost 10). So checks are made one after the other, and each request waits for
-its turn. The turn goes round the clients' addresses, so that many requests from one address delay only each other. When
-too many wait, the newest request of the address with the most requests is sent away: a request from another address
-still finds a place. A check goes on even if its client has left, so that the client's next scrape finds the password
-known.
+A check takes 60 ms of a core (bcrypt, cost 10). So checks are made one after the other, and each request waits for its
+turn. The turn goes round the clients' addresses, so that many requests from one address delay only each other. When too
+many requests wait, the address with the most requests loses its newest: a request from another address still finds a
+place. A check goes on even if its client has left, so that the client's next scrape finds the password checked.
 """
 
 import asyncio
@@ -20,28 +19,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-# So many take 8 s at cost 10. Each holds a connection, together a quarter of all connections (server.py).
+# So many checks take 8 s at cost 10. Each holds a connection; together they hold a quarter of all (server.py).
 MOST_UNCHECKED_PASSWORDS = 128
 MOST_WRONG_PASSWORDS = 1000
-# bcrypt uses no more bytes of a password
+# bcrypt ignores further bytes of a password
 _BCRYPT_BYTES = 72
-# where $2b$10$… has the cost, which is the binary logarithm of the work
+# the position of the cost in $2b$10$…; the cost is the binary logarithm of the work
 _COST = slice(4, 6)
-# The hash of an unknown user: its salt and digest are nobody's, so no password matches.
+# The hash of an unknown user. Its salt and digest were made of no password, so none matches.
 _NOBODY = b"$2b$%02d$" + b"." * 53
 _IPV6_NETWORK_BITS = 64
 
 
 class TooMany(Exception):
-    """Too many passwords wait to be checked; the client should come back in a second."""
+    """Too many passwords wait for a check; the client should come back in a second."""
 
 
 class Passwords:
     """Checks `Authorization: Basic` against bcrypt hashes.
 
-    Checked passwords are remembered by a keyed digest: the right one of each user, and a bounded number of wrong ones.
-    So a right password never waits behind wrong ones, once it was checked. An unknown user costs as much time as a
-    known one.
+    It remembers checked passwords by a keyed digest: the right password of each user, and a bounded number of wrong
+    passwords. So once a right password was checked, it never waits behind wrong ones. The check of an unknown user
+    takes as long as that of a known user.
     """
 
     def __init__(self, users: Mapping[str, bytes]) -> None:
@@ -56,12 +55,12 @@ class Passwords:
 
     @property
     def unchecked(self) -> int:
-        """How many passwords are being checked or wait for it."""
+        """The number of passwords that are being checked or wait for a check."""
         return self._turns.count
 
     @property
     def wrong(self) -> int:
-        """How many wrong passwords are remembered; at most MOST_WRONG_PASSWORDS."""
+        """The number of wrong passwords that are remembered; at most MOST_WRONG_PASSWORDS."""
         return len(self._wrong)
 
     async def are_right(self, header: str, peer: str = "") -> bool:
@@ -82,7 +81,7 @@ class Passwords:
             self._turns.give_back()
 
     def _is_right(self, user: str, digest: bytes) -> bool | None:
-        """Whether a password is right, from an earlier check; None where it was not checked yet."""
+        """Whether a password is right by an earlier check; None if it has not been checked."""
         if hmac.compare_digest(self._right.get(user, b""), digest):
             return True
         return False if digest in self._wrong else None
@@ -103,7 +102,10 @@ class Passwords:
         return False
 
     def _compare(self, password: bytes, hashed: bytes) -> bool:
-        """Whether the password matches. It takes as long as for the costliest hash: time tells no user's name."""
+        """Whether the password matches.
+
+        Every check takes as long as with the costliest hash, so that its time does not tell whether a user exists.
+        """
         assert self._bcrypt is not None  # noqa: S101 - for mypy
         matches: bool = self._bcrypt.checkpw(password, hashed)
         # 2^c + 2^c + 2^(c+1) + … + 2^(most-1) = 2^most
@@ -113,14 +115,14 @@ class Passwords:
 
 
 class _Turns:
-    """A turn that one task has at a time; it passes from group to group, where several groups have tasks waiting."""
+    """A turn that one task has at a time. If tasks of several groups wait, the turn passes from group to group."""
 
     def __init__(self) -> None:
-        self.count = 0  # the task that has the turn, and those that wait
+        self.count = 0  # the tasks that have the turn or wait for it
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, group: str) -> None:
-        """Wait for the turn; `give_back` ends it. Raises TooMany: no place is left, or another group got this one."""
+        """Wait for the turn; `give_back` ends it. Raises TooMany: no place is left, or another group got the place."""
         if not self.count:
             self.count = 1
             return
@@ -133,7 +135,7 @@ class _Turns:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back()  # this task was cancelled after it was given the turn, before it could run
+                self.give_back()  # this task got the turn, and was cancelled before it could run
             else:
                 self._leave(group, turn)
             raise
@@ -150,10 +152,10 @@ class _Turns:
             if not turn.done():
                 turn.set_result(None)
                 return
-            self.count -= 1  # that task was cancelled, but has not run since
+            self.count -= 1  # that task was cancelled, and has not yet left the queue itself
 
     def _send_one_away(self, newcomers_group: str) -> None:
-        """Make a place: the youngest task of the largest group gets TooMany. If that is the newcomer, it does."""
+        """Make a place: the youngest task of the largest group gets TooMany, which may be the newcomer itself."""
         crowded = max(self._waiting, key=lambda group: len(self._waiting[group]))
         if len(self._waiting.get(newcomers_group, ())) >= len(self._waiting[crowded]):
             raise TooMany
@@ -175,7 +177,7 @@ def _cost(hashed: bytes) -> int:
 
 
 def _network(peer: str) -> str:
-    """The group of an address: its network of 64 bits for IPv6, since one host has all of it; otherwise the address."""
+    """The group of an address: for IPv6 its network of 64 bits, all of which one host can use; else the address."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""The listening sockets: accepting connections, TLS that can be exchanged while they listen, a limit on connections.
+"""The listening sockets and their connections: a limit on connections, and TLS that a reload can exchange.
 
-Connections are accepted here, since asyncio's servers cannot do three things: count a connection from its first moment
-(the TLS handshake included), make room as soon as there is none, and say why a handshake failed. Besides, asyncio's
-server logs a hundred errors a second once file descriptors run out.
+This module accepts connections itself, since asyncio's servers cannot do three things: count a connection from its
+first moment (the TLS handshake included), make room as soon as there is none, and say why a handshake failed. Besides,
+asyncio's server logs a hundred errors a second once file descriptors run out.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ from exporter.sources.single_flight import wake
 from exporter.telemetry import Telemetry
 from exporter.web.guard import Guard
 
-# As much of a plain request is read before the connection is closed: closing it with unread bytes would be a reset, and
-# the client would lose the answer.
+# The bytes of a request in plain HTTP that are read before its connection is closed. With unread bytes the close would
+# be a reset, and the client would lose the answer.
 _MOST_PLAIN_BYTES = 64 * 1024
 _SPEAK_TLS = b"this port speaks HTTPS, and a request in plain HTTP came: ask it by https://\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_SPEAK_TLS), _SPEAK_TLS)
 )
-# OpenSSL's reason where a client shows no certificate although it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
+# OpenSSL's reason if a client shows no certificate although it must (SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE).
 _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 # A scrape waits for its sources no longer than their timeouts (5 s), so scrapes in flight can end in this time.
 DRAIN_SECONDS = 10.0
-# Longer than the usual pause between two scrapes; a connection without a whole request in this time is closed.
+# A connection without a whole request in this time is closed. It is longer than the usual pause between two scrapes.
 IDLE_SECONDS = 150.0
 HANDSHAKE_SECONDS = 10.0
 MOST_CONNECTIONS = 512
@@ -50,7 +50,7 @@ RESERVED_DESCRIPTORS = 160
 FEWEST_CONNECTIONS = 16
 ACCEPTED_AT_ONCE = 32
 BACKLOG = 128
-# How long no connection is accepted after an error that closing one of ours does not mend.
+# The pause before the next connection is accepted, after an error that closing one of our connections does not mend.
 PAUSE_SECONDS = 1.0
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -63,7 +63,7 @@ Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 
 class Refusal(Exception):
-    """The handshake failed. `reason` is one of telemetry.REFUSALS, and the text says why in a few words."""
+    """The handshake failed. `reason` is one of telemetry.REFUSALS; the text says the cause in a few words."""
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(why)
@@ -73,8 +73,8 @@ class Refusal(Exception):
 async def shake_hands(connection: socket.socket, tls: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol]) -> None:
     """Do the handshake within HANDSHAKE_SECONDS, and connect the protocol that `make` creates to the peer.
 
-    A client that connects and leaves without a byte (it checks whether the port is open) is no refusal; `make` is not
-    called for it. The caller closes the connection where no protocol was connected. Raises Refusal: the handshake
+    A client that connects and leaves without a byte (it checks whether the port is open) is no refusal, and `make` is
+    not called for it. If no protocol was connected, the caller closes the connection. Raises Refusal: the handshake
     failed.
     """
     try:
@@ -145,18 +145,18 @@ class Server:
     def __init__(self, guard: Guard, telemetry: Telemetry) -> None:
         self._guard = guard
         self._telemetry = telemetry
-        # not an Application: its router, signals and middlewares cost a tenth of what a scrape costs here
+        # not an Application, whose router, signals and middlewares cost a tenth of a scrape
         self._web = _Web(guard.answer, self._forget)
         self._listening: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
-        # all connections by handler, oldest first, each with the task that begins it and may still do its handshake
+        # all connections by handler, oldest first, each with the task that begins it (and may still do the handshake)
         self._open: dict[Any, asyncio.Task[None]] = {}
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._seldom = log.RareLog()
         telemetry.bound("connections", self._most, lambda: len(self._open))
 
     async def start(self, addresses: Sequence[Address], tls: ssl.SSLContext | None = None) -> tuple[Address, ...]:
-        """Listen on all, or raise PortTaken, listening on none. Returns the addresses, with real numbers for port 0."""
+        """Listen on all addresses. Returns them with real numbers for port 0. Raises PortTaken: it listens on none."""
         self._tls = tls
         loop = asyncio.get_running_loop()
         for address in addresses:
@@ -185,13 +185,13 @@ class Server:
             listening.close()
         self._listening.clear()
         await end_tasks(*self._open.values())
-        # what has come already is begun before idle connections are closed
+        # requests that have come already begin before idle connections are closed
         await asyncio.sleep(0)
         self._web.pre_shutdown()
         await self._web.shutdown(DRAIN_SECONDS)
 
     async def _listen(self, address: Address) -> None:
-        """Bind every socket that an address means: an empty host means one for IPv4 and one for IPv6."""
+        """Bind every socket that an address means. An empty host means a socket for IPv4 and a socket for IPv6."""
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(asyncio.Protocol, address.host or None, address.port, start_serving=False)
         try:
@@ -204,7 +204,7 @@ class Server:
             bound.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept waiting connections, a limited number at once; pause after an error that closing one does not mend."""
+        """Accept up to ACCEPTED_AT_ONCE connections. Pause after an error that closing a connection does not mend."""
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection, peer = listening.accept()
@@ -225,7 +225,7 @@ class Server:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
-        """Begin a connection; close it where all connections are busy."""
+        """Begin a connection, or close it if all connections are busy."""
         if len(self._open) >= self._most and not self._make_room():
             self._telemetry.refused["connections"] += 1
             connection.close()
@@ -237,8 +237,8 @@ class Server:
     def _make_room(self) -> bool:
         """Close the oldest connection without a request in progress. Returns whether there was one.
 
-        It is no longer counted from here on, so that of several newcomers in one round of the event loop each closes
-        another connection.
+        The closed connection no longer counts, so that several newcomers in one round of the event loop close one
+        connection each.
         """
         oldest = next((handler for handler in self._open if handler not in self._guard.busy), None)
         if oldest is None:
@@ -253,7 +253,7 @@ class Server:
         return True
 
     async def _begin(self, handler: Any, connection: socket.socket, peer: str) -> None:  # noqa: ANN401 - aiohttp's own
-        """Connect `handler` to the peer, after the handshake where there is TLS; log and count a failed handshake."""
+        """Connect `handler` to the peer, with TLS after the handshake. A failed handshake is logged and counted."""
         if self._tls is None:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: handler, connection)
             return
@@ -264,9 +264,9 @@ class Server:
             self._seldom.warn(f"tls {refusal.reason}", "no TLS with a peer", peer=peer, error=str(refusal))
 
     def _begun(self, handler: Any, connection: socket.socket, beginning: "asyncio.Task[None]") -> None:  # noqa: ANN401 - see _begin
-        """Close a connection without a handler on it: it was refused, or made room for another before it began."""
+        """Close a connection that has no handler: it was refused, or made room for another before it began."""
         if not beginning.cancelled() and (error := beginning.exception()) is not None:
-            # most often the peer has simply left
+            # usually the peer has left
             self._seldom.warn("begin", "a connection could not begin", error=str(error) or type(error).__name__)
         if handler.transport is None:
             self._forget(handler)
@@ -277,7 +277,7 @@ class Server:
 
 
 def most_connections(descriptors: int) -> int:
-    """The limit on connections for a process that may have so many file descriptors (RLIMIT_NOFILE, soft)."""
+    """The limit on connections of a process with this limit on file descriptors (RLIMIT_NOFILE, soft)."""
     if descriptors == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
     return min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors - RESERVED_DESCRIPTORS))
