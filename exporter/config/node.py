@@ -212,7 +212,7 @@ class WorkloadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingSettings:
-    """The accounts of containers' time and energy. Only `serve` keeps them, since it looks at the node by itself."""
+    """The accounts of containers' GPU time and energy. Only `serve` keeps them: it looks at the node by itself."""
 
     is_on: bool = setting(
         "accounting.mode",
