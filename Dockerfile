@@ -15,7 +15,7 @@ RUN if command -v apt-get >/dev/null; then \
 # the CUDA probe's program for the kernel; its compiler stays behind
 FROM system AS probe
 COPY release/compile-probe /src/release/
-COPY exporter/sources/cuda_probe /src/exporter/sources/cuda_probe
+COPY exporter/probe /src/exporter/probe
 RUN if command -v apt-get >/dev/null; then \
         apt-get update -qq \
         && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "clang=1:*" "llvm=1:*" "libbpf-dev=1:1.*"; \
@@ -41,7 +41,7 @@ RUN python3 -m venv /src/sbom \
         --pyproject /src/pyproject.toml --output-reproducible --of JSON -o /opt/exporter/sbom.cdx.json \
     && /src/sbom/bin/python /src/os_packages.py /opt/exporter/sbom.cdx.json /var/lib/dpkg/status /etc/os-release
 COPY exporter /opt/exporter/exporter
-COPY --from=probe /src/exporter/sources/cuda_probe /opt/exporter/exporter/sources/cuda_probe
+COPY --from=probe /src/exporter/probe /opt/exporter/exporter/probe
 # compiled here: the root file system is read-only when it runs. Not checked by time: a copy into the next stage may round
 # the times of files, and a third of them would be compiled anew at every start and healthcheck.
 RUN python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/exporter

@@ -20,15 +20,15 @@ PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model ow
 check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
 	@mkdir -p $(CACHE)
 	@$(MAKE) --no-print-directory lint >$(CACHE)/lint.log 2>&1 & lint=$$!; failed=0; \
-		$(BIN)/pytest -q --quick $(PURE) || failed=1; wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
+		$(BIN)/pytest -q --quick $(PURE) --ignore tests/report/history --ignore tests/report/test_command.py || failed=1; wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
 # Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
 # to say after them. Each takes 90 to 200 s of a CPU.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-g]*.py)
-COMMANDS := tests/cli
+COMMANDS := $(addprefix tests/,cli doctor kubectl top)
 HURT := tests/browser tests/faults tests/operator tests/rules
-PEERS := tests/cuda tests/node tests/sources
+PEERS := tests/cuda tests/node tests/probe tests/sources
 test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
@@ -65,14 +65,14 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 # tools stays outside: curl, ip, tmux, kubectl, Helm's engine, a second program, a compiler. So does what is arithmetic,
 # and long.
 # Two halves side by side, as of `make test`.
-IN_IMAGE := web sources config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
-ALSO_IN_IMAGE := cli $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
+IN_IMAGE := web sources cluster/exporters cluster/prometheus report/history config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
+ALSO_IN_IMAGE := cli doctor kubectl report/test_command.py top $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
 CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not without_dcgm \
 	and not secure_accelerator and not charts_values and not of_the_chart and not page_of_mistakes
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
-		--ignore tests/sources/nvml --ignore tests/sources/cuda_probe --ignore tests/cli/top/test_live.py \
-		--ignore tests/cli/kubectl/test_kubectl_gpu.py \
+		--ignore tests/sources/nvml --ignore tests/probe --ignore tests/top/test_live.py \
+		--ignore tests/kubectl/test_kubectl_gpu.py \
 		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 

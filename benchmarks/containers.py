@@ -15,9 +15,9 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import containers, objects
+from exporter.outputs import containers, device_rows
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.machine import TICK_NS
 from tests.support.simulated import World
@@ -59,7 +59,7 @@ def run(effort: float) -> list[Row]:
 
     def render() -> bytes:
         pages.reverse()
-        found = objects.rows(
+        found = device_rows.rows(
             Snapshot(
                 node="n",
                 owners=owners,

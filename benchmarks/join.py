@@ -18,7 +18,7 @@ from exporter.model.devices import Assignment, DeviceKey, Owners
 from exporter.model.pods import Owner
 from exporter.node.policies import renaming_to
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.machine import TICK_NS
 from tests.support.owners import build_owners

@@ -97,9 +97,9 @@ async def _node(folder: Path) -> None:
     from aiohttp import web  # noqa: PLC0415
 
     from benchmarks.peers import page_of, serve  # noqa: PLC0415
+    from exporter.simulator.dcgm_pages import FAMILIES  # noqa: PLC0415
+    from exporter.simulator.gpu_processes import SimulatedProcesses  # noqa: PLC0415
     from exporter.simulator.kubelet import SimulatedKubelet  # noqa: PLC0415
-    from exporter.simulator.pages import FAMILIES  # noqa: PLC0415
-    from exporter.simulator.processes import SimulatedProcesses  # noqa: PLC0415
     from tests.support.simulated import World  # noqa: PLC0415
 
     world = World(gpus=GPUS, shared=GPUS, seed=1)
@@ -138,17 +138,17 @@ async def _serve(folder: Path, url: str, mode: str) -> None:
 
     if mode == "on":
         from exporter.sources import container_logs  # noqa: PLC0415
-        from exporter.sources.nvml import library, reader, source  # noqa: PLC0415
+        from exporter.sources.nvml import library, nvml_reader, nvml_source  # noqa: PLC0415
         from exporter.sources.nvml.gpus import Busy, busy  # noqa: PLC0415
 
         library.NAME = str(folder / "nvml/libnvidia-ml.so.1")
-        source.AGAIN_SECONDS = container_logs.AGAIN_SECONDS = 0.0
+        nvml_source.AGAIN_SECONDS = container_logs.AGAIN_SECONDS = 0.0
 
         def all_new(library: library.Library, handle: object, last: Busy | None, now: float) -> Busy:  # noqa: ARG001
             """Every sample is of the time since the last reading."""
             return busy(library, handle, None, now)
 
-        vars(reader)["busy"] = all_new
+        vars(nvml_reader)["busy"] = all_new
     flags = {
         "kubelet.socket": [str(folder / "kubelet.sock")],
         "dcgm.url": [url],

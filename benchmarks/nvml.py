@@ -48,7 +48,7 @@ def _measure(library: str, times: int) -> None:
     before = _resident_mib()
 
     from exporter.sources.nvml.library import Library  # noqa: PLC0415
-    from exporter.sources.nvml.reader import NvmlReader  # noqa: PLC0415
+    from exporter.sources.nvml.nvml_reader import NvmlReader  # noqa: PLC0415
 
     reader = NvmlReader(Library(library))
 

@@ -18,7 +18,7 @@ from exporter.outputs.otlp.messages import Messages
 from exporter.outputs.otlp.metrics import Metrics
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.ledgers import note
 from tests.support.owners import build_owners
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from exporter.simulator.pages import FAMILIES, SimulatedFamily, page
+from exporter.simulator.dcgm_pages import FAMILIES, SimulatedFamily, page
 from tests.support.made_pages import copies, made_row
 from tests.support.simulated import SimulatedKubelet, World
 

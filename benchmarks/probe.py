@@ -16,12 +16,12 @@ from pathlib import Path
 
 from benchmarks.table import Row, rounds
 from exporter.errors import SourceError
-from exporter.sources.cuda_probe import gate
-from exporter.sources.cuda_probe.elf import function_offsets
-from exporter.sources.cuda_probe.functions import ENTERED, RETURNED
-from exporter.sources.cuda_probe.libbpf import Object
-from exporter.sources.cuda_probe.probe import Probe
-from exporter.sources.cuda_probe.source import CudaProbe
+from exporter.probe import gate
+from exporter.probe.elf import function_offsets
+from exporter.probe.functions import ENTERED, RETURNED
+from exporter.probe.libbpf import Object
+from exporter.probe.probe import Probe
+from exporter.probe.probe_source import CudaProbe
 from tests.cuda.programs import Program, built
 
 CALLS, CALLS_A_ROUND = 1_000_000, 200_000

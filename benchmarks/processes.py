@@ -8,10 +8,10 @@ from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, O
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.measured import HostProcesses, Process, ProcessPlace, Total
 from exporter.model.pods import Owner, PodInfo
-from exporter.sources.processes import ProcFolder
+from exporter.sources.process_cgroups import ProcFolder
 from exporter.sources.source import MOST_PROCESSES
-from exporter.usage.containers import containers_of_pods
-from exporter.usage.measured import measure
+from exporter.usage.owner_use import measure
+from exporter.usage.process_owners import containers_of_pods
 
 GPUS, PODS_A_GPU, PROCESSES = 8, 4, 60
 OWN = f"0::/kubepods/besteffort/pod{'0' * 32}/{'f' * 64}\n"

@@ -24,7 +24,7 @@ from benchmarks.table import Row
 from exporter.config.load import load
 from exporter.exposition.check import MOST_LINES
 from exporter.node.role import NODE
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.service import serve
 from tests.support.kubelet_process import pods_to_json
 from tests.support.simulated import Container, Pod

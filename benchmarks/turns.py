@@ -9,11 +9,11 @@ from exporter.model.cuda import CudaCounts, CudaDevice, CudaProcess, CudaReading
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner, PodInfo
-from exporter.sources.cuda_probe.functions import WANTED
-from exporter.sources.cuda_probe.scan import Scan
-from exporter.usage.containers import containers_of_pods
-from exporter.usage.cuda_ledger import CudaTotals
-from exporter.usage.cuda_owners import OwnerFacts
+from exporter.probe.cuda_ledger import CudaTotals
+from exporter.probe.cuda_owners import OwnerFacts
+from exporter.probe.functions import WANTED
+from exporter.probe.scan import Scan
+from exporter.usage.process_owners import containers_of_pods
 
 ACTIVE, PODS, GPUS, PROCESSES = 1_000, 100, 8, 5_000
 SECOND = 1_000_000_000

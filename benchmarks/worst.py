@@ -6,7 +6,7 @@ from benchmarks.table import Row, median_seconds
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 
 SMALL, TIMES = 250_000, 4
 # exactly linear would be 4; caches and memory add a little; quadratic would be 16

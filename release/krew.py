@@ -26,8 +26,8 @@ LEFT_OUT = (
     "cluster",
     "node",
     "operator",
+    "probe",
     "simulator",
-    "sources/cuda_probe",
     "sources/kubelet",
     "sources/nvml",
     "web",
@@ -39,7 +39,7 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("kubectl gpu: it needs Python 3.11 or later, and python3 is " + sys.version.split()[0])
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "lib"))
-from exporter.cli.kubectl.command import {function}
+from exporter.kubectl.command import {function}
 
 {function}()
 """

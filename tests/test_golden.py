@@ -14,8 +14,8 @@ from exporter.model.devices import Assignment
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
-from exporter.simulator.pages import FAMILIES, LOW_UTIL_VIOLATION, SimulatedFamily, SimulatedRow, page
+from exporter.ownership.sample_rows import Attribution
+from exporter.simulator.dcgm_pages import FAMILIES, LOW_UTIL_VIOLATION, SimulatedFamily, SimulatedRow, page
 from tests.support.components import LINT, check
 from tests.support.made_pages import link_rows, made_row, more_families, value
 from tests.support.owners import build_owners

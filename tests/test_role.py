@@ -9,7 +9,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.model.snapshot import Snapshot
 from exporter.node.role import NODE
 from exporter.outputs.output import NOTHING_SEEN, PLAIN, Answer, Look, Need, Output, answer

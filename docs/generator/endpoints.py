@@ -6,9 +6,9 @@ from typing import Any
 import yaml
 
 from docs.generator.markdown import code, description, document, prose, table
-from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.outputs.output import Output
 
 _INTRO = """\

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from docs.generator.markdown import code, document, prose, sentence, table
-from exporter.cli.command import COMMANDS, command_named
-from exporter.config import cluster, node, operator
+from exporter.cli.commands import COMMANDS, command_named
+from exporter.config import cluster_settings, node_settings, operator_settings
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.settings import Setting, settings_of
 
@@ -56,7 +56,9 @@ _MORE = {
     " restart](sharing.md#counters-that-outlive-a-restart)",
     "keda": "[KEDA](cluster.md#keda)",
 }
-_SETTINGS = {setting.name for setting in (*node.SETTINGS, *cluster.SETTINGS, *operator.SETTINGS)}
+_SETTINGS = {
+    setting.name for setting in (*node_settings.SETTINGS, *cluster_settings.SETTINGS, *operator_settings.SETTINGS)
+}
 
 
 def page() -> str:
@@ -73,13 +75,13 @@ def page() -> str:
         " [mistakes.md](mistakes.md).",
         "## Settings of a node's exporter",
         _OF_NODE,
-        *_groups(node.GROUPS),
+        *_groups(node_settings.GROUPS),
         "## Settings of the cluster role",
         _OF_CLUSTER,
-        *_groups({name: group for name, group in cluster.GROUPS.items() if name in ("cluster", "keda")}),
+        *_groups({name: group for name, group in cluster_settings.GROUPS.items() if name in ("cluster", "keda")}),
         "## Settings of the operator",
         _OF_OPERATOR,
-        *_groups({"operator": operator.GROUPS["operator"]}),
+        *_groups({"operator": operator_settings.GROUPS["operator"]}),
         "## Flags of single commands",
         "They have no environment name, and no key in the file.",
         *_own_flags(),

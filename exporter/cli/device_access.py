@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from exporter.cli.command import command
+from exporter.cli.commands import command
 from exporter.errors import ConfigError, ExporterError
 from exporter.sources.host.device_files import DEVICES, read_groups
 

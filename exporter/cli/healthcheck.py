@@ -4,7 +4,7 @@ import http.client
 import ssl
 from typing import Any
 
-from exporter.cli.command import command
+from exporter.cli.commands import command
 from exporter.cli.options import setting_options, web_of
 from exporter.config.named_files import read_web_file
 from exporter.errors import ExporterError

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from exporter import __version__
-from exporter.cli.command import COMMANDS, PROGRAM, WithTwoHelps, command_named
+from exporter.cli.commands import COMMANDS, PROGRAM, WithTwoHelps, command_named
 from exporter.errors import ConfigError, ExporterError
 
 EXIT_FAILED = 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from exporter.cli.command import COMMANDS, PROGRAM, command_named
-from exporter.config.mistakes import asked, closest, did_you_mean
+from exporter.cli.commands import COMMANDS, PROGRAM, command_named
+from exporter.config.suggestions import asked, closest, did_you_mean
 
 # commands and flags, each with words that other programs have for it
 _OTHER_WORDS = {

@@ -13,7 +13,7 @@ from exporter.config.common import WebSettings
 from exporter.config.environment import CONFIG_FILE
 from exporter.config.files import read_structured
 from exporter.config.load import load
-from exporter.config.node import SETTINGS, Config
+from exporter.config.node_settings import SETTINGS, Config
 from exporter.config.settings import Setting
 from exporter.errors import ConfigError
 
@@ -80,7 +80,7 @@ def web_of(given: Mapping[str, Any]) -> WebSettings:
     try:
         return read_config(given).web
     except ConfigError:
-        from exporter.config.cluster import SETTINGS, load_cluster  # noqa: PLC0415 - most are asked about a node's
+        from exporter.config.cluster_settings import SETTINGS, load_cluster  # noqa: PLC0415 - most are asked about a node's
 
         with suppress(ConfigError):
             return read_role_config(given, load_cluster, SETTINGS).web

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from exporter import service
-from exporter.cli.command import command
+from exporter.cli.commands import command
 from exporter.cli.options import read_config, setting_options
 from exporter.node.role import NODE
 

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from exporter import log
-from exporter.cli.command import command
+from exporter.cli.commands import command
 from exporter.cli.options import read_config, setting_options
-from exporter.config.node import SETTINGS, Config
+from exporter.config.node_settings import SETTINGS, Config
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, ExporterError, read_flag
 from exporter.node.role import NODE, make_role, say_what_is_read

@@ -11,17 +11,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.cluster.outputs.table import OUTPUTS
-from exporter.cluster.workloads import MOST_WORKLOADS, SeenWorkloads
-from exporter.model.cluster import ClusterView
+from exporter.cluster.seen_workloads import MOST_WORKLOADS, SeenWorkloads
+from exporter.model.cluster_view import ClusterView
 from exporter.outputs.output import LOOK_AT_NODE, Need, Output
-from exporter.sources.cluster import ClusterSource
+from exporter.sources.cluster_source import ClusterSource
 from exporter.sources.source import Source, SourceCache, is_absent
 from exporter.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from exporter.sources.kubernetes.scaled_objects import ScaledObjects
+    from exporter.cluster.scaled_objects import ScaledObjects
 
 
 class ClusterHandover:

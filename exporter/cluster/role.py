@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from exporter import log
 from exporter.cluster.cluster import Cluster, ClusterHandover
-from exporter.config.cluster import ClusterConfig, ClusterSettings, read_cluster_http
+from exporter.cluster.exporters.exporters_source import Exporters
+from exporter.config.cluster_settings import ClusterConfig, ClusterSettings, read_cluster_http
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.parsers import Address
@@ -14,15 +15,14 @@ from exporter.config.tls import ClientTls, ServerTls
 from exporter.config.web_file import WebConfig
 from exporter.errors import ConfigError
 from exporter.role import Role, RoleKind, about
-from exporter.sources.cluster import ClusterSource, Places
+from exporter.sources.cluster_source import ClusterSource, Places
 from exporter.sources.exporters.asking import GivenPlaces
-from exporter.sources.exporters.source import Exporters
 from exporter.sources.source import OnHealth, Source, SourceCache
 
 if TYPE_CHECKING:
-    from exporter.cluster.keda.server import KedaServer
+    from exporter.cluster.keda.grpc_server import KedaServer
+    from exporter.cluster.scaled_objects import ScaledObjects
     from exporter.sources.kubernetes.api import KubernetesApi
-    from exporter.sources.kubernetes.scaled_objects import ScaledObjects
 
 
 def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) -> tuple[ClusterSource, Sequence[Source]]:
@@ -30,7 +30,7 @@ def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) ->
     # the source does not decide how often it is asked
     cluster = replace(config.cluster, interval_seconds=0.0)
     if cluster.prometheus_url is not None:
-        from exporter.sources.prometheus.source import Prometheus  # noqa: PLC0415 - only where it is asked
+        from exporter.cluster.prometheus.prometheus_source import Prometheus  # noqa: PLC0415 - only where it is asked
 
         return cache.get(Prometheus, cluster=cluster, http=http), ()
     exporters = cache.get(_make_exporters, cluster=cluster, kubernetes=config.kubernetes, http=http)
@@ -45,7 +45,7 @@ def _make_exporters(
 
 
 def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth) -> "ScaledObjects":
-    from exporter.sources.kubernetes import scaled_objects  # noqa: PLC0415 - not where KEDA does not ask
+    from exporter.cluster import scaled_objects  # noqa: PLC0415 - not where KEDA does not ask
 
     api = _api(kubernetes, scaled_objects.MANIFEST, scaled_objects.MEANWHILE)
     return scaled_objects.ScaledObjects(api=api, on_health=on_health)
@@ -60,10 +60,10 @@ def _api(kubernetes: KubernetesSettings, manifest: str, meanwhile: str) -> "Kube
 def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:
     if kubernetes.url is None or cluster.nodes:
         return GivenPlaces(cluster.nodes)
-    from exporter.sources.kubernetes import exporters  # noqa: PLC0415 - not where they are given
+    from exporter.cluster.exporters import discovery  # noqa: PLC0415 - not where they are given
 
-    api = _api(kubernetes, exporters.MANIFEST, exporters.MEANWHILE)
-    return exporters.exporter_places(api=api, cluster=cluster, scheme=scheme, on_health=on_health)
+    api = _api(kubernetes, discovery.MANIFEST, discovery.MEANWHILE)
+    return discovery.exporter_places(api=api, cluster=cluster, scheme=scheme, on_health=on_health)
 
 
 @dataclass(eq=False)
@@ -84,8 +84,8 @@ class KedaPort:
         address = config.keda.listen_address
         if address is None:
             return cls(None)
+        from exporter.cluster.keda.grpc_server import KedaServer  # noqa: PLC0415
         from exporter.cluster.keda.scaler import Scaler  # noqa: PLC0415 - grpc only where it is wanted
-        from exporter.cluster.keda.server import KedaServer  # noqa: PLC0415
 
         scaler = Scaler(lambda: cast("Cluster", current()))
         server = KedaServer(scaler, web)

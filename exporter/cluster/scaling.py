@@ -12,10 +12,10 @@ from math import fsum
 from urllib.parse import unquote
 
 from exporter.errors import Trouble, listed
-from exporter.model.cluster import ClusterView
+from exporter.model.cluster_view import ClusterView
 from exporter.model.device_row import DeviceRow, RowDevice
 from exporter.model.node_answers import OWN_FAMILIES
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.outputs.device_rows import METRICS_TO_ASK
 
 MOST_NAMED = 5
 FORM = "/autoscale/<namespace>/<workload>/<metric>"

@@ -68,7 +68,7 @@ def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[
         like_ours = _LIKE_OURS.fullmatch(name)
         meant = f"{ENVIRONMENT_PREFIX}{like_ours[1].upper()}" if like_ours else ""
         if name not in names and (meant in names or (rest != name and not _SERVICE_LINK.fullmatch(rest))):
-            from exporter.config.mistakes import asked, closest  # noqa: PLC0415 - only a wrong name is worth it
+            from exporter.config.suggestions import asked, closest  # noqa: PLC0415 - only a wrong name is worth it
 
             ours = [each.removeprefix(ENVIRONMENT_PREFIX) for each in names]
             near = [meant] if meant in names else [ENVIRONMENT_PREFIX + each for each in closest(rest, ours)]

@@ -107,7 +107,7 @@ def fields_of(group: type, values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _instead(name: str, value: object, settings: ByName) -> str:
-    from exporter.config.mistakes import ROLES, did_you_mean  # noqa: PLC0415 - only a mistake needs it
+    from exporter.config.suggestions import ROLES, did_you_mean  # noqa: PLC0415 - only a mistake needs it
 
     role = ROLES.get(name.partition(".")[0])
     if role and role not in {ROLES.get(each.partition(".")[0]) for each in settings}:

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from exporter.config import otlp
 from exporter.config.environment import dcgm_host, dcgm_path, dcgm_port, doubts, doubts_of_port
 from exporter.config.gather import check_not_own_address, check_once, fields_of, from_flags, gather, parse
-from exporter.config.node import GROUPS, SETTINGS, Config
-from exporter.config.pages import DEFAULT_DCGM_URL
+from exporter.config.node_settings import GROUPS, SETTINGS, Config
+from exporter.config.page_settings import DEFAULT_DCGM_URL
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS
 from exporter.config.settings import Given, by_default
 from exporter.errors import ConfigError

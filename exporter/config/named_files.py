@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from exporter.config.common import WebSettings
 from exporter.config.files import read_structured
 from exporter.config.http_file import HttpConfig, read_http_config, read_secret
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.config.tls import ClientTls, client_context, server_context
 from exporter.config.web_file import WebConfig, read_web_config
 from exporter.errors import ConfigError

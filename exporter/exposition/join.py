@@ -21,10 +21,10 @@ from itertools import accumulate, chain, islice, pairwise
 from types import MappingProxyType
 from typing import Protocol
 
-from exporter.exposition.layout import LaidOut, Layout, Parts, lay_out_for
+from exporter.exposition.labelled_block import LaidOut, Layout, Parts, lay_out_for
 from exporter.exposition.lines import Reason
 from exporter.exposition.page_reader import Block, PageReader, PageShape, Places
-from exporter.exposition.plain import Closings, Owned, PlainBlock
+from exporter.exposition.plain_block import Closings, Owned, PlainBlock
 from exporter.exposition.renaming import AS_IT_CAME, Renaming
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader, unread
 from exporter.exposition.shape_reader import Wanted

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from exporter.exposition.block_shape import PageFamily
 from exporter.exposition.cuts import MOST_VALUE_BYTES
-from exporter.exposition.layout import LaidOutBlock
+from exporter.exposition.labelled_block import LaidOutBlock
 from exporter.exposition.lines import split_lines
-from exporter.exposition.plain import PlainBlock, is_plain
+from exporter.exposition.plain_block import PlainBlock, is_plain
 from exporter.exposition.series import MOST_DEVICES, Interned, Series, SeriesReader, unread
-from exporter.exposition.shape import PageFamily
 from exporter.exposition.shape_reader import ShapeReader, Wanted
 from exporter.model.pages import Subject
 from exporter.model.slices import Work

@@ -18,11 +18,11 @@ from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING
 
+from exporter.exposition.block_shape import PageFamily, Shape, ShapeRow
 from exporter.exposition.cuts import MOST_VALUE_BYTES, Converted, Cuts, runs_of
 from exporter.exposition.lines import LONGEST_LINE, MetadataLine, PassedLine, Reason, SampleLine, is_value, read_line
 from exporter.exposition.renaming import AS_IT_CAME
 from exporter.exposition.series import Interned, Series, SeriesReader
-from exporter.exposition.shape import PageFamily, Shape, ShapeRow
 
 if TYPE_CHECKING:
     from exporter.exposition.renaming import Texts

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners
-from exporter.model.names import as_people_count
+from exporter.model.name_order import as_people_count
 from exporter.model.pods import Owner
 
 

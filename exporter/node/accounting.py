@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter import log
 from exporter.accounts.ledger import Rules
-from exporter.accounts.state import dump_in_slices, restore
+from exporter.accounts.state_bytes import dump_in_slices, restore
 from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
@@ -20,11 +20,11 @@ from exporter.node.handover import NodeHandover
 from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
-from exporter.sources.slices import in_slices
+from exporter.sources.long_work import in_slices
 from exporter.sources.source import Source
 
 if TYPE_CHECKING:
-    from exporter.sources.kernel_log.source import KernelLog
+    from exporter.sources.kernel_log.kernel_log_source import KernelLog
 
 WRITE_SECONDS = 5.0
 LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]

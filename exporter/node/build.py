@@ -5,8 +5,8 @@ from functools import partial
 
 from exporter.accounts.ledger import Rules
 from exporter.config.named_files import NodeFiles
-from exporter.config.node import Config
-from exporter.config.pages import FamilySettings
+from exporter.config.node_settings import Config
+from exporter.config.page_settings import FamilySettings
 from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.devices import NO_PLACES

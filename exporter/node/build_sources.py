@@ -9,34 +9,34 @@ from exporter import __version__
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
-from exporter.config.node import Config, DeviceSettings, PodsSettings
-from exporter.config.pages import USUAL_DCGM_FILE, ProbeSettings, source_names
+from exporter.config.node_settings import Config, DeviceSettings, PodsSettings
+from exporter.config.page_settings import USUAL_DCGM_FILE, ProbeSettings, source_names
 from exporter.config.tls import ClientTls
-from exporter.exposition.vendors import Vendor
+from exporter.exposition.vendor_pages import Vendor
 from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
 from exporter.node.node import Sources
 from exporter.node.policies import gpu_families_from
-from exporter.sources import driver
-from exporter.sources.cdi import source as cdi
-from exporter.sources.claims import Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
-from exporter.sources.driver import DriverInventory
-from exporter.sources.host.source import HostSource
-from exporter.sources.inventories import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
+from exporter.sources import driver_inventory
+from exporter.sources.cdi import cdi_source as cdi
+from exporter.sources.claim_access import Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
+from exporter.sources.driver_inventory import DriverInventory
+from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KeptAssignments, KubeletSource
 from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.node_inventory import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
+from exporter.sources.node_pods import NoPods, Pods
 from exporter.sources.pages.discovery import Discovery
 from exporter.sources.pages.file import PromFileSource
 from exporter.sources.pages.url import DcgmSource, PageSource
-from exporter.sources.pods import NoPods, Pods
 from exporter.sources.resource_slices import NoSlices, Slices
 from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absent, missing
 
 if TYPE_CHECKING:
-    from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
-    from exporter.sources.kernel_log.source import KernelLog
+    from exporter.probe.probing import Probing
+    from exporter.sources.kernel_log.kernel_log_source import KernelLog
     from exporter.sources.kubernetes.api import KubernetesApi
     from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 
@@ -153,7 +153,7 @@ def _allocatable(config: Config, cache: SourceCache, kept: KeptAssignments) -> K
 
 def _nvml(mode: str, cache: SourceCache, *, page_host: str) -> DriverSource:
     """The source NVML, unless it is off. `page_host` is the node's name if NVML makes the page, else ""."""
-    from exporter.sources.nvml.source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
+    from exporter.sources.nvml.nvml_source import NoNvml, Nvml  # noqa: PLC0415 - only a node that answers needs it
 
     if mode == "off":
         return NoNvml()
@@ -172,7 +172,7 @@ def _pages(
     """The named sources of GPU samples, or `nvml` in their place."""
     dcgm = config.dcgm
     if dcgm.mode == "off":
-        from exporter.sources.nvml.source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
+        from exporter.sources.nvml.nvml_source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
 
         return (cache.get(NvmlPage, nvml=nvml),)
     limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
@@ -231,9 +231,9 @@ def _probing(
     if not settings.is_on:
         return None
     # nobody else pays for these
-    from exporter.node.probing import Probing  # noqa: PLC0415
-    from exporter.sources.cuda_probe.source import CudaProbe  # noqa: PLC0415
-    from exporter.usage.cuda_ledger import CudaTotals  # noqa: PLC0415
+    from exporter.probe.cuda_ledger import CudaTotals  # noqa: PLC0415
+    from exporter.probe.probe_source import CudaProbe  # noqa: PLC0415
+    from exporter.probe.probing import Probing  # noqa: PLC0415
 
     handover.cuda = handover.cuda or CudaTotals()
     probe = cache.get(
@@ -249,7 +249,7 @@ def _probing(
 def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
     # nobody else pays for these
     from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
-    from exporter.sources.kernel_log.source import DEVICE, KernelLog  # noqa: PLC0415
+    from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog  # noqa: PLC0415
 
     handover.kernel_events = handover.kernel_events or KernelEvents()
     return cache.get(
@@ -268,7 +268,7 @@ def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: D
         base = root.rstrip("/")
         folders, minors = tuple(base + folder for folder in cdi.FOLDERS), base + cdi.MINORS
         parts += (
-            cache.get(DriverInventory, folder=base + driver.FOLDER),
+            cache.get(DriverInventory, folder=base + driver_inventory.FOLDER),
             cache.get(cdi.CdiInventory, folders=folders, minors=minors),
             *((nvml,) if nvml is not None else ()),
         )
@@ -281,7 +281,7 @@ def _find_pods(
     """The source of pods that --pods.source means; None while `auto` finds neither."""
     auto = settings.source == "auto"
     if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
-        from exporter.sources.kubelet.pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
+        from exporter.sources.kubelet.kubelet_pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
 
         return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
     if api.url is not None and (not auto or Path(api.token_file).exists()):

@@ -9,10 +9,10 @@ from exporter.ownership.owners import needs_slices
 if TYPE_CHECKING:
     from exporter.node.handover import NodeHandover
     from exporter.ownership.current import CurrentOwners
-    from exporter.sources.cdi.source import CdiInventory
-    from exporter.sources.claims import Claims
-    from exporter.sources.inventories import Inventories
+    from exporter.sources.cdi.cdi_source import CdiInventory
+    from exporter.sources.claim_access import Claims
     from exporter.sources.kubelet.assignments import KubeletSource
+    from exporter.sources.node_inventory import Inventories
     from exporter.sources.resource_slices import Slices
     from exporter.sources.source import Attempt, OptionalSource
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.accounts.ledger import Ledger
-from exporter.accounts.state import UNKNOWN_BOOT, Boot
+from exporter.accounts.state_bytes import UNKNOWN_BOOT, Boot
 from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import Assignment, DeviceRef
 from exporter.model.snapshot import KUBELET, Snapshot
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from exporter.node.state_file import StateFile
     from exporter.ownership.kernel_events import KernelEvents
-    from exporter.usage.cuda_ledger import CudaTotals
+    from exporter.probe.cuda_ledger import CudaTotals
 
 
 _LEAST_STEP_NS = 1_000_000_000

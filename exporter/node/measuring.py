@@ -15,7 +15,7 @@ from exporter.model.pods import PodsByName
 from exporter.model.snapshot import Health
 from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched
-from exporter.sources.inventories import DriverSource
+from exporter.sources.node_inventory import DriverSource
 from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, OnHealth, Source, absent
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from exporter.model.measured import HostProcesses, Measured, Unexplained
     from exporter.sources.container_logs import ContainerLogs
     from exporter.sources.kubelet.assignments import KubeletSource
-    from exporter.sources.processes import Processes
-    from exporter.usage.containers import Containers
+    from exporter.sources.process_cgroups import Processes
+    from exporter.usage.process_owners import Containers
     from exporter.usage.sm_times import SmTimes
 
 
@@ -192,7 +192,7 @@ class Measuring:
     def _find(self) -> "tuple[Processes, ContainerLogs]":
         # only a node with NVML and shares pays for these
         from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
-        from exporter.sources.processes import FOLDER, Processes  # noqa: PLC0415
+        from exporter.sources.process_cgroups import FOLDER, Processes  # noqa: PLC0415
         from exporter.usage.sm_times import SmTimes  # noqa: PLC0415
 
         folder = f"{self._root.rstrip('/')}{FOLDER}"
@@ -214,8 +214,8 @@ class Measuring:
         self, reading: "DriverReading", processes: "HostProcesses | None", logged: "Containers", owners: Owners
     ) -> "Measured | None":
         from exporter.model.measured import Total  # noqa: PLC0415
-        from exporter.usage.containers import containers_of_pods  # noqa: PLC0415 - see _find
-        from exporter.usage.measured import measure  # noqa: PLC0415
+        from exporter.usage.owner_use import measure  # noqa: PLC0415
+        from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find
 
         if self._times is None:
             return None

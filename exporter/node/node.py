@@ -30,30 +30,30 @@ from exporter.node.handover import NodeHandover
 from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, CurrentContext, JoinedPages
 from exporter.node.waiting import Answers, Streams, begin, health_of, hear, left, pods_to_show, taken, workloads_of
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.owners import Unmatched
 from exporter.ownership.pods_of_names import Listing
-from exporter.ownership.rows import Attribution
-from exporter.sources.cdi.source import CdiInventory
-from exporter.sources.claims import Claims
-from exporter.sources.host.source import HostSource
-from exporter.sources.inventories import DriverSource, Inventories
+from exporter.ownership.sample_rows import Attribution
+from exporter.sources.cdi.cdi_source import CdiInventory
+from exporter.sources.claim_access import Claims
+from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.kubernetes.workloads import Workloads
+from exporter.sources.long_work import in_slices
+from exporter.sources.node_inventory import DriverSource, Inventories
+from exporter.sources.node_pods import Pods
 from exporter.sources.pages.discovery import MOST_FOUND, Discovery
 from exporter.sources.pages.url import PageSource
-from exporter.sources.pods import Pods
 from exporter.sources.resource_slices import Slices
-from exporter.sources.slices import in_slices
 from exporter.sources.source import Attempt, OptionalSource, Source, SourceCache, is_absent
 
 if TYPE_CHECKING:
-    from exporter.node.probing import Probing
     from exporter.node.pushing import Pusher
-    from exporter.sources.kernel_log.source import KernelLog
+    from exporter.probe.probing import Probing
+    from exporter.sources.kernel_log.kernel_log_source import KernelLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from exporter.exposition.legacy import with_gpu_health
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import LookContext
 from exporter.ownership.current import CurrentOwners, same
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.long_work import in_slices
 from exporter.sources.resource_slices import Slices
-from exporter.sources.slices import in_slices
 from exporter.sources.source import OptionalSource, is_absent
 
 # longer than the usual pause between two scrapes; then a join is dropped, as it remembers a page's lines

@@ -4,16 +4,16 @@ import re
 from collections.abc import Callable, Mapping
 
 from exporter import log
-from exporter.config.node import DeviceSettings, LabelSettings, SharingSettings
-from exporter.config.pages import AS_IS, BOTH, FamilySettings
+from exporter.config.node_settings import DeviceSettings, LabelSettings, SharingSettings
+from exporter.config.page_settings import AS_IS, BOTH, FamilySettings
 from exporter.dcgm.fields import ADDITIVE
-from exporter.dcgm.names import NEWER, OLDER, NewName, label_names_in, names_in
+from exporter.dcgm.generation_names import NEWER, OLDER, NewName, label_names_in, names_in
 from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import in_unit
 from exporter.errors import ConfigError
 from exporter.exposition.gpu_families import only_gpu_families
 from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
-from exporter.exposition.vendors import Vendor
+from exporter.exposition.vendor_pages import Vendor
 from exporter.ownership.device_ids import DeviceRules, read_rules
 from exporter.ownership.labels import OWNER_LABELS, LabelPolicy, PodLabelPolicy
 

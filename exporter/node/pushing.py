@@ -18,8 +18,8 @@ from exporter.outputs.otlp.metrics import Metrics
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.pulse import Pulse
 from exporter.sources.http import Client, Peer
+from exporter.sources.long_work import in_slices
 from exporter.sources.pause import Pause
-from exporter.sources.slices import in_slices
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.telemetry import PushResult, Telemetry
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from exporter import __version__, log
 from exporter.config.named_files import read_node_files
-from exporter.config.node import Config
-from exporter.config.pages import source_names
+from exporter.config.node_settings import Config
+from exporter.config.page_settings import source_names
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.node import Node

@@ -12,16 +12,15 @@ from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
 from exporter.operator.api.reader import Reader
 from exporter.operator.autoscalers import choice
+from exporter.operator.autoscalers.autoscaler_status import autoscaler_status, decision
 from exporter.operator.autoscalers.choice import SCALERS, NamespaceObjects, Via, Wanted, with_what_stays
-from exporter.operator.autoscalers.status import autoscaler_status, decision
 from exporter.operator.autoscalers.troubles import Resource, reason_of, resource_of, why_not
 from exporter.operator.event_texts import events_of, events_of_autoscaler
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.exporters import overlaps
 from exporter.operator.exporters.desired import all_keys, desired
-from exporter.operator.exporters.nodes import node_of
-from exporter.operator.exporters.overlaps import age, both, choice_of, shared, spec_of_nodes
-from exporter.operator.exporters.status import (
+from exporter.operator.exporters.exporter_pods import node_of
+from exporter.operator.exporters.exporter_status import (
     NO_POD_MONITORS,
     ExporterObjects,
     in_the_way,
@@ -30,8 +29,8 @@ from exporter.operator.exporters.status import (
     overlap,
     status_of,
 )
+from exporter.operator.exporters.overlaps import age, both, choice_of, shared, spec_of_nodes
 from exporter.operator.objects import kinds
-from exporter.operator.objects.fields import as_trouble, is_going
 from exporter.operator.objects.kinds import (
     Key,
     Kind,
@@ -45,6 +44,7 @@ from exporter.operator.objects.kinds import (
     uid_of,
 )
 from exporter.operator.objects.needs_write import Plan, plan
+from exporter.operator.objects.object_fields import as_trouble, is_going
 from exporter.operator.objects.resources import GPUExporterSpec, Object, ScaleTarget, read_autoscaler, read_exporter
 from exporter.operator.reconcile import Controller, Desired, Outcome
 from exporter.reading import Invalid

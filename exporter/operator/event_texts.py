@@ -7,9 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from exporter.lenient import AnyObject, mapping, number, text
-from exporter.operator.exporters.status import EVENTS_WRITTEN, MOST_TROUBLES, NOT_OBSTACLES, by_kind, troubles_in
+from exporter.operator.exporters.exporter_status import (
+    EVENTS_WRITTEN,
+    MOST_TROUBLES,
+    NOT_OBSTACLES,
+    by_kind,
+    troubles_in,
+)
 from exporter.operator.objects.change_report import Change
-from exporter.operator.objects.fields import and_more, condition, moment, one_line, word
+from exporter.operator.objects.object_fields import and_more, condition, moment, one_line, word
 
 MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
 _MOST_NAMED = 5

@@ -17,17 +17,17 @@ from exporter import log
 from exporter.config.http_file import HttpConfig
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
-from exporter.model.cluster import NodeEvent
+from exporter.model.cluster_view import NodeEvent
 from exporter.operator.exporters.desired import METRICS_PORT
-from exporter.operator.exporters.nodes import EXPORTER, NodeTrouble, node_of, on_node
-from exporter.operator.objects.fields import is_going, steady
+from exporter.operator.exporters.exporter_pods import EXPORTER, NodeTrouble, node_of, on_node
 from exporter.operator.objects.kinds import Key
+from exporter.operator.objects.object_fields import is_going, steady
 from exporter.sources.exporters.asking import ExporterClient
-from exporter.sources.exporters.events import PATH as EVENTS_PATH
-from exporter.sources.exporters.events import read_events
+from exporter.sources.exporters.exporter_events import PATH as EVENTS_PATH
+from exporter.sources.exporters.exporter_events import read_events
 from exporter.sources.exporters.healths import MOST_BYTES, OPERATED_EXPORTERS, PATH, read_health
+from exporter.sources.long_work import in_slices
 from exporter.sources.pause import Pause
-from exporter.sources.slices import in_slices
 from exporter.sources.source import Bound
 
 EVERY_SECONDS = 30.0

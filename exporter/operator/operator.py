@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from exporter import log
-from exporter.config.operator import OperatorConfig, OperatorSettings
+from exporter.config.operator_settings import OperatorConfig, OperatorSettings
 from exporter.errors import SourceError
-from exporter.operator.api.events import Events
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.leader import Leader
 from exporter.operator.api.reader import Reader, Watching, served
 from exporter.operator.api.writer import Writer

@@ -23,12 +23,12 @@ from exporter import log
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
-from exporter.model.cluster import NodeEvent
-from exporter.operator.api.events import Events
+from exporter.model.cluster_view import NodeEvent
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.event_texts import Event, EventType, noted
-from exporter.operator.objects.fields import as_trouble, moment, one_line
 from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, name_of, uid_of
+from exporter.operator.objects.object_fields import as_trouble, moment, one_line
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.pause import Pause
 

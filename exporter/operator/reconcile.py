@@ -14,15 +14,15 @@ from typing import Any, Protocol
 from exporter import log
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping
-from exporter.operator.api.events import Events
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects import kinds
 from exporter.operator.objects.change_report import Change, called, change_of
-from exporter.operator.objects.fields import as_trouble, is_going, is_same
 from exporter.operator.objects.kinds import Key, Kind, is_for, key_of, metadata, whose
 from exporter.operator.objects.needs_write import Plan, fingerprint
+from exporter.operator.objects.object_fields import as_trouble, is_going, is_same
 from exporter.operator.objects.resources import Object
 from exporter.operator.outputs import OperatorMetrics
 from exporter.operator.work_queue import EVERYTHING, WorkQueue

@@ -6,7 +6,7 @@ from exporter.model.device_row import DeviceRow
 from exporter.model.node_answers import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
 from exporter.outputs.complaints import why_not
-from exporter.outputs.objects import are_owners_unknown, rows
+from exporter.outputs.device_rows import are_owners_unknown, rows
 from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
 
 # Query parameter → the field with which it is compared.

@@ -2,7 +2,7 @@
 
 import json
 
-from exporter.outputs.objects import event_rows
+from exporter.outputs.device_rows import event_rows
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Output, answer, json_refusal
 
 _OFF = "the kernel's log is not read: set --kernel-log.mode on, and give the exporter /dev/kmsg (docs/install.md)"

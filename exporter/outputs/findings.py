@@ -18,8 +18,8 @@ from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot, seen_devices
+from exporter.outputs.device_rows import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
-from exporter.outputs.objects import explainer, users_of_devices
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched

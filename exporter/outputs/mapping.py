@@ -10,7 +10,7 @@ from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGp
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
-from exporter.outputs.objects import explainer
+from exporter.outputs.device_rows import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, of_look
 

@@ -15,7 +15,7 @@ from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from exporter.dividing.measured import MeasuredShares
+from exporter.dividing.measured_values import MeasuredShares
 from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import (
     NO_PLACES,
@@ -32,13 +32,13 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
-from exporter.ownership.claims import NO_CLAIMS, KnownClaims
+from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
 from exporter.ownership.owners import Knowledge, OwnersBuilder
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
 from exporter.ownership.requests import Requests
-from exporter.ownership.rows import Attribution, OfPods
+from exporter.ownership.sample_rows import Attribution, OfPods
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from exporter.dcgm.fields import ADDITIVE
 from exporter.dcgm.table import Additive
-from exporter.exposition.vendors import Naming
+from exporter.exposition.vendor_pages import Naming
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim
 from exporter.model.pages import Row, Rows, Subject
 from exporter.model.pods import Owner, PodInfo

@@ -28,7 +28,7 @@ from exporter.model.devices import (
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.model.pods import Owner
-from exporter.ownership.claims import NO_CLAIMS, KnownClaims
+from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined

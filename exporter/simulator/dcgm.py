@@ -9,9 +9,9 @@ from aiohttp import web
 
 from exporter.dcgm.health_watches import FAMILY as HEALTH_STATUS
 from exporter.dcgm.xids import OTHER_XID, XIDS
-from exporter.simulator.health_watches import rows_of_watches
+from exporter.simulator.dcgm_health import rows_of_watches
+from exporter.simulator.dcgm_pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.machine import Xid
-from exporter.simulator.pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving

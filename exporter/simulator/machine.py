@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from exporter.simulator.job_phases import WorkloadUse, chance, together, use
 from exporter.simulator.parts import PROFILES, REPLICAS, Container, Pod, SimulatedGpu
-from exporter.simulator.workloads import WorkloadUse, chance, together, use
 
 GPU_IDLE = 0x1
 POWER_CAP = 0x4

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from exporter.dcgm.fields import NVML
 from exporter.dcgm.table import EVENTS, FIELD_VALUES, GPM_METRICS, MEMORY_INFO, DcgmField, Unit
+from exporter.simulator.dcgm_pages import DRIVER_VERSION, NVLINK
 from exporter.simulator.machine import Machine
-from exporter.simulator.pages import DRIVER_VERSION, NVLINK
 from exporter.simulator.parts import PROFILES, SimulatedGpu, bus_id
 from exporter.simulator.readings import Reading, most_bytes, of_instance, of_whole
 from exporter.simulator.world import World

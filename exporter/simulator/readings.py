@@ -7,9 +7,9 @@ profiling counters measure inside the GPU. GPU_UTIL and MEM_COPY_UTIL are not me
 import math
 from collections.abc import Mapping, Sequence
 
+from exporter.simulator.job_phases import WorkloadUse, chance
 from exporter.simulator.machine import LIMIT_MW, ROW_XIDS, VIOLATIONS, Machine
 from exporter.simulator.parts import H100, PROFILES, Instance, SimulatedGpu
-from exporter.simulator.workloads import WorkloadUse, chance
 
 # A number, or several with the labels that tell them apart.
 Labels = tuple[tuple[str, str], ...]

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 
 from exporter.simulator.failure import GpuFailure
+from exporter.simulator.job_phases import BATCH, BURN_IN, NOTEBOOK, SERVING, TRAINING, daytime
 from exporter.simulator.parts import GPU_RESOURCE, Container, Pod, Slot
-from exporter.simulator.workloads import BATCH, BURN_IN, NOTEBOOK, SERVING, TRAINING, daytime
 from exporter.simulator.world import XIDS, World
 
 _TRAININGS = (("research", "pretrain-moe"), ("research", "finetune-70b"), ("vision", "train-detector"))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
+from exporter.simulator.job_phases import serves
 from exporter.simulator.machine import Machine
 from exporter.simulator.parts import (
     DRA_DRIVER,
@@ -22,7 +23,6 @@ from exporter.simulator.parts import (
     Pod,
     SimulatedGpu,
 )
-from exporter.simulator.workloads import serves
 
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
 XIDS = (13, 31, 31, 43, 94)

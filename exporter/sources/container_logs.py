@@ -15,7 +15,7 @@ from pathlib import Path
 from exporter.errors import Trouble, Unavailable
 from exporter.sources.polled import Polled
 from exporter.sources.source import MOST_LINKS, Bound, OnHealth
-from exporter.usage.containers import Containers, LogLink, containers_of_logs, read_log_link
+from exporter.usage.process_owners import Containers, LogLink, containers_of_logs, read_log_link
 
 NAME = "container-logs"
 FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"

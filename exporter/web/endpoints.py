@@ -20,7 +20,7 @@ from exporter import log
 from exporter.model.slices import Work, at_once
 from exporter.outputs.output import NO_QUESTION, Answer, Need, Output, Question, line
 from exporter.role import Role
-from exporter.sources.slices import in_slices
+from exporter.sources.long_work import in_slices
 
 # Level 1 costs a third of level 6 and packs a GPU page, which repeats itself, nearly as well.
 GZIP_LEVEL = 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.accounts.observation import FAMILIES
-from exporter.accounts.state import restore
+from exporter.accounts.state_bytes import restore
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.outputs.families import accounts

@@ -1,6 +1,6 @@
 """When each account began: what was counted since is all of it, so that a server can put a 0 there."""
 
-from exporter.accounts.state import Boot, restore
+from exporter.accounts.state_bytes import Boot, restore
 from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, energy, whole
 from tests.support.places import ROOT

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.accounts.kernels import KernelTimes
 from exporter.accounts.ledger import Rules
-from exporter.accounts.state import restore
+from exporter.accounts.state_bytes import restore
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from tests.accounts.plain_account import INTERVAL, Look, Place, plain, plain_time, together

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.accounts.ledger import Rules
-from exporter.accounts.state import Boot, restore
+from exporter.accounts.state_bytes import Boot, restore
 from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, energy, kernels, row, whole
 

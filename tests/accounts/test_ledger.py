@@ -10,7 +10,7 @@ from exporter.accounts.ledger import Ledger, Rules
 from exporter.model.accounts import Account
 from exporter.model.devices import DeviceKey
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.ledgers import note
 from tests.support.looks import GPU, SECOND, Held, Looks, energy, joules, owner, row, seconds, whole
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.accounts.state import Boot, restore
+from exporter.accounts.state_bytes import Boot, restore
 from tests.support.looks import GPU, SECOND, Looks, energy, row, whole
 from tests.support.places import ROOT
 

@@ -17,7 +17,7 @@ from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.records import columns_of
-from exporter.accounts.state import VERSION, Boot, restore
+from exporter.accounts.state_bytes import VERSION, Boot, restore
 from exporter.model.devices import DeviceKey
 from tests.support.ledgers import dump
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, owner, row, seconds, whole

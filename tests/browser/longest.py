@@ -12,9 +12,9 @@ from exporter.dcgm.fields import METRICS
 from exporter.model.device_row import DeviceRow, from_object
 from exporter.model.slices import at_once
 from exporter.outputs.output import Answer
-from exporter.outputs.page.devices import devices_table, summary, tools
+from exporter.outputs.page.device_table import devices_table, summary, tools
 from exporter.outputs.page.document import SCRIPT, STYLE, alert, document, sources
-from exporter.outputs.page.lines import figures_of
+from exporter.outputs.page.tree import figures_of
 from exporter.outputs.page.view import PageView
 from tests.support.answers import answer_of
 from tests.support.clusters import view_of

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from exporter.outputs.objects import SILENT
+from exporter.outputs.device_rows import SILENT
 from exporter.outputs.page.document import visible
 from tests.browser import axe
 from tests.browser.table import differences, expected, opened, read

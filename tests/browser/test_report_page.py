@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from exporter.report.costs import Prices
 from exporter.report.groups import GroupBy
-from exporter.report.page import render_page
+from exporter.report.html_page import render_page
 from exporter.report.report import make_report
 from exporter.report.rows import Amounts
 from tests.browser import axe

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.kubectl.command import commands as kubectl_gpu
 from exporter.cli.main import run_group
+from exporter.kubectl.command import commands as kubectl_gpu
 from tests.support.components import real
 from tests.support.exporter import config_from
 from tests.support.waiting import wait_until
@@ -187,7 +187,7 @@ def test_a_command_imports_what_it_needs_and_no_more(arguments: list[str], may_i
         "asyncio",
         "bcrypt",
         "exporter.simulator",
-        "exporter.cli.doctor.checkup",
+        "exporter.doctor.checkup",
         "grpc",
         "prometheus_client",
         "yaml",

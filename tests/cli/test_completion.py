@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from exporter.cli.command import COMMANDS
+from exporter.cli.commands import COMMANDS
 from exporter.cli.main import _COMPLETES, commands
 from tests.support.places import ROOT
 from tests.support.waiting import wait_until

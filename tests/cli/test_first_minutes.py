@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exporter.cli.command import COMMANDS
+from exporter.cli.commands import COMMANDS
 from exporter.cli.main import commands
 
 PROGRAM = [sys.executable, "-m", "exporter"]

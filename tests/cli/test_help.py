@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from exporter.cli import main
-from exporter.cli.command import COMMANDS, command_named
+from exporter.cli.commands import COMMANDS, command_named
 from exporter.cli.main import commands
 
 HELP = json.loads((Path(main.__file__).parent / "help.json").read_text())

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.command import COMMANDS
+from exporter.cli.commands import COMMANDS
 from exporter.cli.main import run
-from exporter.config import cluster, mistakes, node, operator
+from exporter.config import cluster_settings, node_settings, operator_settings, suggestions
 from exporter.config.environment import doubts
-from exporter.config.mistakes import closest, did_you_mean
-from exporter.config.other_names import OTHER_NAMES
+from exporter.config.foreign_names import OTHER_NAMES
+from exporter.config.suggestions import closest, did_you_mean
 from tests.support import quick_yaml
 from tests.support.chart import helm, rendered_texts
 from tests.support.places import ROOT
@@ -213,7 +213,9 @@ def test_a_file_that_is_none_is_answered_with_a_remedy(
 
 
 def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> None:
-    settings = {setting.name for role in (node, cluster, operator) for setting in role.SETTINGS}
+    settings = {
+        setting.name for role in (node_settings, cluster_settings, operator_settings) for setting in role.SETTINGS
+    }
     own = {"config.file", "url", "prometheus", "http-config", "once", "interval", "output", "since", "by", "format"} | {
         "match",
         "filter",
@@ -231,10 +233,10 @@ def test_every_name_of_another_program_leads_to_a_flag_or_says_what_to_do() -> N
 def test_the_roles_of_keys_are_those_of_the_settings() -> None:
     roles = {
         name: {setting.name.partition(".")[0] for setting in role.SETTINGS}
-        for name, role in (("serve", node), ("cluster", cluster), ("operator", operator))
+        for name, role in (("serve", node_settings), ("cluster", cluster_settings), ("operator", operator_settings))
     }
     of_all = set.intersection(*roles.values())
-    assert {key: name for name, keys in roles.items() for key in keys - of_all} == mistakes.ROLES
+    assert {key: name for name, keys in roles.items() for key in keys - of_all} == suggestions.ROLES
 
 
 @pytest.mark.parametrize(
@@ -250,8 +252,8 @@ def test_the_roles_of_keys_are_those_of_the_settings() -> None:
     ],
 )
 def test_the_nearest_names_come_first_and_are_three_at_most(name: str, near: list[str]) -> None:
-    assert list(closest(name, [setting.name for setting in node.SETTINGS]))[: len(near) or 1] == near
-    assert len(closest(name, [setting.name for setting in node.SETTINGS])) <= 3
+    assert list(closest(name, [setting.name for setting in node_settings.SETTINGS]))[: len(near) or 1] == near
+    assert len(closest(name, [setting.name for setting in node_settings.SETTINGS])) <= 3
 
 
 def test_a_name_of_several_programs_is_what_the_command_has() -> None:
@@ -274,7 +276,7 @@ def test_a_name_of_several_programs_is_what_the_command_has() -> None:
     ],
 )
 def test_an_environment_name_with_a_typo_is_warned_of(name: str, meant: str | None) -> None:
-    assert [doubt.remedy for doubt in doubts({name: "x"}, node.SETTINGS)] == ([meant] if meant else [])
+    assert [doubt.remedy for doubt in doubts({name: "x"}, node_settings.SETTINGS)] == ([meant] if meant else [])
 
 
 def rows(capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[str]:

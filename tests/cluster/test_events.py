@@ -14,16 +14,16 @@ import pytest
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.node_answers import EVENTS_HEADER
 from exporter.model.pods import Owner
-from exporter.outputs.objects import event_rows
-from tests.node.test_kernel_log import LOST, KernelNode, reading
-from tests.sources.exporters.conftest import (
+from exporter.outputs.device_rows import event_rows
+from tests.cluster.exporters.conftest import (
     Serve,
     whole,
 )
-from tests.sources.exporters.conftest import (
+from tests.cluster.exporters.conftest import (
     serve as serve,  # noqa: PLC0414 - a fixture
 )
-from tests.sources.exporters.test_answer import row
+from tests.cluster.exporters.test_answer import row
+from tests.node.test_kernel_log import LOST, KernelNode, reading
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.waiting import until
 

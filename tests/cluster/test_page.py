@@ -8,7 +8,7 @@ import pytest
 from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
 from exporter.errors import Trouble
-from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.cluster_view import ClusterView, HeldDevice
 from exporter.model.device_row import DeviceRow, in_its_state
 from exporter.model.slices import at_once
 from exporter.outputs.output import NO_QUESTION

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from exporter.cluster.outputs.table import OUTPUTS
-from exporter.config.cluster import load_cluster
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS
+from exporter.config.cluster_settings import load_cluster
 from tests.cluster.test_role import TWO, cluster_config, running, seeing
 from tests.support.certificates import Authority
 from tests.support.exporter import Start

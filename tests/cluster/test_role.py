@@ -16,12 +16,12 @@ import jsonschema
 import pytest
 
 from exporter.cluster.cluster import Cluster, ClusterHandover
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS
 from exporter.cluster.outputs.look import MOST_HEADER_CHARS
-from exporter.cluster.outputs.table import OUTPUTS
 from exporter.cluster.role import CLUSTER
-from exporter.config.cluster import ClusterConfig, load_cluster
+from exporter.config.cluster_settings import ClusterConfig, load_cluster
 from exporter.errors import Trouble
-from exporter.model.cluster import ClusterView
+from exporter.model.cluster_view import ClusterView
 from exporter.model.snapshot import Health
 from exporter.role import RoleKind
 from exporter.service import Service

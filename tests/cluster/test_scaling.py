@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cluster.scaling import Scaled, ScalingQuestion, Unanswerable, read_question, scaled
-from exporter.cluster.workloads import SeenWorkloads
+from exporter.cluster.seen_workloads import SeenWorkloads
 from exporter.dcgm.fields import METRICS
 from exporter.errors import Trouble
-from exporter.model.cluster import ClusterView
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.model.cluster_view import ClusterView
+from exporter.outputs.device_rows import METRICS_TO_ASK
 from tests.support.clusters import GONE, held, node_of, view_of
 
 UTIL = "gpu_utilization"
@@ -180,7 +180,7 @@ def test_a_workload_that_nobody_has_seen_is_no_0() -> None:
 
 # issue 22, line 17
 def test_what_is_remembered_of_workloads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.cluster.workloads.MOST_WORKLOADS", 2)
+    monkeypatch.setattr("exporter.cluster.seen_workloads.MOST_WORKLOADS", 2)
     seen = SeenWorkloads()
     for name in ("a", "b", "a", "c"):
         seen.check(ask(workload=name), Scaled(value=1.0, pods=1, nodes=()))

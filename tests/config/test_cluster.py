@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config.cluster import SETTINGS, ClusterConfig, load_cluster, read_cluster_http
+from exporter.config.cluster_settings import SETTINGS, ClusterConfig, load_cluster, read_cluster_http
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError
 

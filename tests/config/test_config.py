@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from exporter.config.load import load
-from exporter.config.node import SETTINGS, Config
-from exporter.config.pages import DEFAULT_DCGM_URL, source_names
+from exporter.config.node_settings import SETTINGS, Config
+from exporter.config.page_settings import DEFAULT_DCGM_URL, source_names
 from exporter.config.parsers import Address, duration
 from exporter.errors import ConfigError
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from exporter.config.operator import load_operator
+from exporter.config.operator_settings import load_operator
 from exporter.errors import ConfigError
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAMESPACE": "gpu"}

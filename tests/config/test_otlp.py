@@ -6,7 +6,7 @@ import pytest
 
 from exporter.config.load import load
 from exporter.config.named_files import read_node_files
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.errors import ConfigError
 
 PREFIX = "OTEL_EXPORTER_OTLP_"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from exporter.config.load import load
-from exporter.config.pages import ProbeSettings
+from exporter.config.page_settings import ProbeSettings
 from exporter.errors import ConfigError
 
 

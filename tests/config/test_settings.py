@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from exporter.config.load import load
-from exporter.config.node import GROUPS, SETTINGS, Config
+from exporter.config.node_settings import GROUPS, SETTINGS, Config
 from exporter.config.parsers import POSITIVE_DURATION, choice, one_of
 from exporter.config.settings import Configuration, optional, setting, settings_of, several
 

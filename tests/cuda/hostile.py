@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.sources.cuda_probe.elf import MOST_PROBED
-from exporter.sources.cuda_probe.functions import WANTED
+from exporter.probe.elf import MOST_PROBED
+from exporter.probe.functions import WANTED
 from tests.cuda.programs import built
 from tests.support.components import real
 

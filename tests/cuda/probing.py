@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter.errors import SourceError
 from exporter.model.cuda import CudaCounts, CudaProcess
-from exporter.sources.cuda_probe.probe import Probe, ProbeAnswer
+from exporter.probe.probe import Probe, ProbeAnswer
 from tests.cuda.needs import lacking, root
 from tests.cuda.programs import Truth, without_times
 from tests.support.waiting import wait_until

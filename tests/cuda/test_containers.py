@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.model.measured import ProcessPlace
-from exporter.usage.containers import read_cgroups
+from exporter.usage.process_owners import read_cgroups
 from tests.cuda.containers import LIBRARIES, Driver, Runtime, cgroup_of, container, container_id, uid
 from tests.cuda.programs import Program, built
 

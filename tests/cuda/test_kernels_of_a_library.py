@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
-from exporter.sources.cuda_probe.elf import in_file
+from exporter.probe.cuda_binary import read_cuda_binary
+from exporter.probe.elf import in_file
 from tests.support.components import nvcc
 from tests.support.cuda_binaries import CUDA, said_by_ptxas
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from exporter.probe import probe_source
 from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import container_id
-from exporter.sources.cuda_probe import source
 from tests.cuda.containers import LIBRARIES, Container, Runtime, cgroup_of, container
 from tests.cuda.probing import NarrowProc, probing
 from tests.cuda.programs import Program
@@ -23,7 +23,7 @@ RUNTIMES: tuple[Runtime, ...] = ("containerd", "crio")
 
 @pytest.fixture
 async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
-    monkeypatch.setattr(source, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(probe_source, "TURN_SECONDS", 0.2)
     simulated = SimulatedNode(World(gpus=8, seed=3))
     await simulated.start()
     yield simulated

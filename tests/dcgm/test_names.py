@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.dcgm.fields import FIELDS
-from exporter.dcgm.names import NEWER, OLDER, label_names_in, names_in, renamed
+from exporter.dcgm.generation_names import NEWER, OLDER, label_names_in, names_in, renamed
 from exporter.dcgm.table import TABLE, Unit
 from tests.support.places import DATA
 

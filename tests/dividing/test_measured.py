@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.dividing.measured import MEMORY, UTILIZATION, memory_texts, scale_down, utilization_texts, work_texts
+from exporter.dividing.measured_values import (
+    MEMORY,
+    UTILIZATION,
+    memory_texts,
+    scale_down,
+    utilization_texts,
+    work_texts,
+)
 
 MIB = 2**20
 

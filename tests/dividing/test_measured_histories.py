@@ -21,8 +21,8 @@ from exporter.model.pages import Page
 from exporter.model.pods import Owner, PodInfo
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import SPLIT, LabelPolicy
-from exporter.usage.containers import containers_of_pods
-from exporter.usage.measured import measure
+from exporter.usage.owner_use import measure
+from exporter.usage.process_owners import containers_of_pods
 from exporter.usage.sm_times import SmTimes
 
 MIB = 2**20

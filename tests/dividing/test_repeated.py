@@ -21,7 +21,7 @@ from exporter.model.devices import Assignment
 from exporter.model.pages import JoinedPage, Page, Reading
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 from tests.support.reference_join import SeriesOf, reference_join
 

@@ -20,7 +20,7 @@ from exporter.model.devices import Assignment
 from exporter.model.pages import Page
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 ENERGY = b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"

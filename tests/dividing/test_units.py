@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.dividing.decimals import in_unit
-from exporter.simulator.pages import go_g
+from exporter.simulator.dcgm_pages import go_g
 
 MIB = 2**20
 TEXTS = st.one_of(

@@ -21,8 +21,8 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from exporter.cli.demo import STEP_SECONDS
 from exporter.ownership.labels import COPY, DEVICE, SPLIT
+from exporter.simulator.demo import STEP_SECONDS
 from exporter.simulator.parts import PROFILES, REPLICAS, SimulatedGpu
 from tests.support.components import free_port
 from tests.support.exporter import config_of, hide_the_machine, running

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from exporter.config.http_file import HttpConfig
+from exporter.report.history.collect import AccountsReader
+from exporter.report.history.over_http import over_http
+from exporter.report.history.prometheus_api import PrometheusApi
 from exporter.report.span import Span
 from exporter.simulator.parts import GPU_RESOURCE, Container
-from exporter.sources.prometheus.client import over_http
-from exporter.sources.prometheus.history.api import PrometheusApi
-from exporter.sources.prometheus.history.collect import AccountsReader
 from tests.support.components import free_port, newer
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import Prometheus, prometheus, shipped_jobs

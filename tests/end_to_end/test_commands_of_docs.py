@@ -58,7 +58,7 @@ SERVES = {
 # Who runs these has what a test machine has not; what each does is tried elsewhere.
 ELSEWHERE = {
     "curl -s localhost:9400/autoscale/ml/trainer/": "a workload of the reader's; tests/cluster asks for simulated ones",
-    f"{PROGRAM} doctor --cuda-binary FILE": "a file of the reader's; tests/sources/cuda_probe has files",
+    f"{PROGRAM} doctor --cuda-binary FILE": "a file of the reader's; tests/probe has files",
     f"{PROGRAM} device-access": "cgroups of a service; tests/cli/test_device_access.py makes some",
 }
 

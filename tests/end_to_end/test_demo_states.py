@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 
 from benchmarks.demo_states import look
-from exporter.cli.demo import running
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.model.states import DeviceState
-from exporter.simulator.node import SimulatedNode
+from exporter.simulator.demo import running
+from exporter.simulator.simulated_node import SimulatedNode
 from exporter.simulator.world import World
 from tests.support.cluster_role import running_cluster
 from tests.support.exporter import config_of

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from exporter.model.cluster import NodeEvent
-from exporter.operator.api.events import Events
+from exporter.model.cluster_view import NodeEvent
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key

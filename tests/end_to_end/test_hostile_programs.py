@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from exporter.probe.elf import function_offsets
+from exporter.probe.process_files import read_maps
 from exporter.simulator.pods_api import container_id
-from exporter.sources.cuda_probe.elf import function_offsets
-from exporter.sources.cuda_probe.process_files import read_maps
 from tests.cuda import hostile
 from tests.cuda.containers import LIBRARIES, Container, cgroup_of, container
 from tests.cuda.programs import Program, built
 from tests.end_to_end.test_cuda_probe import LAST, WORK, Running, may_probe, node, same_but_times, serving, uses_in
-from tests.sources.cuda_probe.elves import opened
+from tests.probe.elves import opened
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 

@@ -210,9 +210,9 @@ async def test_it_has_what_the_cuda_probe_needs_and_not_what_made_it(
     exporter: Running, simulated: SimulatedNode
 ) -> None:
     program = """
-import ctypes, exporter.sources.cuda_probe, pathlib
+import ctypes, exporter.probe, pathlib
 ctypes.CDLL("libbpf.so.1")
-for path in sorted(pathlib.Path(exporter.sources.cuda_probe.__file__).parent.glob("*.bpf.o")):
+for path in sorted(pathlib.Path(exporter.probe.__file__).parent.glob("*.bpf.o")):
     print(path.name, path.read_bytes()[1:4].decode())
 """
     code, said = await locked_down(exporter, simulated.socket.parent, "python3", "-c", program)

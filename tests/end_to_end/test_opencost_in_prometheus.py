@@ -19,12 +19,12 @@ from exporter.config.http_file import HttpConfig
 from exporter.model.devices import Claim
 from exporter.report.costs import Prices
 from exporter.report.groups import read_by
+from exporter.report.history.collect import collect
+from exporter.report.history.over_http import over_http
+from exporter.report.history.prometheus_api import PrometheusApi
 from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span
 from exporter.simulator.parts import REPLICAS
-from exporter.sources.prometheus.client import over_http
-from exporter.sources.prometheus.history.api import PrometheusApi
-from exporter.sources.prometheus.history.collect import collect
 from tests.end_to_end.clusters import NODE, SETTLED, Target, jobs, quick
 from tests.rules.opencost import ALLOCATED, COUNTS, PODS, PRICES, Costs, costs
 from tests.rules.shipped import PROMETHEUS

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from exporter.cli.demo import running
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.log import LOG
-from exporter.simulator.node import SimulatedNode
+from exporter.simulator.demo import running
+from exporter.simulator.simulated_node import SimulatedNode
 from exporter.simulator.world import World
 from tests.support.demo import printing_demo
 from tests.support.exporter import config_of

@@ -8,7 +8,7 @@ import pytest
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.end_to_end.generated import joined_pages, valid_pages
 from tests.support.components import LINT, check
 from tests.support.exporter import Start

@@ -19,12 +19,12 @@ from exporter.report.costs import Prices
 from exporter.report.focus import render_focus
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import read_by
-from exporter.report.page import render_page
+from exporter.report.history.collect import collect
+from exporter.report.history.over_http import over_http
+from exporter.report.history.prometheus_api import PrometheusApi
+from exporter.report.html_page import render_page
 from exporter.report.report import Report, ReportInput, make_report
 from exporter.report.span import Span, make_span
-from exporter.sources.prometheus.client import over_http
-from exporter.sources.prometheus.history.api import PrometheusApi
-from exporter.sources.prometheus.history.collect import collect
 from tests.end_to_end.billed_month import (
     BERLIN,
     CLUSTERS,

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from tests.support.components import free_port
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import started

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from exporter.simulator.machine import Machine, RunningPod
-from exporter.sources.nvml import source
+from exporter.sources.nvml import nvml_source
 from tests.end_to_end.accounted import SCRAPES_APART_SECONDS
 from tests.end_to_end.clusters import quick
 from tests.support.background import Background
@@ -141,7 +141,7 @@ def span(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Span]:
 
     with pytest.MonkeyPatch.context() as patch:
         loads(patch, node.nvml)
-        patch.setattr(source, "AGAIN_SECONDS", 0.2)
+        patch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
         patch.setattr(Machine, "running", steady(Machine.running))
         exporter, models = background.run(start())
         jobs = shipped_jobs(exporter, "500ms")

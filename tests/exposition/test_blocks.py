@@ -17,7 +17,7 @@ from exporter.exposition.lines import Line, read_line
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 from tests.support.reference_join import reference_join
 from tests.support.strategies import attribution_of, owner_states, pages, policies, tidy_pages, with_other_values

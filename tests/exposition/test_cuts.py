@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from exporter.exposition import page_reader
 from exporter.exposition.families import render_labels
 from exporter.exposition.join import Joiner
-from exporter.exposition.layout import LaidOutBlock
-from exporter.exposition.plain import PlainBlock
+from exporter.exposition.labelled_block import LaidOutBlock
+from exporter.exposition.plain_block import PlainBlock
 from exporter.model.devices import Owners
 from exporter.model.pages import Cell
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.strategies import attribution_of, owner_states, tidy_pages, with_other_values
 
 POLICY = LabelPolicy()

@@ -13,7 +13,7 @@ from exporter.model.pages import JoinedPage
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")

@@ -11,7 +11,7 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import DeviceKey, Holder, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.reference_join import reference_join
 
 HOLDER = Holder(owner=Owner(namespace="ml", pod="held", container="main"), resource="nvidia.com/gpu", shared=False)

@@ -7,7 +7,7 @@ from exporter.exposition.selections import MOST_SELECTIONS
 from exporter.model.devices import DeviceKey, Holder, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 
 FAMILIES = [b"family_%d" % number for number in range(20)]
 PAGE = b"".join(b'%b{UUID="GPU-1"} %d\n' % (name, number) for number, name in enumerate(FAMILIES))

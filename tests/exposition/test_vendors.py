@@ -11,7 +11,7 @@ from exporter.dcgm.table import Unit
 from exporter.dcgm.vendors import VendorFamily, read_families
 from exporter.errors import Trouble
 from exporter.exposition.families import render_number
-from exporter.exposition.vendors import Vendor, VendorPages
+from exporter.exposition.vendor_pages import Vendor, VendorPages
 from exporter.model.slices import at_once
 from exporter.ownership.labels import OWNER_LABELS, SampleLabels
 

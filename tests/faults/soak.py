@@ -20,7 +20,7 @@ from pathlib import Path
 
 import aiohttp
 
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.simulator.dcgm import SimulatedDcgm
 from tests.faults.lab import Lab
 from tests.support.exporter import STATUS

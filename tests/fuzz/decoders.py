@@ -10,6 +10,10 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 
+from exporter.cluster.exporters.node_answer import read_answer
+from exporter.cluster.prometheus.collecting import Collected
+from exporter.cluster.prometheus.query_answer import VectorSeries, read_vector
+from exporter.cluster.prometheus.targets import read_targets
 from exporter.config.http_file import read_http_config
 from exporter.config.strict_yaml import load_plain
 from exporter.config.web_file import read_web_config
@@ -17,17 +21,13 @@ from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
 from exporter.model.slices import at_once
 from exporter.ownership.device_ids import read_rules
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_inventory, read_mig_minors, read_spec
+from exporter.probe.cuda_binary import read_cuda_binary
+from exporter.probe.elf import in_memory
 from exporter.reading import Invalid
-from exporter.sources.cuda_probe.cuda_binary import read_cuda_binary
-from exporter.sources.cuda_probe.elf import in_memory
-from exporter.sources.exporters.answer import read_answer
+from exporter.sources.kubelet import kubelet_pods as pods_api
 from exporter.sources.kubelet import pod_resources
-from exporter.sources.kubelet import pods as pods_api
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
-from exporter.sources.prometheus.answer import VectorSeries, read_vector
-from exporter.sources.prometheus.collecting import Collected
-from exporter.sources.prometheus.targets import read_targets
 from tests.support.canned import NOW, target
 from tests.support.cluster_settings import endpoint_slices
 

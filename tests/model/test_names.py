@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.names import as_people_count
+from exporter.model.name_order import as_people_count
 
 IN_ORDER = (
     "",

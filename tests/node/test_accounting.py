@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.node.node import Node
 from exporter.node.role import NODE, make_role
 from exporter.outputs.families import accounts as accounts_families

@@ -12,7 +12,7 @@ import pytest
 from exporter.model.devices import Claim
 from exporter.ownership.explain import NOBODY
 from exporter.simulator import driver_files
-from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.cdi.cdi_source import CdiInventory
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import until

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exporter.simulator.pages import SimulatedFamily, families_of
+from exporter.simulator.dcgm_pages import SimulatedFamily, families_of
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import GPU_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until

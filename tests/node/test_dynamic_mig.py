@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from exporter.simulator.parts import PROFILES
-from exporter.sources.nvml import reader, source
+from exporter.sources.nvml import nvml_reader, nvml_source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
@@ -165,8 +165,8 @@ async def test_nvml_lists_instances_as_they_are_cut_and_their_processes_have_own
     real("gcc")
     assert node.nvml.build()
     loads(monkeypatch, node.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.03)
-    monkeypatch.setattr(reader, "UNTOLD_SECONDS", 0.1)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.03)
+    monkeypatch.setattr(nvml_reader, "UNTOLD_SECONDS", 0.1)
     stack.push_async_callback(until_nobody_uses_it)
     exporter = await exporter_of(stack, node, dcgm_mode="off", nvml_mode="on", processes_expose="on")
 

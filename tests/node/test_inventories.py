@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from exporter.cli import demo
 from exporter.config.named_files import NodeFiles
 from exporter.node.build import make_node
-from exporter.sources.cdi.source import CdiInventory
+from exporter.simulator import demo
+from exporter.sources.cdi.cdi_source import CdiInventory
 from tests.support.exporter import Exporter, Start, config_of
 from tests.support.simulated import Container, Pod, SimulatedNode
 from tests.support.waiting import until

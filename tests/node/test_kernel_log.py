@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.node.role import diagnose
 from exporter.outputs.diagnosis import Level
 from exporter.ownership.kernel_events import JUST_BEFORE_SECONDS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.simulator.pages import FAMILIES
+from exporter.simulator.dcgm_pages import FAMILIES
 from tests.support.exporter import config_of, running
 from tests.support.simulated import SimulatedNode, World
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 import pytest
 
-from exporter.sources.nvml import source
+from exporter.sources.nvml import nvml_source
 from tests.node.test_measuring import held_by_several, of_node, own
 from tests.support.components import real
 from tests.support.exporter import config_of, running
@@ -26,7 +26,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
     await until_nobody_uses_it()

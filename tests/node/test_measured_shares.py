@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import pytest
 
-from exporter.sources.nvml import source
+from exporter.sources.nvml import nvml_source
 from tests.support.components import real
 from tests.support.exporter import config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
@@ -34,7 +34,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.4)
     await simulated.start(step_seconds=2.0)
     yield simulated
     await until_nobody_uses_it()

@@ -14,7 +14,7 @@ from exporter.model.pods import Owner
 from exporter.node import measuring
 from exporter.node.role import NODE
 from exporter.service import Service
-from exporter.sources.nvml import source
+from exporter.sources.nvml import nvml_source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
@@ -29,7 +29,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.4)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.4)
     await simulated.start()
     yield simulated
     await until_nobody_uses_it()

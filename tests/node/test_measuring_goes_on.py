@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.doctor import checkup
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
+from exporter.doctor import checkup
 from exporter.outputs.diagnosis import Finding, Level
-from exporter.sources.nvml import library, source
+from exporter.sources.nvml import library, nvml_source
 from tests.node import test_measuring
 from tests.node.test_measuring import held_by_several, measured, of_node, own
 from tests.support.exporter import Exporter, config_of, running
@@ -84,7 +84,7 @@ async def reload(exporter: Exporter, **settings: str) -> None:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == source.NAME]
+    return [thread.name for thread in threading.enumerate() if thread.name == nvml_source.NAME]
 
 
 # issue 10, "Must show" 6
@@ -97,12 +97,12 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
             page = await exporter.page()
             assert ("", "") in rows_of(page)["DCGM_FI_DEV_FB_USED"][uuid], "from the first page on"
             assert len(own((await exporter.get("/metrics"))[1], "pod_gpu_memory_used_bytes")) > 1
-            assert threads() == [source.NAME]
+            assert threads() == [nvml_source.NAME]
         # what is measured anew takes a reading; the last of two that overlap goes on
         for mode in ("auto", "on", "auto", "on"):
             await reload(exporter, **of_node(node, nvml_mode=mode))
             await measured(exporter, node)
-        await until(lambda: threads() == [source.NAME])
+        await until(lambda: threads() == [nvml_source.NAME])
         node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetCount_v2 60000"])
         await asyncio.sleep(0.5)
         await exporter.page()
@@ -116,7 +116,7 @@ async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_beh
 
 async def test_whoever_measures_by_new_settings_hears_the_same_driver(node: SimulatedNode) -> None:
     """The next one follows the readings before the last one ends."""
-    nvml = source.Nvml(is_missed=True, on_health=lambda *_: None)
+    nvml = nvml_source.Nvml(is_missed=True, on_health=lambda *_: None)
     heard: list[str] = []
 
     def one(_: object) -> None:

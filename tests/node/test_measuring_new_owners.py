@@ -11,8 +11,8 @@ from exporter.model.measured import HostProcesses, Process, ProcessPlace
 from exporter.model.pods import Owner, PodInfo
 from exporter.model.snapshot import Health
 from exporter.node.measuring import Measuring
-from exporter.sources.inventories import NoInventory
-from exporter.usage.containers import Containers
+from exporter.sources.node_inventory import NoInventory
+from exporter.usage.process_owners import Containers
 from exporter.usage.sm_times import SmTimes
 
 

@@ -19,9 +19,9 @@ from exporter.model.pages import JoinedPage, Page
 from exporter.model.slices import at_once
 from exporter.node.policies import renaming_to
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.pages import go_g
+from exporter.simulator.dcgm_pages import go_g
 from tests.support.simulated import World
 
 GENERATIONS = ("4.8", "4.9")

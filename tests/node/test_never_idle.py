@@ -16,8 +16,7 @@ from aiohttp import web
 
 from exporter.model.devices import Claim
 from exporter.simulator.pods_api import container_id
-from exporter.sources.nvml import source
-from tests.cli.top.test_real_exporter import shown
+from exporter.sources.nvml import nvml_source
 from tests.node.test_measuring import own
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.components import real
@@ -35,6 +34,7 @@ from tests.support.simulated import (
     World,
 )
 from tests.support.waiting import until
+from tests.top.test_real_exporter import shown
 
 GIB, MIB = 2**30, 2**20
 PERCENT, USED_MIB, FREE_MIB, WATTS = 85, 28 * 1024, 52 * 1024, 312.5
@@ -272,7 +272,7 @@ async def node(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.3)
     await simulated.start()
     yield simulated
     await until_nobody_uses_it()

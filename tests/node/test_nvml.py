@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from exporter.cli.doctor import checkup
+from exporter.doctor import checkup
 from exporter.outputs.diagnosis import Level
-from exporter.sources.nvml import library, reader, source
+from exporter.sources.nvml import library, nvml_reader, nvml_source
 from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
@@ -39,10 +39,10 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(source, "PAUSE", Pause(0.05, 0.1))
-    monkeypatch.setattr(reader, "UNTOLD_SECONDS", 0.1)
-    monkeypatch.setattr(source, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(nvml_source, "PAUSE", Pause(0.05, 0.1))
+    monkeypatch.setattr(nvml_reader, "UNTOLD_SECONDS", 0.1)
+    monkeypatch.setattr(nvml_source, "LONGEST_PAUSE_SECONDS", 0.1)
     await simulated.start()
     yield simulated
     simulated.nvml.write(simulated.world.gpus)
@@ -114,7 +114,7 @@ async def test_scrapes_go_on_whatever_call_fails(node: SimulatedNode) -> None:
 async def test_a_library_that_hangs_keeps_no_scrape_waiting(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, from_the_start: bool
 ) -> None:
-    monkeypatch.setattr(source, "DEADLINE_SECONDS", 2.0)
+    monkeypatch.setattr(nvml_source, "DEADLINE_SECONDS", 2.0)
     hang = "hang nvmlDeviceGetComputeRunningProcesses_v3 60000"
     if from_the_start:
         node.nvml.write(node.world.gpus, [hang])
@@ -187,7 +187,7 @@ async def test_a_process_whose_library_hangs_for_40_s_answers_and_ends_at_once(n
 async def test_doctor_names_the_remedy(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, fault: str, says: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(source, "DEADLINE_SECONDS", 0.7)
+    monkeypatch.setattr(nvml_source, "DEADLINE_SECONDS", 0.7)
     if fault:
         node.nvml.write(node.world.gpus, [fault])
     else:
@@ -223,7 +223,7 @@ def test_the_bindings_are_imported_only_where_the_library_is(node: SimulatedNode
     """In a process of its own, by the name that the dynamic loader looks up, as in a pod."""
     script = (
         "import sys; from exporter.sources.nvml.library import NotThere;"
-        "from exporter.sources.nvml.library import Library; from exporter.sources.nvml.reader import NvmlReader\n"
+        "from exporter.sources.nvml.library import Library; from exporter.sources.nvml.nvml_reader import NvmlReader\n"
         "try: print(len(NvmlReader(Library()).read(0).inventory.gpus))\n"
         "except NotThere: print(None)\n"
         "print('pynvml' in sys.modules)"

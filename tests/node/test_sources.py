@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from exporter.config.named_files import NodeFiles
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.model.snapshot import Health
 from exporter.node.build import make_node
 from exporter.node.node import Node
-from exporter.sources.pods import NoPods
+from exporter.sources.node_pods import NoPods
 from exporter.sources.source import OptionalSource, Source, absent, is_absent, missing
 from tests.support.exporter import config_of, running
 from tests.support.simulated import SimulatedNode

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.model.snapshot import Snapshot
 from exporter.node.role import NODE
 from exporter.service import Service

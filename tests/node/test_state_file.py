@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.errors import ConfigError, ExporterError
 from exporter.node import handover
 from exporter.node.node import Node

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.doctor import checkup
+from exporter.doctor import checkup
 from exporter.outputs.diagnosis import Level
-from exporter.sources.nvml import source
-from tests.cli.top.test_once import top
+from exporter.sources.nvml import nvml_source
 from tests.node.test_measuring import of_node, own
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
+from tests.top.test_once import top
 
 MEMORY, RATIO, PROCESSES = (f"pod_gpu_{name}" for name in ("memory_used_bytes", "utilization_ratio", "processes"))
 ENERGY, ALLOCATED = "pod_gpu_energy_joules_total", "pod_gpu_allocated_seconds_total"
@@ -30,7 +30,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
     await simulated.start(step_seconds=3600)
     yield simulated
     await until_nobody_uses_it()
@@ -201,7 +201,7 @@ async def test_nobody_is_accused_where_it_is_not_known_who_holds_what(
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
     await simulated.start(step_seconds=3600)
     try:
         config = config_of(**{**of_node(simulated, processes_expose="on"), **more})

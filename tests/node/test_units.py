@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from exporter.model.devices import CORES, MEMORY
-from exporter.sources.nvml import source
+from exporter.sources.nvml import nvml_source
 from tests.support.components import real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
@@ -26,7 +26,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
     await until_nobody_uses_it()

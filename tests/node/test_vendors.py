@@ -19,12 +19,12 @@ from aiohttp import web
 from exporter.dcgm.fields import METRICS
 from exporter.errors import ConfigError
 from exporter.ownership.explain import NOBODY
-from tests.cli.top.test_once import top
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.exporter import Exporter, Start, config_of
 from tests.support.places import DATA
 from tests.support.simulated import Container, Pod, SimulatedNode
 from tests.support.waiting import until
+from tests.top.test_once import top
 
 PAGES = DATA / "vendors"
 HOLDER = {"namespace": "ml", "pod": "trainer-a", "container": "main"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.doctor import checkup
+from exporter.doctor import checkup
 from exporter.model.pages import Page
 from exporter.outputs.diagnosis import Level
-from exporter.simulator.pages import families_of
+from exporter.simulator.dcgm_pages import families_of
 from exporter.simulator.parts import SHARED_RESOURCE, Container, Pod
-from exporter.sources.nvml import library, reader, source
+from exporter.sources.nvml import library, nvml_reader, nvml_source
 from exporter.sources.nvml.library import GPU_IS_LOST, NOT_SUPPORTED, UNINITIALIZED
 from exporter.sources.pause import Pause
 from tests.node.test_measuring_goes_on import reload
@@ -61,9 +61,9 @@ async def node(monkeypatch: pytest.MonkeyPatch, clock: Time, counters: str) -> A
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", AGAIN_SECONDS)
-    monkeypatch.setattr(source, "PAUSE", Pause(0.05, 0.1))
-    monkeypatch.setattr(source, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", AGAIN_SECONDS)
+    monkeypatch.setattr(nvml_source, "PAUSE", Pause(0.05, 0.1))
+    monkeypatch.setattr(nvml_source, "LONGEST_PAUSE_SECONDS", 0.1)
     await simulated.start()
     yield simulated
     simulated.nvml.write(simulated.world.gpus)
@@ -180,14 +180,14 @@ async def test_a_scrape_brings_what_is_so_now(node: SimulatedNode, clock: Time) 
 
 
 async def test_scrapes_at_one_time_share_a_reading(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 60.0)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 60.0)
     made = []
 
     def make(**fields: Any) -> Page:
         made.append(Page(**fields))
         return made[-1]
 
-    monkeypatch.setattr("exporter.sources.nvml.source.Page", make)
+    monkeypatch.setattr("exporter.sources.nvml.nvml_source.Page", make)
     async with running(config_of(**without(node))) as exporter:
         pages = await asyncio.gather(*(exporter.page() for _ in range(20)))
         await exporter.page()
@@ -283,7 +283,7 @@ async def whole(exporter: Exporter) -> None:
 async def test_while_nvml_hangs_no_old_page_is_told_and_no_scrape_waits_long(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "DEADLINE_SECONDS", 0.4)
+    monkeypatch.setattr(nvml_source, "DEADLINE_SECONDS", 0.4)
     async with running(config_of(**without(node))) as exporter:
         await exporter.page()
         node.nvml.write(node.world.gpus, ["hang nvmlDeviceGetPowerUsage 60000"])
@@ -310,7 +310,7 @@ async def test_a_failure_of_nvml_is_one_of_the_page_until_it_is_back(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...], says: str
 ) -> None:
     for seconds in ("LOST_SECONDS", "INVENTORY_SECONDS", "UNTOLD_SECONDS"):
-        monkeypatch.setattr(reader, seconds, 0.1)
+        monkeypatch.setattr(nvml_reader, seconds, 0.1)
     async with running(config_of(**without(node))) as exporter:
         await exporter.page()
         node.nvml.write(node.world.gpus, lines)

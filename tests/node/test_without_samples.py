@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.doctor import checkup
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
+from exporter.doctor import checkup
 from exporter.model.devices import Claim
 from exporter.outputs.diagnosis import Level
 from exporter.simulator import driver_files

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
 from exporter.operator.autoscalers.troubles import Resource, why_not
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, read_autoscaler
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.outputs.device_rows import METRICS_TO_ASK
 from tests.operator.specs import SCALING, custom_resource
 
 NAME, NAMESPACE = "trainer", "ml"

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from exporter.operator.exporter_health import ExporterHealth
-from exporter.operator.exporters.nodes import NodeTrouble
+from exporter.operator.exporters.exporter_pods import NodeTrouble
 from exporter.operator.objects.kinds import Key
+from tests.cluster.exporters.conftest import Respond, whole
 from tests.operator.made import Object, pod
-from tests.sources.exporters.conftest import Respond, whole
 
 OWNER = Key("GPUExporter", "ml", "gpu")
 FAST: dict[str, Any] = {"every_seconds": 0.05, "again_seconds": 0.02}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from exporter.cluster.keda.trigger import KEDAS_KEYS, read_trigger
-from exporter.operator.autoscalers.objects import ADAPTED
-from exporter.operator.autoscalers.objects import NAME as AUTOSCALER_LABEL
+from exporter.operator.autoscalers.scaling_objects import ADAPTED
+from exporter.operator.autoscalers.scaling_objects import NAME as AUTOSCALER_LABEL
 from exporter.operator.objects.kinds import labels
 from exporter.operator.objects.quantities import in_thousandths, read
 from exporter.operator.objects.resources import Object

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from exporter.errors import Trouble
+from exporter.operator.autoscalers.autoscaler_status import Decision, LastScale, autoscaler_status
 from exporter.operator.autoscalers.choice import Wanted
-from exporter.operator.autoscalers.status import Decision, LastScale, autoscaler_status
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import UID, gpu_autoscaler
 from tests.operator.specs import complaints

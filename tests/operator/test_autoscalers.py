@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.operator.autoscalers.choice import NamespaceObjects, desired
-from exporter.operator.autoscalers.objects import ADAPTED
+from exporter.operator.autoscalers.scaling_objects import ADAPTED
 from exporter.operator.autoscalers.troubles import Resource, reason_of
 from exporter.operator.objects.resources import Object, read_autoscaler
 from exporter.reading import Invalid

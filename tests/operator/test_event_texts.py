@@ -9,8 +9,8 @@ from hypothesis import given
 
 from exporter.errors import Trouble
 from exporter.operator.event_texts import MOST_NOTE_BYTES, Event, events_of, events_of_autoscaler
-from exporter.operator.exporters.nodes import NodeTrouble, on_node
-from exporter.operator.exporters.status import ExporterObjects, in_the_way, invalid, status_of
+from exporter.operator.exporters.exporter_pods import NodeTrouble, on_node
+from exporter.operator.exporters.exporter_status import ExporterObjects, in_the_way, invalid, status_of
 from exporter.operator.objects.change_report import Change
 from exporter.reading import Invalid
 from tests.operator.made import NOW, Object, daemon_set, gpu_exporter, hostile, pod

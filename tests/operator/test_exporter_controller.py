@@ -11,7 +11,7 @@ from exporter.lenient import AnyObject, mappings
 from exporter.operator.api.reader import Reader, Use
 from exporter.operator.controllers import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
-from exporter.operator.exporters.nodes import on_node
+from exporter.operator.exporters.exporter_pods import on_node
 from exporter.operator.objects.kinds import GPU_EXPORTER, NODE, POD, Key, Kind
 from exporter.operator.reconcile import Desired, Outcome
 from exporter.reading import Invalid

@@ -7,18 +7,18 @@ import pytest
 
 from exporter.operator import exporter_health as module
 from exporter.operator.exporter_health import ExporterHealth, url_of_pod
-from exporter.operator.exporters.status import ExporterObjects, status_of
+from exporter.operator.exporters.exporter_status import ExporterObjects, status_of
 from exporter.operator.objects.kinds import Key
 from exporter.sources.exporters.asking import ExporterClient
-from tests.operator.looking import FAST, OWNER, answers, body, by_node, down, looking
-from tests.operator.made import NOW, Object, ago, daemon_set, gpu_exporter, pod
-from tests.sources.exporters.conftest import (
+from tests.cluster.exporters.conftest import (
     Serve,
     whole,
 )
-from tests.sources.exporters.conftest import (
+from tests.cluster.exporters.conftest import (
     serve as serve,  # noqa: PLC0414 - a fixture
 )
+from tests.operator.looking import FAST, OWNER, answers, body, by_node, down, looking
+from tests.operator.made import NOW, Object, ago, daemon_set, gpu_exporter, pod
 from tests.support.exporter import Start
 from tests.support.simulated import SimulatedNode
 from tests.support.virtual_time import run

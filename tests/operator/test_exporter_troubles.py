@@ -6,8 +6,8 @@ import pytest
 
 from exporter.errors import Malformed, SourceError, TimedOut, Trouble, Unavailable
 from exporter.operator.api.writer import Refused
-from exporter.operator.exporters.status import in_the_way, no_counters
-from exporter.operator.objects.fields import as_trouble
+from exporter.operator.exporters.exporter_status import in_the_way, no_counters
+from exporter.operator.objects.object_fields import as_trouble
 from tests.operator.made import daemon_set, pod
 from tests.operator.test_status import dcgm_down, message, of, says
 

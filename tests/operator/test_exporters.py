@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter import __version__
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.dcgm.fields import counters_csv
 from exporter.operator.exporters.desired import (
     CONFIG_FOLDER,

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 
 from exporter.sources.exporters import healths
-from tests.operator.looking import OWNER, body, by_node, down, looking
-from tests.sources.exporters.conftest import (
+from tests.cluster.exporters.conftest import (
     Serve,
     says,
     whole,
 )
-from tests.sources.exporters.conftest import (
+from tests.cluster.exporters.conftest import (
     serve as serve,  # noqa: PLC0414 - a fixture
 )
+from tests.operator.looking import OWNER, body, by_node, down, looking
 from tests.support.waiting import until
 
 HOSTILE: Sequence[tuple[str, bytes, str]] = [

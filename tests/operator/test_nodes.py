@@ -4,7 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from exporter.operator.exporters.nodes import CRASHED_SECONDS, STARTING_SECONDS, NodeTrouble, node_of, pod_troubles
+from exporter.operator.exporters.exporter_pods import (
+    CRASHED_SECONDS,
+    STARTING_SECONDS,
+    NodeTrouble,
+    node_of,
+    pod_troubles,
+)
 from tests.operator.made import NOW, Object, ago, container, ended, pending, pod, waiting
 
 

@@ -13,15 +13,22 @@ import pytest_asyncio
 
 from exporter.dcgm.xids import XIDS
 from exporter.errors import Malformed
-from exporter.model.cluster import NodeEvent
+from exporter.model.cluster_view import NodeEvent
 from exporter.model.kernel import DeviceEvent
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.operator import pod_events as module
 from exporter.operator.objects.kinds import EVENT
 from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE
-from exporter.outputs.objects import event_rows as rows
-from exporter.sources.exporters.events import MOST_ROW_CHARS, read_events
+from exporter.outputs.device_rows import event_rows as rows
+from exporter.sources.exporters.exporter_events import MOST_ROW_CHARS, read_events
+from tests.cluster.exporters.conftest import (
+    Serve,
+    whole,
+)
+from tests.cluster.exporters.conftest import (
+    serve as serve,  # noqa: PLC0414 - a fixture
+)
 from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object, daemon_set
 from tests.operator.made import pod as made_pod
@@ -29,13 +36,6 @@ from tests.operator.test_rights import named
 from tests.operator.test_status import of as status_of
 from tests.operator.test_status import says
 from tests.operator.told import NAMESPACES, RealTold, SimulatedTold, Told, answered, pod, xid
-from tests.sources.exporters.conftest import (
-    Serve,
-    whole,
-)
-from tests.sources.exporters.conftest import (
-    serve as serve,  # noqa: PLC0414 - a fixture
-)
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL
 from tests.support.real_cluster import RealCluster

@@ -12,7 +12,7 @@ import pytest
 from exporter.errors import SourceError, Unavailable
 from exporter.lenient import AnyObject
 from exporter.operator import reconcile
-from exporter.operator.api.events import Events
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.controllers import ExporterController

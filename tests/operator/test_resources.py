@@ -15,7 +15,7 @@ from exporter.operator.objects.resources import (
     Object,
     read_exporter,
 )
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.outputs.device_rows import METRICS_TO_ASK
 from exporter.reading import Invalid, key_of
 from tests.operator.specs import (
     CRDS,

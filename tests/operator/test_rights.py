@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from exporter.config.operator import SETTINGS, load_operator
+from exporter.config.operator_settings import SETTINGS, load_operator
 from exporter.operator.exporters.desired import CLUSTER_ROLE, DCGM_IMAGE, IMAGE
 from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.operator.autoscalers.autoscaler_status import Decision, decision
 from exporter.operator.autoscalers.choice import Via
-from exporter.operator.autoscalers.status import Decision, decision
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import JSON, UID, applied, as_stored, by_keda
 

@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 
 from exporter.errors import Trouble
-from exporter.operator.exporters.nodes import NodeTrouble, on_node
-from exporter.operator.exporters.status import GRACE_SECONDS, MOST_TROUBLES, ExporterObjects, invalid, status_of
-from exporter.operator.objects.fields import is_same
+from exporter.operator.exporters.exporter_pods import NodeTrouble, on_node
+from exporter.operator.exporters.exporter_status import (
+    GRACE_SECONDS,
+    MOST_TROUBLES,
+    ExporterObjects,
+    invalid,
+    status_of,
+)
+from exporter.operator.objects.object_fields import is_same
 from exporter.reading import Invalid
 from tests.operator.made import (
     NOW,

@@ -5,9 +5,9 @@ import re
 
 from exporter.operator import event_texts, pod_events
 from exporter.operator import exporter_health as health
-from exporter.operator.exporters import nodes, status
+from exporter.operator.exporters import exporter_pods, exporter_status
 from exporter.operator.exporters.desired import METRICS_PORT
-from exporter.operator.objects import fields
+from exporter.operator.objects import object_fields
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "operator-status.md").read_text()
@@ -20,7 +20,7 @@ GIVEN = re.compile(
 
 
 def given() -> set[str]:
-    texts = [inspect.getsource(module) for module in (event_texts, pod_events, status, fields)]
+    texts = [inspect.getsource(module) for module in (event_texts, pod_events, exporter_status, object_fields)]
     found = {reason for text in texts for reason in GIVEN.findall(text)}
     return found | set(re.findall(r'"((?:Switched|Api|Refused)\w*)"', "".join(texts)))
 
@@ -33,7 +33,7 @@ def test_every_reason_is_on_the_page() -> None:
 
 def test_the_page_names_no_reason_that_there_is_not() -> None:
     of_kubernetes = {"ImagePullBackOff", "CrashLoopBackOff", "Unschedulable", "CreateContainerConfigError", "Evicted"}
-    conditions = {"Ready", "Progressing", "Degraded", status.EVENTS_WRITTEN}
+    conditions = {"Ready", "Progressing", "Degraded", exporter_status.EVENTS_WRITTEN}
     of_pods = {"NodeLost", "NotReady"}
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z]*)?)`", PAGE))
     assert named - of_kubernetes - conditions - of_pods <= given() | {"Waiting"}
@@ -41,8 +41,8 @@ def test_the_page_names_no_reason_that_there_is_not() -> None:
 
 def test_its_numbers_are_the_programs() -> None:
     text = " ".join(PAGE.split())
-    assert f"At most {status.MOST_TROUBLES}, each" in text
+    assert f"At most {exporter_status.MOST_TROUBLES}, each" in text
     assert f"on port {METRICS_PORT} of its pod, every {health.EVERY_SECONDS:g} s, {health.AT_ONCE} at a time" in text
     assert f"every {health.SELDOM_SECONDS / 60:g} minutes" in text
     assert f"seen twice, {health.AGAIN_SECONDS:g} s apart" in text
-    assert f"no trouble for {nodes.STARTING_SECONDS / 60:g} minutes" in text
+    assert f"no trouble for {exporter_pods.STARTING_SECONDS / 60:g} minutes" in text

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.errors import SourceError
 from exporter.operator.api import writer as writing
-from exporter.operator.api.events import MOST_REMEMBERED, Events
+from exporter.operator.api.event_writer import MOST_REMEMBERED, Events
 from exporter.operator.api.writer import Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import Key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporter.operator.api.events import QUIET_SECONDS, SERIES_SECONDS, Events
+from exporter.operator.api.event_writer import QUIET_SECONDS, SERIES_SECONDS, Events
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import CONFIG_MAP, EVENT, GPU_EXPORTER, LEASE, Key

@@ -10,18 +10,18 @@ from typing import Any
 
 import aiohttp
 
-from exporter.model.cluster import NodeEvent
+from exporter.model.cluster_view import NodeEvent
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
-from exporter.operator.api.events import Events
+from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Writer
-from exporter.operator.objects.fields import written
 from exporter.operator.objects.kinds import EVENT, POD, Kind
+from exporter.operator.objects.object_fields import written
 from exporter.operator.pod_events import PodEvents
-from exporter.outputs.objects import event_rows as rows
-from exporter.sources.exporters.events import read_events
+from exporter.outputs.device_rows import event_rows as rows
+from exporter.sources.exporters.exporter_events import read_events
 from tests.operator.looking import OWNER
 from tests.operator.made import Object
 from tests.support.api_server.server import SimulatedApiServer

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from exporter.dcgm.fields import FIELDS, METRICS, Field
 from exporter.dcgm.xids import XIDS
 from exporter.dividing.decimals import number
-from exporter.dividing.measured import MeasuredShares
+from exporter.dividing.measured_values import MeasuredShares
 from exporter.exposition.join import Joiner
 from exporter.model.device_row import DeviceRow, OwnUse
 from exporter.model.devices import Assignment, DeviceKey, Owners
@@ -24,10 +24,10 @@ from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
-from exporter.outputs import objects
+from exporter.outputs import device_rows
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support import quick_yaml
 from tests.support.answers import json_of
 from tests.support.exporter import Exporter, Start, config_of, running
@@ -150,7 +150,7 @@ async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ign
         "holder_since": None,
         "idle_since": None,
         "state": "unknown",
-        "state_reason": objects.SILENT,
+        "state_reason": device_rows.SILENT,
         "health": "ok",
         "last_xid": None,
     }
@@ -472,7 +472,7 @@ def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, 
 
 
 def rows_without_measuring(snapshot: Snapshot) -> list[DeviceRow]:
-    return at_once(objects.rows(replace(snapshot, measured=None)))
+    return at_once(device_rows.rows(replace(snapshot, measured=None)))
 
 
 # issue 18, line 5
@@ -538,7 +538,7 @@ def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
         attribute=attribution,
         measured=Measured(uses={(gpu, one): Use(memory_bytes=2**30, sm_ratio=0.25, processes=2)}),
     )
-    first, second = at_once(objects.rows(snapshot))
+    first, second = at_once(device_rows.rows(snapshot))
     assert (first.pod, first.measured) == ("a", OwnUse(memory_used_bytes=2**30, utilization_ratio=0.25, processes=2))
     assert (second.pod, second.gpu_shared, second.measured) == ("b", True, None)
 

@@ -13,7 +13,7 @@ from exporter.model.cuda import OTHER_ERRORS, UNKNOWN_DEVICE, CudaCounts, CudaKe
 from exporter.model.devices import Assignment, DeviceKey
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
-from exporter.outputs import objects
+from exporter.outputs import device_rows
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.families import cuda
 from exporter.outputs.families.catalogue import FAMILIES
@@ -194,13 +194,13 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
         (None, GPU): USE,
         (owner("b"), DeviceKey(uuid=UUID(1))): USE,
     }
-    held, idle = at_once(objects.rows(of_holders(uses)))
+    held, idle = at_once(device_rows.rows(of_holders(uses)))
     assert (held.device_uuid, held.cuda) == (UUID(0), as_object(USE))
     assert idle.cuda is None
-    assert all(row.cuda is None for row in at_once(objects.rows(of_holders(None))))
+    assert all(row.cuda is None for row in at_once(device_rows.rows(of_holders(None))))
 
 
 def test_what_processes_in_no_pod_asked_of_a_gpu_that_nobody_holds_stands_in_its_object() -> None:
-    held, idle = at_once(objects.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE})))
+    held, idle = at_once(device_rows.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE})))
     assert held.cuda is None
     assert (idle.pod, idle.cuda) == ("", as_object(USE))

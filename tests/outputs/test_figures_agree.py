@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.kubectl import holders
-from exporter.cli.top.command import document
-from exporter.cli.top.devices import shown_of
-from exporter.cli.top.state import State
 from exporter.dcgm.fields import METRICS
+from exporter.kubectl import device_holders
 from exporter.model.device_row import DeviceRow, DeviceUser, from_object
 from exporter.model.slices import at_once
-from exporter.outputs.page.devices import devices_table
+from exporter.outputs.page.device_table import devices_table
 from exporter.outputs.page.view import PageView
+from exporter.top.command import document
+from exporter.top.shown_devices import shown_of
+from exporter.top.state import State
 
 GIB, BYTES = 1024, 2**30
 WHOLE = {"gpu_utilization": 100, "graphics_engine_active": 0.31, "framebuffer_used": 8 * GIB, "power_usage": 300.0}
@@ -83,7 +83,7 @@ def _is(row_: DeviceRow, device: Mapping[str, Any]) -> bool:
 
 def of_kubectl(rows: Sequence[DeviceRow]) -> Mapping[str, Sequence[float | None]]:
     held = [each for each in rows if each.pod]
-    _, *lines = holders.table(held, rows).splitlines()
+    _, *lines = device_holders.table(held, rows).splitlines()
     words = [re.split(" {2,}", line) for line in lines[: len(held)]]
     return {each[3].removeprefix("ns/"): [number(each[6]), number(each[7])] for each in words}
 

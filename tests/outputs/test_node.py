@@ -5,7 +5,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 
 from exporter import outputs
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.outputs.output import Output
 from tests.support.exporter import PATHS
 from tests.support.places import ROOT

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.cli.kubectl import holders
-from exporter.cli.top.devices import ShownDevice, shown_of
-from exporter.dividing.measured import MeasuredShares
+from exporter.cluster.exporters.node_answer import read_answer
+from exporter.dividing.measured_values import MeasuredShares
 from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
+from exporter.kubectl import device_holders
 from exporter.model.device_row import DeviceRow, from_objects
 from exporter.model.device_row_json import as_json
 from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInstance
@@ -22,16 +22,16 @@ from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.model.states import WORDS, DeviceState
-from exporter.outputs import objects
+from exporter.outputs import device_rows
 from exporter.outputs.families import mapping, measured
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import Look
-from exporter.outputs.page.devices import devices_table
+from exporter.outputs.page.device_table import devices_table
 from exporter.outputs.page.view import PageView
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
-from exporter.ownership.rows import Attribution
-from exporter.sources.exporters.answer import read_answer
+from exporter.ownership.sample_rows import Attribution
+from exporter.top.shown_devices import ShownDevice, shown_of
 from tests.support.looks import GPU, row
 from tests.support.owners import build_owners
 
@@ -175,7 +175,7 @@ def _lines_of_top(devices: Sequence[ShownDevice]) -> Iterator[tuple[tuple[str, s
 def of_kubectl(rows: Sequence[DeviceRow]) -> Mapping[tuple[str, str, str], tuple[str, float | None, float | None]]:
     """State, percent and GiB, by GPU, instance and pod."""
     held = [each for each in rows if each.pod]
-    _, *lines = holders.table(held, rows).splitlines()
+    _, *lines = device_holders.table(held, rows).splitlines()
     said = {}
     for each, line in zip(held, lines, strict=False):
         _, _, _, _, _, state, percent, gib, *_ = re.split(" {2,}", line)
@@ -203,7 +203,7 @@ def _close(first: Figures, second: Figures) -> bool:
 )
 def test_every_output_tells_the_same_of_every_device(gpus: Any, uses: list[Use | None], sharing: str) -> None:
     snapshot = _snapshot(gpus, uses, sharing)
-    rows = at_once(objects.rows(snapshot))
+    rows = at_once(device_rows.rows(snapshot))
     body = as_json(rows)
     # JSON, and the cluster role that reads it
     assert [*from_objects(json.loads(body), 1_000)] == rows

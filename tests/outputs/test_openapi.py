@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from exporter.cluster.outputs.table import OUTPUTS as OF_CLUSTER
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS as OF_CLUSTER
 from tests.support import quick_yaml
 from tests.support.cluster_role import running_cluster
 from tests.support.exporter import PATHS, Start

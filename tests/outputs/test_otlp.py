@@ -22,7 +22,7 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.otlp.messages import MOST_POINTS_KEPT, Messages, PartialSuccess, partial_success, refusal
 from exporter.outputs.otlp.metrics import ACCOUNTED, INSTRUMENTS, Metrics
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import verdict_by
 from tests.support.looks import GPU, SECOND, Held, Looks, owner, row
 from tests.support.otlp import Point, points_in

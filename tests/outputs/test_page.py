@@ -19,10 +19,10 @@ from exporter.model.snapshot import Health
 from exporter.model.states import DeviceState
 from exporter.outputs.output import NO_QUESTION, Look, Output
 from exporter.outputs.page import document
-from exporter.outputs.page.devices import devices_table
+from exporter.outputs.page.device_table import devices_table
 from exporter.outputs.page.document import alert, sources, text, visible
-from exporter.outputs.page.lines import figures_of
-from exporter.outputs.page.node import render
+from exporter.outputs.page.node_page import render
+from exporter.outputs.page.tree import figures_of
 from exporter.outputs.page.view import PageView
 from tests.support.answers import answer_of
 from tests.support.exporter import Start

@@ -22,8 +22,8 @@ from exporter.outputs import processes
 from exporter.outputs.output import Look
 from exporter.ownership.explain import WITHOUT_OWNER
 from exporter.service import Service
-from exporter.sources.nvml import source
-from exporter.sources.processes import MOST_COMMAND_BYTES, ProcFolder
+from exporter.sources.nvml import nvml_source
+from exporter.sources.process_cgroups import MOST_COMMAND_BYTES, ProcFolder
 from tests.sources.test_processes import Proc
 from tests.support import quick_yaml
 from tests.support.answers import answer_of
@@ -207,7 +207,7 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedNode]:
     real("gcc")
     assert simulated.nvml.build()
     loads(monkeypatch, simulated.nvml)
-    monkeypatch.setattr(source, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.2)
     await simulated.start()
     yield simulated
     await until_nobody_uses_it()

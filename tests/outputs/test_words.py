@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.top.columns import UNICODE
-from exporter.cli.top.command import document
-from exporter.cli.top.devices import ShownDevice, shown_of
-from exporter.cli.top.layout import draw
-from exporter.cli.top.state import State, chosen_devices
 from exporter.model.device_row import from_object, in_its_state
 from exporter.model.health import VERDICTS
 from exporter.model.slices import at_once
 from exporter.model.states import WORDS, DeviceState
-from exporter.outputs.page.devices import TITLES
-from exporter.outputs.page.lines import figures_of
+from exporter.outputs.page.device_table import TITLES
+from exporter.outputs.page.tree import figures_of
+from exporter.top.columns import UNICODE
+from exporter.top.command import document
+from exporter.top.screen import draw
+from exporter.top.shown_devices import ShownDevice, shown_of
+from exporter.top.state import State, chosen_devices
 from tests.support.places import ROOT
 
 BUSY, QUIET = {"gpu_utilization": 5.0}, {"gpu_utilization": 4.9}

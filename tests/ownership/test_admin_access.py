@@ -8,7 +8,7 @@ import pytest
 from exporter.model.devices import Assignment, CdiPlace, Claim, DeviceKey, Inventory, InventoryGpu, PodResources
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.ownership.claims import AdminAccess, KnownClaims, read_checkpoint, read_status, uid_of
+from exporter.ownership.admin_access import AdminAccess, KnownClaims, read_checkpoint, read_status, uid_of
 from exporter.ownership.device_ids import read_rules
 from exporter.ownership.owners import Knowledge, read_assignment
 from exporter.ownership.retention import Retained, answered, settled

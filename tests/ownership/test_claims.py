@@ -11,7 +11,7 @@ from exporter.ownership.explain import Explainer
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge, Unmatched, is_meant
 from exporter.ownership.retention import Retained, answered
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"

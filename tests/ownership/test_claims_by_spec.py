@@ -23,7 +23,7 @@ from exporter.model.devices import (
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import LookContext
-from exporter.ownership.claims import NO_CLAIMS
+from exporter.ownership.admin_access import NO_CLAIMS
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.explain import Explainer
 from exporter.ownership.inventories import Part, inventory_of, put_together, read_mig_minors, read_spec

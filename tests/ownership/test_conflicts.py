@@ -10,7 +10,7 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")

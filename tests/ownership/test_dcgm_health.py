@@ -11,7 +11,7 @@ from exporter.model.health import DeviceVerdict, DeviceVerdicts, HealthReason
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import GRACE_SECONDS, Verdicts, verdict_by
 from tests.support.looks import GPU, Looks, row
 

@@ -12,8 +12,8 @@ from exporter.model.pods import AllocatedDevice, Owner, PodInfo
 from exporter.ownership.device_health import GRACE_SECONDS, MOST_MESSAGE_CHARS, HealthWatch
 from exporter.ownership.owners import Knowledge
 from exporter.sources.kubelet import allocatable
+from exporter.sources.kubelet.kubelet_pods import parse_pod
 from exporter.sources.kubelet.pod_resources import parse
-from exporter.sources.kubelet.pods import parse_pod
 from exporter.sources.kubernetes.node_objects import read_pod
 from tests.support.owners import build_owners
 

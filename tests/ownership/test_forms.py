@@ -11,7 +11,7 @@ from exporter.model.devices import Assignment, Inventory, InventoryGpu, MigInsta
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 X, Y = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9", "40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"

@@ -9,7 +9,7 @@ from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Holder, O
 from exporter.model.pages import Rows
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 A = Owner(namespace="ml", pod="train-0", container="main")

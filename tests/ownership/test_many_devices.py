@@ -11,7 +11,7 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.outputs import mapping
 from exporter.outputs.output import Look
-from exporter.outputs.page import node as page
+from exporter.outputs.page import node_page as page
 from exporter.ownership import device_names
 from exporter.ownership.explain import Explainer
 from exporter.ownership.owners import Unmatched

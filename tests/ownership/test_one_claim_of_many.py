@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter.exposition import plain
+from exporter.exposition import plain_block
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Assignment, CdiPlace, Inventory, InventoryGpu, MigInstance
 from exporter.ownership import owners as of_owners
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.inventories import CdiDevice, CutPlace, inventory_of
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
-from exporter.sources import inventories
-from exporter.sources.inventories import Inventories, NoInventory
+from exporter.ownership.sample_rows import Attribution
+from exporter.sources import node_inventory
 from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubelet.pod_resources import ListReader, parse
+from exporter.sources.node_inventory import Inventories, NoInventory
 
 CLAIMS = 40
 GPUS = tuple(InventoryGpu(uuid=f"GPU-{number}", device=f"nvidia{number}") for number in range(4))
@@ -129,8 +129,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(pod_resources, "Assignment")
     count(of_owners, "read_assignment")
     count(Attribution, "_rows")
-    count(plain, "render_labels")
-    count(inventories, "put_together")
+    count(plain_block, "render_labels")
+    count(node_inventory, "put_together")
     return done
 
 

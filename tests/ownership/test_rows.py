@@ -8,7 +8,7 @@ from exporter.model.devices import Claim, DeviceKey, Holder, Owners
 from exporter.model.pages import Row
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 CAME = Owner(namespace="n", pod="came", container="c")

@@ -28,7 +28,7 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import (
     CLOCKS_SECONDS,
     GRACE_SECONDS,

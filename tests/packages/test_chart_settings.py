@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from exporter.config import cluster, node, operator
+from exporter.config import cluster_settings, node_settings, operator_settings
 from exporter.config.settings import Setting
 from tests.support.chart import CHART, rendered_texts
 from tests.support.manifests import Object
 
 FILE = CHART / "files" / "settings.json"
 ROLES: dict[str, Sequence[Setting]] = {
-    "serve": node.SETTINGS,
-    "cluster": cluster.SETTINGS,
-    "operator": operator.SETTINGS,
+    "serve": node_settings.SETTINGS,
+    "cluster": cluster_settings.SETTINGS,
+    "operator": operator_settings.SETTINGS,
 }
 # Forms of many values, as Go's regular expressions take them, too.
 FORMS = {"DURATION": r"[0-9]+([.][0-9]+)?(ms|s|m|h)", "NUMBER": "0*[1-9][0-9]*", "RATIO": "0+([.][0-9]+)?|0*1([.]0+)?"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config.node import SETTINGS
+from exporter.config.node_settings import SETTINGS
 from tests.support.exporter import config_from
 from tests.support.manifests import (
     KUBERNETES,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from exporter.sources.prometheus.history.api import AnsweredSeries, RangeAnswer, TooMuch
+from exporter.report.history.prometheus_api import AnsweredSeries, RangeAnswer, TooMuch
 
 Points = Sequence[tuple[float, float]]
 _QUERY = re.compile(r"(?:(\w+)\()?(\w+)\{(.*)\}\[(\d+)ms\]\)?(?: > 0)?")

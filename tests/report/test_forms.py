@@ -18,7 +18,7 @@ from exporter.report.costs import Prices
 from exporter.report.formatting import fit, number, width
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import GroupBy
-from exporter.report.page import MOST_BARS, MOST_ROWS, bars_of_groups, columns_of_time, render_page
+from exporter.report.html_page import MOST_BARS, MOST_ROWS, bars_of_groups, columns_of_time, render_page
 from exporter.report.report import make_report
 from exporter.report.rows import Amounts
 from tests.report.made import HOUR, KWH, ROWS, collected, made, row

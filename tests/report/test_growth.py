@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.growth import Growth
+from exporter.report.history.collect import CAPACITY, AccountsReader
 from exporter.report.rows import FAMILIES, Amounts, RowKey
 from exporter.report.span import Span
-from exporter.sources.prometheus.history.collect import CAPACITY, AccountsReader
 from tests.report.plain_server import PlainServer, Points
 
 HELD = FAMILIES[0]

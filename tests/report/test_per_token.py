@@ -8,7 +8,7 @@ import pytest
 from exporter.report.costs import Prices
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import read_by
-from exporter.report.page import render_page
+from exporter.report.html_page import render_page
 from exporter.report.report import Line, Report, make_report
 from exporter.report.rows import Amounts, SpanFacts
 from tests.report.made import HOUR, KWH, Given, collected, row

@@ -13,8 +13,8 @@ from exporter.errors import ConfigError
 from exporter.report.costs import Prices, apportioned, read_prices
 from exporter.report.forms import render_table
 from exporter.report.groups import GroupBy, read_by, workload_of_name
+from exporter.report.html_page import render_page
 from exporter.report.notes import nothing_there
-from exporter.report.page import render_page
 from exporter.report.report import make_report
 from exporter.report.rows import Amounts, SpanFacts
 from exporter.report.span import Span

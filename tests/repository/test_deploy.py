@@ -11,20 +11,20 @@ import click
 import kubernetes_validate
 import pytest
 
-from exporter.cli.command import command_named
+from exporter.cli.commands import command_named
 from exporter.cli.options import flags_of
+from exporter.cluster import scaled_objects
 from exporter.cluster.keda.trigger import KEDAS_KEYS, KEYS, read_trigger
 from exporter.cluster.outputs import autoscale
-from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.cluster.scaling import check_metric, read_question
-from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
-from exporter.config.cluster import load_cluster
-from exporter.config.node import SETTINGS
+from exporter.config.cluster_settings import SETTINGS as CLUSTER_SETTINGS
+from exporter.config.cluster_settings import load_cluster
+from exporter.config.node_settings import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
 from exporter.dcgm.fields import FIELDS, METRICS
-from exporter.sources.cdi import source as cdi
-from exporter.sources.claims import checkpoint_beside
-from exporter.sources.kubernetes import scaled_objects
+from exporter.sources.cdi import cdi_source as cdi
+from exporter.sources.claim_access import checkpoint_beside
 from tests.support import quick_yaml
 from tests.support.exporter import OPEN_PATHS, config_from
 from tests.support.places import ROOT

@@ -7,15 +7,15 @@ import subprocess
 import click
 import pytest
 
-from exporter.cli.command import COMMANDS, command_named
-from exporter.cli.kubectl.command import commands as kubectl_gpu
+from exporter.cli.commands import COMMANDS, command_named
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.own_metrics import OF_NODES
-from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
-from exporter.config.cluster import SETTINGS as CLUSTER_SETTINGS
+from exporter.config.cluster_settings import SETTINGS as CLUSTER_SETTINGS
+from exporter.kubectl.command import commands as kubectl_gpu
 from exporter.model.states import DeviceState
 from exporter.outputs.families.catalogue import FAMILIES
-from exporter.simulator.pages import COUNTERS, GENERATIONS
+from exporter.simulator.dcgm_pages import COUNTERS, GENERATIONS
 from tests.support import quick_yaml
 from tests.support.exporter import Start
 from tests.support.places import ROOT
@@ -48,7 +48,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
 
 WHERE_THE_PODS_API_IS_DATED = (
     "protos/pods.proto",
-    "exporter/config/node.py",
+    "exporter/config/node_settings.py",
     "exporter/node/build_sources.py",
     "docs/devices.md",
     "docs/flags.md",

@@ -14,7 +14,7 @@ import pytest
 from tests.support.components import real
 from tests.support.places import ROOT
 
-FOLDER = Path("exporter/sources/cuda_probe")
+FOLDER = Path("exporter/probe")
 SOURCE = """
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

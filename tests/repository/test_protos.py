@@ -16,7 +16,7 @@ from exporter._gen import (
 from exporter._gen import (
     podresources_v1alpha1_pb2 as v1alpha1,
 )
-from exporter.cluster.keda.server import SERVICE
+from exporter.cluster.keda.grpc_server import SERVICE
 from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse
 from tests.support.places import DATA

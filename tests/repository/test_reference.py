@@ -9,15 +9,15 @@ import yaml
 from docs.generator import endpoints
 from docs.generator.everything import FOLDER, texts
 from docs.generator.markdown import UndescribedError
-from exporter.cli.command import COMMANDS, command_named
+from exporter.cli.commands import COMMANDS, command_named
+from exporter.cluster.outputs.cluster_outputs import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
-from exporter.cluster.outputs.table import OUTPUTS as CLUSTER_OUTPUTS
-from exporter.config import cluster, node, operator
+from exporter.config import cluster_settings, node_settings, operator_settings
 from exporter.exposition.families import Family
 from exporter.operator.outputs import FAMILIES as OPERATOR_FAMILIES
 from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
 from exporter.outputs.families.catalogue import FAMILIES
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 
 TEXTS = texts()
 FLAGS, ENDPOINTS, METRICS = TEXTS["flags.md"], TEXTS["endpoints.md"], TEXTS["metrics.md"]
@@ -34,7 +34,7 @@ def test_every_flag_is_there_with_its_names_and_its_default() -> None:
     for command in COMMANDS:
         for parameter in command_named(command).params:
             assert set(parameter.opts) & rows.keys() or "--config.file" in parameter.opts, parameter.opts
-    for setting in (*node.SETTINGS, *cluster.SETTINGS, *operator.SETTINGS):
+    for setting in (*node_settings.SETTINGS, *cluster_settings.SETTINGS, *operator_settings.SETTINGS):
         assert setting.env in rows[setting.flag]
         assert not setting.also_env or setting.also_env in rows[setting.flag]
         assert not setting.default or setting.default in rows[setting.flag]

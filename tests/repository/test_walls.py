@@ -55,7 +55,7 @@ INTRUDERS = {
     ),
     "a source that knows another": Intruder(
         path="exporter/sources/intruder.py",
-        text="from exporter.sources import driver\n",
+        text="from exporter.sources import driver_inventory\n",
         refused_by=("Sources do not know each other",),
     ),
     "a web that imports the simulator": Intruder(

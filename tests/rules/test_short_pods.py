@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.report.history.collect import AccountsReader
 from exporter.report.span import Span
-from exporter.sources.prometheus.history.collect import AccountsReader
 from tests.report.plain_server import PlainServer
 from tests.rules.shipped import PROMETHEUS, run
 from tests.support.places import ROOT

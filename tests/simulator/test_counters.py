@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from exporter.simulator.pages import COUNTERS, GENERATIONS, families_of
+from exporter.simulator.dcgm_pages import COUNTERS, GENERATIONS, families_of
 from tests.support import quick_yaml
 from tests.support.places import ROOT
 

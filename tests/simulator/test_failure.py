@@ -13,7 +13,7 @@ from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
 from exporter.simulator.parts import Container, Pod, SimulatedGpu
 from exporter.simulator.pods_api import described
 from exporter.simulator.world import ids_of
-from exporter.sources.kernel_log.lines import EventReader, read_record
+from exporter.sources.kernel_log.kernel_lines import EventReader, read_record
 from tests.simulator.test_node import Time
 from tests.support.simulated import ENDS_STEP, RETAKEN_STEP, GpuFailure, World
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from exporter.simulator.pages import COUNTERS, GENERATIONS, NVLINK, SimulatedFamily, families_of
+from exporter.simulator.dcgm_pages import COUNTERS, GENERATIONS, NVLINK, SimulatedFamily, families_of
 from exporter.simulator.parts import GPU_RESOURCE, PROFILES, SHARED_RESOURCE, Container, Pod
 from tests.support.simulated import SimulatedDcgm, World
 

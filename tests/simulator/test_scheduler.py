@@ -10,9 +10,9 @@ import pytest
 
 from exporter.model.states import IDLE_BELOW, IN_HAND, DeviceState
 from exporter.simulator.failure import GpuFailure
+from exporter.simulator.job_phases import DAY, MORNING
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.scheduler import Scheduler
-from exporter.simulator.workloads import DAY, MORNING
 from exporter.simulator.world import World
 from tests.simulator.test_node import Time
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.workloads import DAY, MORNING, WorkloadUse, together, use
+from exporter.simulator.job_phases import DAY, MORNING, WorkloadUse, together, use
 
 HOUR = 3600
 WORKLOADS = ("train-resnet", "finetune-llm", "serve-embeddings", "render", "eval-nightly", "jupyter", "of-a-test")

@@ -13,9 +13,9 @@ import pytest
 
 from exporter.model.snapshot import Health
 from exporter.simulator import driver_files
-from exporter.sources.cdi import source as cdi
+from exporter.sources.cdi import cdi_source as cdi
 from exporter.sources.cdi import specs as cdi_specs
-from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.cdi.cdi_source import CdiInventory
 from exporter.sources.cdi.specs import MOST_BYTES, SpecsReading, read
 from exporter.sources.source import is_absent
 from tests.support.places import ROOT

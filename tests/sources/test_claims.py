@@ -10,9 +10,9 @@ import pytest
 
 from exporter.errors import Unavailable
 from exporter.model.devices import Assignment
-from exporter.ownership.claims import AdminAccess
-from exporter.sources import claims as source_of_claims
-from exporter.sources.claims import AGAIN_SECONDS, Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
+from exporter.ownership.admin_access import AdminAccess
+from exporter.sources import claim_access as source_of_claims
+from exporter.sources.claim_access import AGAIN_SECONDS, Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
 from exporter.sources.source import NoSource, OptionalSource, absent, is_absent
 from tests.ownership.test_admin_access import HOLDING, LOOKING, claim, device, given, results
 from tests.support.waiting import until

@@ -12,7 +12,7 @@ from exporter.model.pods import Owner
 from exporter.model.snapshot import Health
 from exporter.sources import container_logs
 from exporter.sources.container_logs import AGAIN_SECONDS, SETTLED_NS, ContainerLogs
-from exporter.usage.containers import owner_of
+from exporter.usage.process_owners import owner_of
 from tests.support.clock import Clock
 
 UID = "0f5b2c31-7d0e-4a52-9c7e-5d1f0a9b8c7d"

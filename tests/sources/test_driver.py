@@ -8,8 +8,8 @@ import pytest
 
 from exporter.model.devices import InventoryGpu
 from exporter.model.snapshot import Health
-from exporter.sources import driver
-from exporter.sources.driver import AGAIN_SECONDS, DriverInventory, parse, read
+from exporter.sources import driver_inventory
+from exporter.sources.driver_inventory import AGAIN_SECONDS, DriverInventory, parse, read
 from exporter.sources.source import is_absent
 from tests.support.clock import Clock
 from tests.support.exporter import config_of, running
@@ -65,8 +65,8 @@ def test_all_gpus_by_their_place_on_the_bus(tmp_path: Path) -> None:
 
 
 def test_no_more_gpus_and_bytes_than_the_bounds_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "MOST_GPUS", 2)
-    monkeypatch.setattr(driver, "MOST_BYTES", 500)
+    monkeypatch.setattr(driver_inventory, "MOST_GPUS", 2)
+    monkeypatch.setattr(driver_inventory, "MOST_BYTES", 500)
     for number in range(3):
         put(tmp_path, f"0000:1{number}:00.0", UUID, number)
     assert len(read(tmp_path) or ()) == 2
@@ -110,7 +110,7 @@ async def test_it_is_read_again_after_a_while_and_kept_while_it_cannot_be(tmp_pa
 
 async def test_the_first_page_knows_it(tmp_path: Path, simulated: SimulatedNode) -> None:
     """A GPU that is handed out by its number, and that no sample speaks of."""
-    put(tmp_path / driver.FOLDER.lstrip("/"), "0000:f1:00.0", UUID, 77)
+    put(tmp_path / driver_inventory.FOLDER.lstrip("/"), "0000:f1:00.0", UUID, 77)
     main = Container(name="main", devices=(("nvidia.com/gpu", "nvidia77"),))
     simulated.world.pods = (Pod(namespace="ml", name="train", containers=(main,)),)
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "root": str(tmp_path)}

@@ -9,8 +9,8 @@ from exporter.model.pages import Page
 from exporter.model.pods import Owner
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import LabelPolicy
-from exporter.sources.processes import ProcFolder
-from exporter.usage.measured import measure
+from exporter.sources.process_cgroups import ProcFolder
+from exporter.usage.owner_use import measure
 from tests.sources.test_container_logs import id_of, logs_of, put, settle
 from tests.sources.test_processes import Proc
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import Malformed
 from exporter.model.pods import PodInfo
-from exporter.sources.pods import GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
+from exporter.sources.node_pods import GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
 
 
 def pod(name: str, uid: str = "", **changes: Any) -> PodInfo:

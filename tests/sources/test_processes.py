@@ -12,8 +12,8 @@ import pytest
 from exporter.errors import Unavailable
 from exporter.model.measured import HostProcesses, Process, ProcessPlace
 from exporter.model.snapshot import Health
-from exporter.sources import processes
-from exporter.sources.processes import MOST_BYTES, Processes, ProcFolder
+from exporter.sources import process_cgroups
+from exporter.sources.process_cgroups import MOST_BYTES, Processes, ProcFolder
 from exporter.sources.source import MOST_PROCESSES
 from tests.support.clock import Clock
 
@@ -251,7 +251,7 @@ async def test_without_host_pid_the_source_says_what_is_missing_though_nothing_i
 
 # issue 10, "Must show" 7
 async def test_a_look_reads_a_bounded_number_of_processes(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "MOST_PROCESSES", 5)
+    monkeypatch.setattr(process_cgroups, "MOST_PROCESSES", 5)
     for pid in range(100, 120):
         proc.put(pid)
     source = Processes(folder=str(proc.folder), on_health=lambda *_: None)

@@ -4,7 +4,7 @@ from typing import Any
 
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
-from exporter.outputs import containers, objects
+from exporter.outputs import containers, device_rows
 from exporter.outputs.output import Answer, AnyLook, Output
 
 
@@ -15,4 +15,4 @@ def answer_of(output: Output[Any], look: AnyLook) -> Answer:
 
 def json_of(snapshot: Snapshot) -> bytes:
     """The body of /container/metrics."""
-    return b"".join(at_once(containers.render(at_once(objects.rows(snapshot)), {})))
+    return b"".join(at_once(containers.render(at_once(device_rows.rows(snapshot)), {})))

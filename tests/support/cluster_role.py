@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from exporter.cluster.role import CLUSTER
-from exporter.config.cluster import ClusterConfig, load_cluster
+from exporter.config.cluster_settings import ClusterConfig, load_cluster
 from exporter.service import Service
 
 

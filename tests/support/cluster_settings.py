@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from exporter.config.cluster import ClusterSettings, load_cluster
+from exporter.cluster.exporters.discovery import ExporterPlaces, exporter_places
+from exporter.config.cluster_settings import ClusterSettings, load_cluster
 from exporter.config.parsers import Selector
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.exporters import ExporterPlaces, exporter_places
 from exporter.sources.source import OnHealth
 
 

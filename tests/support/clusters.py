@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from exporter.errors import Trouble
-from exporter.model.cluster import ClusterView, HeldDevice, NodeView
+from exporter.model.cluster_view import ClusterView, HeldDevice, NodeView
 from exporter.model.device_row import DeviceRow, OwnUse
 from exporter.model.device_row_json import as_json
 from exporter.model.node_answers import OWN_FAMILIES

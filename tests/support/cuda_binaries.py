@@ -5,8 +5,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.sources.cuda_probe.cuda_binary import Kernel
-from exporter.sources.cuda_probe.elf import ByteRegion
+from exporter.probe.cuda_binary import Kernel
+from exporter.probe.elf import ByteRegion
 from tests.support.places import DATA
 
 CUDA = DATA / "cuda"

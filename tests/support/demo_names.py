@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from exporter.simulator import scheduler, world
+from exporter.simulator.job_phases import BATCH, NOTEBOOK, SERVING, TRAINING
 from exporter.simulator.parts import H100
-from exporter.simulator.workloads import BATCH, NOTEBOOK, SERVING, TRAINING
 
 MODEL = H100.model
 NODES = 5  # so many seeds are looked at: 1 is that of a demo of one node

@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import aiohttp
 
-from exporter.cli.command import command_named
+from exporter.cli.commands import command_named
 from exporter.cli.options import read_config
 from exporter.config.load import load
-from exporter.config.node import SETTINGS, Config
+from exporter.config.node_settings import SETTINGS, Config
 from exporter.node.role import NODE
-from exporter.outputs.node import OUTPUTS
+from exporter.outputs.node_outputs import OUTPUTS
 from exporter.service import Service
 from tests.support.waiting import until
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from exporter.accounts.ledger import Ledger, Rules
-from exporter.accounts.state import restore
+from exporter.accounts.state_bytes import restore
 from exporter.model.accounts import Account
 from exporter.model.snapshot import Snapshot
 from exporter.node.accounting import Accounting, keep_in

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from exporter.cli import demo
-from exporter.cli.kubectl.command import PROGRAM, commands
-from exporter.cli.kubectl.places import CLUSTER, NAMESPACE, NODE
 from exporter.cli.main import run_group
-from exporter.config.node import Config
-from exporter.simulator import node
+from exporter.config.node_settings import Config
+from exporter.kubectl.command import PROGRAM, commands
+from exporter.kubectl.places import CLUSTER, NAMESPACE, NODE
+from exporter.simulator import demo, simulated_node
 from exporter.simulator.parts import Pod
 from tests.support import quick_yaml
 from tests.support.api_server.server import SimulatedApiServer
@@ -45,7 +44,7 @@ ADMIN, JANE, JOE = (
     "joe",
 )  # Jane may what viewer.yaml gives in the exporter's namespace; Joe may nothing
 READ_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}  # as people may at home
-MODULE = "from exporter.cli.kubectl.command import main; main()"
+MODULE = "from exporter.kubectl.command import main; main()"
 
 
 class Ended(NamedTuple):
@@ -229,7 +228,7 @@ def _namespaces_of(of: SimulatedNode) -> set[str]:
     return {pod.namespace for pod in of.world.pods}
 
 
-def _config_of(of: node.SimulatedNode) -> Config:
+def _config_of(of: simulated_node.SimulatedNode) -> Config:
     return config_of(
         node_name=of.api.node_name,
         kubelet_socket=str(of.socket),

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from exporter.cluster.exporters.discovery import MANIFEST, MEANWHILE
+from exporter.cluster.scaled_objects import MANIFEST as KEDAS_MANIFEST
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.exporters import MANIFEST, MEANWHILE
-from exporter.sources.kubernetes.scaled_objects import MANIFEST as KEDAS_MANIFEST
 from tests.support import quick_yaml
 from tests.support.places import ROOT
 from tests.support.real_api import RealServer

@@ -1,7 +1,7 @@
 """What the exporter does with a ledger in slices, at once."""
 
 from exporter.accounts.ledger import Ledger, Rules
-from exporter.accounts.state import UNKNOWN_BOOT, Boot, dump_in_slices
+from exporter.accounts.state_bytes import UNKNOWN_BOOT, Boot, dump_in_slices
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 

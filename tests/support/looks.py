@@ -17,7 +17,7 @@ from exporter.outputs.families.family import filled
 from exporter.outputs.output import Look
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.ledgers import note
 from tests.support.owners import build_owners
 

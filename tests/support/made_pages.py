@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from exporter.simulator.pages import FAMILIES, NVLINK, SimulatedFamily, SimulatedRow
+from exporter.simulator.dcgm_pages import FAMILIES, NVLINK, SimulatedFamily, SimulatedRow
 from exporter.simulator.parts import bus_id
 
 Value = Callable[[float, float], float]

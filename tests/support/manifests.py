@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from exporter.config.node import SETTINGS
+from exporter.config.node_settings import SETTINGS
 from exporter.config.settings import ENVIRONMENT_PREFIX
-from exporter.sources.cdi import source as cdi
+from exporter.sources.cdi import cdi_source as cdi
 from tests.support import quick_yaml
 from tests.support.components import real
 from tests.support.exporter import OPEN_PATHS, config_from

@@ -3,7 +3,7 @@
 import re
 
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.pages import COUNTERS, GENERATIONS, families_of
+from exporter.simulator.dcgm_pages import COUNTERS, GENERATIONS, families_of
 from tests.support.simulated import World
 
 

@@ -5,10 +5,10 @@ node and then looks once is not about that: with more patience its look gets the
 on purpose, or which is about the half second, uses the fixture `half_a_second`.
 """
 
-from exporter.sources.cdi.source import CdiInventory
+from exporter.sources.cdi.cdi_source import CdiInventory
 from exporter.sources.kubelet import assignments
 from exporter.sources.kubernetes.workloads import Workloads
-from exporter.sources.nvml import source as nvml
+from exporter.sources.nvml import nvml_source as nvml
 from exporter.sources.polled import Polled, Watch
 
 LONG_SECONDS = 5.0

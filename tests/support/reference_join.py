@@ -15,7 +15,7 @@ from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import is_amount
 from exporter.model.pages import Reading, Row, Rows, Subject
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"

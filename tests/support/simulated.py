@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 from aiohttp import web
 
-from exporter.simulator import dcgm, driver_files, failure, kubelet, node, pods_api, world
-from exporter.simulator.pages import SimulatedFamily
+from exporter.simulator import dcgm, driver_files, failure, kubelet, pods_api, simulated_node, world
+from exporter.simulator.dcgm_pages import SimulatedFamily
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
@@ -418,7 +418,7 @@ class SimulatedDcgm(dcgm.SimulatedDcgm):
         return self.failure(request) if self.failure else await super().answer(request)
 
 
-class SimulatedNode(node.SimulatedNode):
+class SimulatedNode(simulated_node.SimulatedNode):
     """A node whose kubelet and API do as they are told."""
 
     world: World

@@ -9,7 +9,7 @@ from exporter.dividing.sharing import CounterBook
 from exporter.model.devices import Assignment, Owners
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.rows import Attribution
+from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
 UUIDS = tuple(f"GPU-0000000{number}-aaaa-bbbb-cccc-dddddddddddd" for number in range(4))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.measured import ProcessPlace
-from exporter.usage.containers import kubelet_root, read_cgroups
+from exporter.usage.process_owners import kubelet_root, read_cgroups
 
 ID = "3f7a" * 16
 OTHER_ID = "b0c1" * 16

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from exporter.model.measured import ProcessPlace
 from exporter.model.pods import Owner, PodInfo
-from exporter.usage.containers import (
+from exporter.usage.process_owners import (
     MOST_CHARS,
     Containers,
     LogLink,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.pods import Owner
-from exporter.usage.cuda_owners import HeldDevices, VisibleDevice
+from exporter.probe.cuda_owners import HeldDevices, VisibleDevice
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 GPU = "GPU-{:08d}-1111-2222-3333-444455556666".format

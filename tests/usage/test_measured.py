@@ -21,8 +21,8 @@ from exporter.model.devices import (
 from exporter.model.driver import DriverReading, GpuProcess, Kind
 from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Total, Use
 from exporter.model.pods import Owner, PodInfo
-from exporter.usage.containers import Containers, containers_of_pods
-from exporter.usage.measured import each_once, measure
+from exporter.usage.owner_use import each_once, measure
+from exporter.usage.process_owners import Containers, containers_of_pods
 
 GIB = 2**30
 GPU, CUT = "GPU-11111111-2222-3333-4444-555566667777", "GPU-99999999-2222-3333-4444-555566667777"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.model.devices import DeviceKey
-from exporter.usage.cuda_owners import VisibleDevice, visible
+from exporter.probe.cuda_owners import VisibleDevice, visible
 
 UUIDS = (
     "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from exporter import service
-from exporter.cli.doctor import checkup
+from exporter.doctor import checkup
 from exporter.model.pages import JoinedPage, Page
 from exporter.outputs import gpu_metrics
 from exporter.web import guard

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from itertools import islice
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
-from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.cluster_view import ClusterView, HeldDevice
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.outputs.containers import FILTERS, wrong_query
 from exporter.outputs.output import JSON_FORMAT, Answer, Output, Question, json_refusal

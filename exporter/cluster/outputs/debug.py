@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 from exporter.cluster.outputs.look import ClusterLook
-from exporter.model.cluster import NodeView
+from exporter.model.cluster_view import NodeView
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.output import JSON_FORMAT, Answer, Need, Output, answer
 

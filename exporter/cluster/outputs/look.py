@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from exporter.cluster.workloads import SeenWorkloads
-from exporter.model.cluster import ClusterView, NodeView
+from exporter.cluster.seen_workloads import SeenWorkloads
+from exporter.model.cluster_view import ClusterView, NodeView
 from exporter.model.snapshot import Health
 from exporter.outputs.output import AnyLook
 

@@ -2,7 +2,7 @@
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
 from exporter.exposition.families import Samples, pieces
-from exporter.model.cluster import NodeView
+from exporter.model.cluster_view import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.nodes import node_families
 from exporter.outputs.output import TEXT_FORMAT, Answer, Output, answer, line

@@ -4,15 +4,15 @@ import json
 from datetime import UTC, datetime
 
 from exporter.cluster.outputs.look import ClusterLook, answered, which_are_missing, why_nothing
-from exporter.model.cluster import NodeView
+from exporter.model.cluster_view import NodeView
 from exporter.model.slices import Work
 from exporter.outputs.output import Answer, Output
-from exporter.outputs.page.devices import devices_table, summary, tools
+from exporter.outputs.page.device_table import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
-from exporter.outputs.page.events import MOST_SHOWN, events_section
-from exporter.outputs.page.lines import figures_of
+from exporter.outputs.page.event_list import MOST_SHOWN, events_section
 from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
 from exporter.outputs.page.strip import strips
+from exporter.outputs.page.tree import figures_of
 from exporter.outputs.page.view import PageView
 
 

@@ -13,12 +13,12 @@ from http import HTTPStatus
 from typing import Any
 
 from exporter import log
-from exporter.config.operator import MOST_LEASE_SECONDS
+from exporter.config.operator_settings import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
 from exporter.lenient import mapping, number, text
 from exporter.operator.api.writer import Refused, Writer
-from exporter.operator.objects.fields import in_microseconds
 from exporter.operator.objects.kinds import LEASE
+from exporter.operator.objects.object_fields import in_microseconds
 from exporter.operator.objects.resources import Object
 
 # Parts of the lease: how long the holder works without a renewal, and how often anybody tries.

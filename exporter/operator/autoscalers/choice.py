@@ -17,10 +17,9 @@ from typing import Literal, NamedTuple
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping
-from exporter.operator.autoscalers.objects import ADAPTED, NAME, autoscaler, scaled_object
+from exporter.operator.autoscalers.scaling_objects import ADAPTED, NAME, autoscaler, scaled_object
 from exporter.operator.autoscalers.troubles import REF, at, misgivings, why_invalid
 from exporter.operator.objects import kinds
-from exporter.operator.objects.fields import is_going
 from exporter.operator.objects.kinds import (
     SCALED_OBJECT,
     Kind,
@@ -31,6 +30,7 @@ from exporter.operator.objects.kinds import (
     name_of,
     uid_of,
 )
+from exporter.operator.objects.object_fields import is_going
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, ScaleTarget
 
 Via = Literal["keda", "hpa"]

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from exporter.errors import Trouble
 from exporter.lenient import mapping, mappings
 from exporter.model.pods import OwnerReference
-from exporter.operator.autoscalers.objects import tolerance_of
+from exporter.operator.autoscalers.scaling_objects import tolerance_of
 from exporter.operator.objects.quantities import in_thousandths
 from exporter.operator.objects.resources import GPUAutoscalerSpec, ScaleTarget
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.outputs.device_rows import METRICS_TO_ASK
 from exporter.ownership.workloads import controller, is_object_name, is_top, read_owners
 
 # The fields that have a reason of their own; each stands for those below it, too.

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from exporter.errors import listed
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.operator.objects.fields import one_line
 from exporter.operator.objects.kinds import OPERATOR
 from exporter.operator.objects.needs_write import content_of
+from exporter.operator.objects.object_fields import one_line
 
 _MOST_FIELDS = 6
 _MOST_MANAGERS = 5

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from exporter.lenient import AnyObject, mappings
-from exporter.operator.objects.fields import is_going
 from exporter.operator.objects.kinds import OPERATOR, Key, controller_of, is_controlled_by, is_for, key_of, metadata
+from exporter.operator.objects.object_fields import is_going
 from exporter.operator.objects.quantities import read
 from exporter.operator.objects.resources import Object
 

@@ -14,9 +14,9 @@ from exporter.dividing.decimals import number
 from exporter.model.accounts import Account
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
+from exporter.outputs.otlp.hardware_status import STATUS, status_of
 from exporter.outputs.otlp.points import Attributes, Instrument, MetricPoints, PointSubject, Values
 from exporter.outputs.otlp.starts import Starts
-from exporter.outputs.otlp.status import STATUS, status_of
 from exporter.outputs.otlp.subjects import Subjects
 from exporter.ownership.current import same
 

@@ -9,7 +9,7 @@ from exporter.model.device_row import DeviceRow
 from exporter.model.slices import Work
 from exporter.model.states import IN_BAD_HEALTH, WORDS, DeviceState
 from exporter.outputs.page.document import text, visible
-from exporter.outputs.page.lines import DeviceLine, matching, tree
+from exporter.outputs.page.tree import DeviceLine, matching, tree
 from exporter.outputs.page.view import PageView
 
 _ILL = f'<span><span class="cell used ill"></span> {IN_BAD_HEALTH}</span>'

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import Malformed, Unavailable
-from exporter.model.cluster import OWNERS_UNKNOWN
+from exporter.model.cluster_view import OWNERS_UNKNOWN
 from exporter.model.node_answers import OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
-from exporter.sources.cluster import Place
+from exporter.sources.cluster_source import Place
 from exporter.sources.http import Client, Peer
 from exporter.sources.source import NoSource
 from exporter.sources.unpack import Body

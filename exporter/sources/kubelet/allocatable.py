@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from exporter import log
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter.config.node import KubeletSettings
+from exporter.config.node_settings import KubeletSettings
 from exporter.errors import Malformed, SourceError, Unsupported
 from exporter.model.devices import GPU_MANAGER_RESOURCES, Allocatable
 from exporter.model.snapshot import Health

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from exporter import log
-from exporter.config.node import KubeletSettings
+from exporter.config.node_settings import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.model.devices import NO_PLACES, NONE_ALLOCATABLE, Allocatable, Assignment, CdiPlaces, PodResources
 from exporter.model.snapshot import KUBELET, Health

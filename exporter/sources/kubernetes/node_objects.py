@@ -13,7 +13,7 @@ from exporter.ownership.retention import KnownDevices, described, named
 from exporter.ownership.workloads import read_owners
 from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
-from exporter.sources.pods import PodTable
+from exporter.sources.node_pods import PodTable
 from exporter.sources.resource_slices import MOST_SLICES, SLICES, Devices, bounds
 from exporter.sources.source import Bound, OnHealth
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from exporter.errors import SourceError, Unsupported
 from exporter.lenient import mapping, text
 from exporter.model.snapshot import Health
-from exporter.ownership.claims import AdminAccess, read_status
+from exporter.ownership.admin_access import AdminAccess, read_status
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.node_objects import SLICE_VERSIONS
 from exporter.sources.source import NO_BOUNDS, Attempt, Bound, absent

@@ -15,10 +15,10 @@ from exporter.config.files import open_regular
 from exporter.errors import Malformed, Trouble, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.units import UtilizationUnit
-from exporter.exposition.vendors import Vendor, VendorPages
+from exporter.exposition.vendor_pages import Vendor, VendorPages
 from exporter.model.pages import Page
+from exporter.sources.long_work import in_slices
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.slices import in_slices
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth
 
 # A file that was written in place is left alone for this long after its last change.

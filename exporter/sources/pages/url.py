@@ -12,11 +12,11 @@ from exporter.config.http_file import HttpConfig
 from exporter.errors import Malformed, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.units import UtilizationUnit
-from exporter.exposition.vendors import Vendor, VendorPages
+from exporter.exposition.vendor_pages import Vendor, VendorPages
 from exporter.model.pages import Page
 from exporter.sources.http import Client, Peer
+from exporter.sources.long_work import in_slices
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.slices import in_slices
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth, Source
 
 ACCEPT = "text/plain;version=0.0.4"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import grpc.aio
 import pytest
 
-from exporter.cluster.keda import server
+from exporter.cluster.keda import grpc_server
 from exporter.config.parsers import Address
 from tests.cluster.keda.test_conversation import TRIGGER, config_of, talking
 from tests.support.keda import Keda
@@ -62,20 +62,20 @@ async def test_silent_connections_of_others_do_not_lock_keda_out(opened: Open) -
         talk.sees(95.0)
         keda = talk.keda()
         await until(keda.is_active)
-        silent = await opened(talk.port, 3 * server.MOST_CONNECTIONS)
+        silent = await opened(talk.port, 3 * grpc_server.MOST_CONNECTIONS)
         assert keda.channel.get_state() == grpc.ChannelConnectivity.READY
         assert await keda.is_active()
         async with another_channel(talk.port) as new:
             assert await new.is_active()
             # of those that are silent the oldest had to go
-            await until(lambda: are_the_last(silent, server.MOST_CONNECTIONS - 2))
+            await until(lambda: are_the_last(silent, grpc_server.MOST_CONNECTIONS - 2))
 
 
 # issue 15, line 22
 async def test_of_several_who_have_many_the_one_with_most_loses_its_oldest(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(grpc_server, "MOST_CONNECTIONS", 8)
     async with talking() as talk:
         one, two = await opened(talk.port, 5), await opened(talk.port, 3, "127.0.0.3")
         await opened(talk.port, 1, "127.0.0.4")

@@ -16,12 +16,12 @@ from exporter._gen import externalscaler_pb2 as messages
 from exporter.cluster.cluster import Cluster, ClusterHandover
 from exporter.cluster.keda.scaler import MOST_STREAMS
 from exporter.cluster.role import CLUSTER, KedaPort
-from exporter.config.cluster import ClusterConfig, load_cluster
+from exporter.cluster.scaled_objects import ScaledObjects
+from exporter.config.cluster_settings import ClusterConfig, load_cluster
 from exporter.errors import ConfigError, PortTaken
 from exporter.log import LOG
-from exporter.model.cluster import ClusterView, HeldDevice
+from exporter.model.cluster_view import ClusterView, HeldDevice
 from exporter.service import Service
-from exporter.sources.kubernetes.scaled_objects import ScaledObjects
 from exporter.sources.source import SourceCache
 from tests.cluster.test_role import Seen
 from tests.support.clusters import GONE, held, node_of, view_of
@@ -397,7 +397,7 @@ async def test_an_error_has_room_in_a_header_whatever_nodes_are_called() -> None
 def test_grpc_is_imported_only_where_keda_may_ask() -> None:
     code = """
 import sys
-import exporter.cli.cluster, exporter.cluster.role
+import exporter.cluster.command, exporter.cluster.role
 assert not {"grpc", "google.protobuf", "exporter._gen"} & set(sys.modules), "without --keda.listen-address"
 """
     subprocess.run([sys.executable, "-c", code], check=True)

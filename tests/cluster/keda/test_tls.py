@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from exporter.config.cluster import ClusterConfig
+from exporter.config.cluster_settings import ClusterConfig
 from exporter.errors import ConfigError
 from tests.cluster.keda.test_conversation import Code, Talk, config_of, refusal, talking, view
 from tests.support.certificates import Authority, Pair

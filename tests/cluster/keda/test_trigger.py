@@ -19,7 +19,7 @@ from exporter.cluster.keda.trigger import (
 )
 from exporter.cluster.scaling import Unanswerable
 from exporter.log import LOG
-from exporter.outputs.objects import METRICS_TO_ASK
+from exporter.outputs.device_rows import METRICS_TO_ASK
 
 GOOD = {"metric": "gpu_utilization", "target": "70"}
 TEXTS = st.text(max_size=40) | st.sampled_from(["70", "0.5", "1e9", "NaN", "gpu_utilization", "deployment:trainer"])

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.driver import DeviceFile, Host
-from exporter.sources.host import device_files, source
-from exporter.sources.host.source import AGAIN_SECONDS, MOST_CHARS, VERSION, HostSource, version_in
+from exporter.sources.host import device_files, host_source
+from exporter.sources.host.host_source import AGAIN_SECONDS, MOST_CHARS, VERSION, HostSource, version_in
 from exporter.sources.source import is_absent
 from tests.support.clock import Clock
 from tests.support.exporter import config_of, running
@@ -91,11 +91,11 @@ async def test_who_asks_for_the_device_files_does_not_wait_for_long(
         return (DeviceFile("/dev/nvidia0"),)
 
     monkeypatch.setattr(device_files, "look", hang)
-    monkeypatch.setattr(source, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(host_source, "ANSWER_SECONDS", 0.1)
     host = HostSource(root=str(tmp_path), on_health=lambda *_: None)
     assert set(await asyncio.gather(host.device_files(), host.device_files())) == {None}
     assert looks == [tmp_path], "one look at a time"
-    monkeypatch.setattr(source, "ANSWER_SECONDS", 10)
+    monkeypatch.setattr(host_source, "ANSWER_SECONDS", 10)
     again = asyncio.create_task(host.device_files())
     await asyncio.sleep(0)
     goes_on.set()

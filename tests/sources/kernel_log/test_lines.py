@@ -8,7 +8,7 @@ import pytest
 
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.model.kernel import KernelEvent, pci_address
-from exporter.sources.kernel_log.lines import EventReader, Record, may_be_event, read_record
+from exporter.sources.kernel_log.kernel_lines import EventReader, Record, may_be_event, read_record
 from tests.support.places import DATA
 
 WHOLE = "0000:65:00.0"

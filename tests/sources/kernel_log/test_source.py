@@ -14,7 +14,7 @@ import pytest
 from exporter.model.devices import Inventory, Owners
 from exporter.model.snapshot import Health
 from exporter.ownership.kernel_events import MOST_EVENTS, MOST_WAITING, KernelEvents
-from exporter.sources.kernel_log.source import DEVICE, KernelLog
+from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog
 from exporter.telemetry import Telemetry
 from tests.sources.kernel_log.test_lines import FORMS
 from tests.support.waiting import until

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
-from exporter.config.node import KubeletSettings
+from exporter.config.node_settings import KubeletSettings
 from exporter.errors import Malformed
 from exporter.model.devices import DeviceKey
 from exporter.ownership.retention import Retained

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from exporter.config.node import KubeletSettings
+from exporter.config.node_settings import KubeletSettings
 from exporter.model.snapshot import Health
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.telemetry import Telemetry

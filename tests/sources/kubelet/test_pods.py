@@ -12,7 +12,7 @@ from exporter.errors import Malformed, Trouble
 from exporter.model.pods import OwnerReference
 from exporter.model.snapshot import Health
 from exporter.simulator.pods_api import container_id, pod_message
-from exporter.sources.kubelet.pods import VERSIONS, PodsApi, parse_pod
+from exporter.sources.kubelet.kubelet_pods import VERSIONS, PodsApi, parse_pod
 from tests.support.clock import Clock
 from tests.support.simulated import Pod, SimulatedPodsApi, World
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 from exporter._gen import pods_pb2 as messages
 from exporter.model.devices import Assignment, Claim
 from exporter.model.pods import Owner
-from exporter.sources.kubelet.pods import CONFIG_SOURCE, PodsApi, parse_pod
+from exporter.sources.kubelet.kubelet_pods import CONFIG_SOURCE, PodsApi, parse_pod
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.node_objects import ApiSlices
 from tests.support.clock import Clock

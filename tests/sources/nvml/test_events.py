@@ -16,7 +16,7 @@ from exporter.sources.nvml.library import (
     Failed,
     Library,
 )
-from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, MOST_EVENTS, UNTOLD_SECONDS, NvmlReader
+from exporter.sources.nvml.nvml_reader import INVENTORY_SECONDS, LOST_SECONDS, MOST_EVENTS, UNTOLD_SECONDS, NvmlReader
 from tests.support.nvml import GPU, stand_in, whole_and_cut
 from tests.support.simulated import SimulatedGpu
 

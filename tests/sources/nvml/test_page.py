@@ -10,7 +10,7 @@ import pytest
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.parts import SimulatedGpu
-from exporter.sources.nvml import reader as of_reader
+from exporter.sources.nvml import nvml_reader as of_reader
 from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
@@ -21,8 +21,8 @@ from exporter.sources.nvml.library import (
     Failed,
     Library,
 )
-from exporter.sources.nvml.page import FAMILIES, PageMaker
-from exporter.sources.nvml.reader import LOST_SECONDS, NvmlReader
+from exporter.sources.nvml.nvml_page import FAMILIES, PageMaker
+from exporter.sources.nvml.nvml_reader import LOST_SECONDS, NvmlReader
 from tests.support.nvml import GPU, MIG, stand_in, whole_and_cut
 
 # The calls by their names in the library: the value of each argument, and what they make of families (without

@@ -10,7 +10,7 @@ import pytest
 from exporter.model.devices import DeviceKey, InventoryGpu, MigInstance
 from exporter.model.driver import DriverReading
 from exporter.simulator.nvml import SimulatedNvml
-from exporter.sources.nvml import reader as of_reader
+from exporter.sources.nvml import nvml_reader as of_reader
 from exporter.sources.nvml.library import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
@@ -25,7 +25,7 @@ from exporter.sources.nvml.library import (
     Library,
     NotThere,
 )
-from exporter.sources.nvml.reader import INVENTORY_SECONDS, LOST_SECONDS, UNTOLD_SECONDS, NvmlReader
+from exporter.sources.nvml.nvml_reader import INVENTORY_SECONDS, LOST_SECONDS, UNTOLD_SECONDS, NvmlReader
 from tests.support.nvml import GPU, MIG, NEEDED, OF_GPU, OF_MIG, OPTIONAL, stand_in, whole_and_cut
 from tests.support.simulated import SimulatedGpu
 

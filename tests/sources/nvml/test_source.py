@@ -9,7 +9,7 @@ from exporter.model.snapshot import Health
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.sources.nvml import library
 from exporter.sources.nvml.library import UNINITIALIZED
-from exporter.sources.nvml.source import (
+from exporter.sources.nvml.nvml_source import (
     AGAIN_SECONDS,
     DEADLINE_SECONDS,
     LONGEST_PAUSE_SECONDS,

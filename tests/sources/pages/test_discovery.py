@@ -13,7 +13,7 @@ import yaml
 from aiohttp import web
 
 from exporter.config.load import load
-from exporter.config.node import Config
+from exporter.config.node_settings import Config
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES
 from exporter.config.tls import ServerTls, server_context
 from exporter.errors import ConfigError

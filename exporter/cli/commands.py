@@ -1,0 +1,134 @@
+"""The table of commands, and what each is: with two helps. --help fits a screen, --help-all has every flag.
+
+--help is made of help.json's `says`, `groups` and `examples`; `texts` there are the whole texts of flags that have one.
+Shells complete what the flags' values may be, as far as the placeholder in --help says it.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from pkgutil import get_data
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+PROGRAM = "pod-gpu-metrics-exporter"
+# The module of each; in it, the command is the function of the same name, with _ for -.
+COMMANDS = {
+    "serve": "exporter.cli.serve",
+    "demo": "exporter.simulator.demo",
+    "textfile": "exporter.cli.textfile",
+    "cluster": "exporter.cluster.command",
+    "operator": "exporter.operator.command",
+    "top": "exporter.top.command",
+    "report": "exporter.report.command",
+    "doctor": "exporter.doctor.command",
+    "device-access": "exporter.cli.device_access",
+    "healthcheck": "exporter.cli.healthcheck",
+}
+_WIDEST = 100
+_WIDEST_FLAG = 40
+HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
+
+
+class _Completed(click.types.StringParamType):
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Words for `on|off`, and a file for FILE or PATH."""
+        takes = param.make_metavar(ctx)
+        words = [word for word in takes.split("|") if word.islower() and word.startswith(incomplete)]
+        if not words and ("FILE" in takes or "PATH" in takes):
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(word) for word in words]
+
+
+class WithTwoHelps(click.Command):
+    """What every command is. Its name is a key of help.json; "" is the program's own."""
+
+    def __init__(self, name: str | None, **attributes: Any) -> None:  # noqa: ANN401 - click's own
+        usual = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST}
+        super().__init__(name, context_settings=usual, **attributes)
+        for parameter in self.params:
+            if parameter.type is click.STRING:
+                parameter.type = _Completed()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """And --help-all, which is no setting, and in no reference."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Groups of what is used most, a line each, and three examples: 23 lines of 80 columns at most."""
+        shown = HELP[self.name or ""]
+        formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
+        formatter.write_text(shown["says"])
+        rows = {heading: [self._row(*each) for each in of.items()] for heading, of in shown["groups"].items()}
+        width = max(len(flag) for each in rows.values() for flag, _ in each)
+        formatter.write_paragraph()
+        for heading, each in rows.items():
+            formatter.write(f"{heading}\n")
+            with formatter.indentation():
+                formatter.write_dl([(flag.ljust(width), says) for flag, says in each], col_max=_WIDEST_FLAG)
+        formatter.write("\nExamples\n")
+        formatter.write("".join(f"  {PROGRAM} {example}\n" for example in shown["examples"]))
+        formatter.write_text(shown["more"])
+
+    def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Everything, as click shows it."""
+        super().format_help(ctx, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Flags by the groups of their settings; those that are none come first."""
+        from exporter.config import cluster_settings as of_cluster  # noqa: PLC0415 - only --help-all needs all three
+        from exporter.config import node_settings as of_node  # noqa: PLC0415 - as above
+        from exporter.config import operator_settings as of_operator  # noqa: PLC0415 - as above
+        from exporter.config.settings import settings_of  # noqa: PLC0415 - as above
+
+        groups = {**of_operator.GROUPS, **of_cluster.GROUPS, **of_node.GROUPS}
+        heading = {each.flag: name for name, group in groups.items() for _, each in settings_of(group)}
+        for name, options in groupby(self.get_params(ctx), lambda each: heading.get(each.opts[0], "Flags")):
+            records = [record for each in options if (record := each.get_help_record(ctx))]
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+    def _row(self, name: str, says: str) -> tuple[str, str]:
+        """A flag with its placeholder, or a command."""
+        option = next((each for each in self.params if name in each.opts), None)
+        if not isinstance(option, click.Option) or option.is_flag:
+            return name, says
+        short = "WORD" if isinstance(option.type, click.Choice) else "NUMBER"
+        return f"{name} {option.metavar or short}", says
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing and isinstance(ctx.command, WithTwoHelps):
+        formatter = ctx.make_formatter()
+        ctx.command.format_all(ctx, formatter)
+        click.echo(formatter.getvalue().rstrip("\n"))
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all and exit."
+)
+command = partial(click.command, cls=WithTwoHelps)
+
+
+def command_named(name: str) -> click.Command:
+    """One of COMMANDS, imported now."""
+    command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+    return command
+
+
+def this_program() -> str:
+    """The program as the person at this terminal can start it once more: its name, or the path it was started by."""
+    import shutil  # noqa: PLC0415 - half a megabyte, which a healthcheck every 30 s does not need
+
+    started_by = sys.argv[0]
+    if Path(started_by).name != PROGRAM or shutil.which(PROGRAM) == str(Path(started_by).absolute()):
+        return PROGRAM
+    return started_by

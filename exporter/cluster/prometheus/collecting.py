@@ -1,0 +1,341 @@
+"""The series of all nodes, answer by answer → the view of each node, as its /container/metrics has it. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from exporter.cluster.prometheus import queries
+from exporter.cluster.prometheus.queries import KNOWN, MEASURED, OWN_PAGE, PAGES, SAMPLES_PAGE
+from exporter.cluster.prometheus.query_answer import REMEDY, VectorSeries, garbage
+from exporter.cluster.prometheus.targets import Target, Targets
+from exporter.dcgm.xids import error_on_page
+from exporter.dividing.decimals import number
+from exporter.errors import Trouble
+from exporter.model.cluster_view import OWNERS_UNKNOWN, HeldDevice, NodeView
+from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, in_its_state
+from exporter.model.device_row_json import as_json
+from exporter.model.devices import DeviceKey
+from exporter.model.health import VERDICTS
+from exporter.model.name_order import as_people_count
+from exporter.model.pages import Subject, cut_gpus, in_order, merged, object_of
+from exporter.model.pods import Owner
+from exporter.model.slices import Work
+from exporter.model.states import rfc3339
+from exporter.ownership.explain import what_hides_owners
+from exporter.ownership.labels import SHARED_LABEL, STANDARD_NAMES, UID_LABEL, WITHOUT_OWNERS, LabelPolicy
+
+MOST_ROWS = 1_000
+NOBODY = Owner(namespace="", pod="", container="")
+_RANK = {name: rank for rank, name in enumerate(KNOWN)}
+
+
+@dataclass(slots=True)
+class Held:
+    """A device in one container. `ranks` say by which of its names a field has its value: the first in the table wins.
+
+    `is_sampled`: a sample names this container, or nobody, as the one that has the device.
+    """
+
+    shared: bool = False
+    uid: str = ""
+    is_sampled: bool = False
+    metrics: dict[str, Any] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NodeRows:
+    """What is known of one node, while the answers come in.
+
+    `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
+    `verdicts` how a device is and the code of why, `idle_since` since when it is idle there (RFC 3339),
+    `strangers` what processes show of containers whose pod
+    does not hold a device, `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed
+    out have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
+    """
+
+    devices: dict[DeviceKey, Subject] = field(default_factory=dict)
+    held: dict[DeviceKey, dict[Owner, Held]] = field(default_factory=dict)
+    owners: dict[DeviceKey, float] = field(default_factory=dict)
+    measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
+    verdicts: dict[DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    idle_since: dict[tuple[DeviceKey, Owner], str | None] = field(default_factory=dict)
+    strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
+    workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    unmatched: set[str] = field(default_factory=set)
+    is_without_kubelet: bool = False
+    names_owners: bool = True
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether no node has that much."""
+        holders = sum(map(len, self.held.values()))
+        strangers = sum(map(len, self.strangers.values()))
+        by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads)
+        return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
+
+    def add_device(self, subject: Subject) -> dict[Owner, Held]:
+        """Its holders. What another series says of the device is kept, too."""
+        key = subject.key
+        if self.devices.get(key) is not subject:
+            self.devices[key] = merged(self.devices.get(key), subject)
+        return self.held.setdefault(key, {})
+
+    def add(self, subject: Subject, owner: Owner) -> Held:
+        """The entry of a device and a container."""
+        holders = self.add_device(subject)
+        entry = holders.get(owner)
+        if entry is None:
+            entry = holders[owner] = Held()
+        return entry
+
+
+def set_metric(entry: Held, family: str, value: str) -> None:
+    """A sample's value, where it is one; NaN and DCGM's values for "not supported" are none."""
+    field = KNOWN[family]
+    rank, before = _RANK[family], entry.ranks.get(field.json)
+    value_read = number(value.encode(), field)
+    if value_read is None or (before is not None and before < rank):
+        return
+    entry.metrics[field.json] = max(value_read, entry.metrics[field.json]) if before == rank else value_read
+    entry.ranks[field.json] = rank
+
+
+def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_are_newer: bool) -> Iterable[HeldDevice]:
+    """The rows in stable order, one by one. `samples_are_newer` than what the exporter said of itself.
+
+    A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
+    """
+    cut = cut_gpus(rows.devices.values())
+    for device in sorted(rows.devices.values(), key=in_order):
+        holders = _holders(rows, device.key, samples_are_newer=samples_are_newer)
+        why_unknown = what_hides_owners(rows.unmatched, device)
+        of_device: dict[str, Any] = {
+            "node_name": node,
+            **object_of(device, cut),
+            "timestamp": rfc3339(read_at_seconds),
+            **_said_of(rows, device.key),
+        }
+        for owner, entry in sorted(holders.items()) or [(NOBODY, Held())]:
+            row = DeviceRow(**of_device, **_of_holder(rows, device.key, owner, entry), **entry.metrics)
+            row = in_its_state(row, why_unknown=why_unknown)
+            yield HeldDevice(row, as_json([row])[1:-1])
+
+
+def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict[Owner, Held]:
+    """Who holds a device; NOBODY where nobody does, or the page has values of its own for nobody."""
+    holders = dict(rows.held.get(key, {}))
+    nobodys = holders.get(NOBODY)
+    if nobodys and not rows.names_owners:
+        # whoever holds the device has its values
+        holders = {owner: replace(entry, metrics=nobodys.metrics) for owner, entry in holders.items()}
+    elif samples_are_newer and any(entry.is_sampled for entry in holders.values()):
+        holders = {owner: entry for owner, entry in holders.items() if entry.is_sampled}
+        nobodys = holders.get(NOBODY)
+    if nobodys is None or len(holders) == 1:
+        return holders
+    others_have_values = any(entry.metrics for owner, entry in holders.items() if owner != NOBODY)
+    if others_have_values or not nobodys.metrics:
+        # a device that has a holder is not idle any more
+        del holders[NOBODY]
+    return holders
+
+
+def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
+    """The fields of a row about a device, whoever holds it."""
+    verdict, reason = rows.verdicts.get(key, ("", ""))
+    strangers = sorted(rows.strangers.get(key, {}).items())
+    return {
+        "health": verdict if verdict in VERDICTS else "",
+        "health_reasons": (reason,) if reason else (),
+        "used_by": tuple(DeviceUser(**asdict(stranger), **_measured(use)) for stranger, use in strangers),
+    }
+
+
+def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Mapping[str, Any]:
+    """The fields of a row about a holder. When the node read the values, and since when it holds, no series says."""
+    name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
+    measured = rows.measured.get((key, owner))
+    return {
+        **asdict(owner),
+        "workload_name": name,
+        "workload_kind": kind if name else "",
+        "pod_uid": entry.uid,
+        "gpu_shared": entry.shared or rows.owners.get(key, 0) > 1,
+        "measured": OwnUse(**_measured(measured)) if measured else None,
+        "last_xid": error_on_page(entry.metrics.get("xid_errors")),
+        "idle_since": rows.idle_since.get((key, owner)),
+    }
+
+
+def _measured(by_family: Mapping[str, float]) -> dict[str, Any]:
+    """The families of what is measured of a container, by the names that an object has for them."""
+    return {MEASURED[family]: value for family, value in by_family.items()}
+
+
+_NAME, _INSTANCE = "__name__", "instance"
+_NO_LABELS = Target("", {})
+_MOST_MEASURED, _MOST_SECONDS = 1e300, 1e11
+_DEVICE_NAME = re.compile(r"(?:nvidia)?[0-9]+")
+_TOO_LARGE = Trouble("oversize", f"it has more than {MOST_ROWS} devices and containers that hold them", REMEDY)
+_TWICE = Trouble(
+    "garbage",
+    "another node's exporter is scraped at the same address, so nobody can say whose series are whose",
+    "of several clusters in one Prometheus choose one with --cluster.prometheus-matchers 'cluster=\"…\"'",
+)
+
+
+class Collected:
+    """Nodes whose series come in. First what the exporters say of themselves, then the samples."""
+
+    def __init__(self, targets: Mapping[str, Targets], owner_labels: tuple[str, str, str]) -> None:
+        """`owner_labels` are those of samples that name pod, namespace and container (--labels.names of the nodes)."""
+        self._targets = targets
+        self._policy = LabelPolicy(names=owner_labels)
+        self._rows: dict[str, NodeRows] = {}
+        self._pages: dict[str, dict[str, tuple[NodeRows, Target]]] = {path: {} for path in PAGES}
+        self._entries: dict[tuple[tuple[str, str], ...], Held | None] = {}
+        # addresses of several nodes at a time: those of clusters whose pods have the same networks
+        seen: dict[str, str] = {}
+        shared = frozenset(
+            page.instance
+            for node, targets_of_node in targets.items()
+            for page in targets_of_node.pages.values()
+            if seen.setdefault(page.instance, node) != node
+        )
+        self._troubles: dict[str, Trouble] = {}
+        for node, targets_of_node in targets.items():
+            trouble = targets_of_node.trouble
+            if any(page.instance in shared for page in targets_of_node.pages.values()):
+                trouble = trouble or _TWICE
+            if trouble:
+                self._troubles[node] = trouble
+                continue
+            rows = self._rows[node] = NodeRows()
+            for path, page in targets_of_node.pages.items():
+                self._pages[path][page.instance] = (rows, page)
+
+    def take_own(self, series: VectorSeries) -> None:
+        """A series of /metrics."""
+        labels, _, value = series
+        rows, page = self._pages[OWN_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
+        if rows is None or rows.is_too_large:
+            return
+        owner = _owner(labels, STANDARD_NAMES, page)
+        name = labels.get(_NAME, "")
+        if name == queries.SOURCE_UP:
+            rows.is_without_kubelet |= labels.get(queries.SOURCE) == queries.KUBELET and not float(value)
+        elif name == queries.UNMATCHED:
+            if float(value) > 0:
+                rows.unmatched.add(labels.get(queries.REASON, ""))
+        elif name == queries.OWNERS:
+            subject = self._named(labels)
+            rows.add_device(subject)
+            rows.owners[subject.key] = float(value)
+        elif name == queries.VERDICT:
+            rows.verdicts[self._named(labels).key] = (labels.get(queries.WORD, ""), labels.get(queries.REASON, ""))
+        elif name not in (queries.INFO, queries.ALLOCATED, queries.IDLE_SINCE, *MEASURED):
+            raise garbage(f"it was not asked for {name[:99]!r}")
+        elif owner != NOBODY:
+            self._take_owners(rows, owner, labels, value)
+
+    def _take_owners(self, rows: NodeRows, owner: Owner, labels: Mapping[str, str], value: str) -> None:
+        match labels[_NAME]:
+            case queries.INFO:
+                entry = rows.add(self._policy.read_subject(labels), owner)
+                if WITHOUT_OWNERS in labels.items():
+                    rows.names_owners = False
+                    entry.shared |= bool(labels.get(SHARED_LABEL))
+                    entry.uid = entry.uid or labels.get(UID_LABEL, "")
+            case queries.ALLOCATED:
+                if labels.get("workload_name"):
+                    workload = (labels["workload_name"], labels.get("workload_kind", ""))
+                    rows.workloads[owner.namespace, owner.pod] = workload
+            case queries.IDLE_SINCE:
+                if 0 <= (seconds := float(value)) < _MOST_SECONDS:
+                    rows.idle_since[self._named(labels).key, owner] = rfc3339(seconds)
+            case name:
+                use = float(value)
+                if 0 <= use < _MOST_MEASURED:
+                    key = self._named(labels).key
+                    if labels.get(queries.HOLDS) == "false":
+                        of_owner = rows.strangers.setdefault(key, {}).setdefault(owner, {})
+                    else:
+                        of_owner = rows.measured.setdefault((key, owner), {})
+                    of_owner[name] = int(use) if use.is_integer() else use
+
+    def take_sample(self, series: VectorSeries) -> None:
+        """A series of /gpu/metrics."""
+        labels = dict(series.labels)
+        name = labels.pop(_NAME, "")
+        if name not in KNOWN:
+            raise garbage(f"it was not asked for {name[:99]!r}")
+        identity = tuple(labels.items())
+        if identity in self._entries:
+            entry = self._entries[identity]
+        else:
+            entry = self._entries[identity] = self._entry(labels)
+        if entry is not None:
+            set_metric(entry, name, series.value)
+
+    def views(self) -> Work[dict[str, NodeView]]:
+        """The nodes in the order of their names. A node without trouble was scraped when its view says."""
+        self._entries.clear()
+        views = {}
+        for name in sorted(self._targets, key=as_people_count):
+            targets = self._targets[name]
+            rows, trouble = self._rows.get(name), self._troubles.get(name)
+            if rows is not None and rows.is_too_large:
+                trouble = _TOO_LARGE
+            if rows is None or trouble is not None:
+                views[name] = NodeView(name=name, trouble=trouble)
+                continue
+            devices = []
+            of_samples, of_own = (targets.pages[path].scraped_at_seconds for path in (SAMPLES_PAGE, OWN_PAGE))
+            for device in held_devices(rows, name, of_samples, samples_are_newer=of_samples > of_own):
+                devices.append(device)
+                yield
+            if rows.is_without_kubelet and not any(held.row.pod for held in devices):
+                views[name] = NodeView(name=name, trouble=OWNERS_UNKNOWN)
+            else:
+                at_seconds = targets.scraped_at_seconds
+                views[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=at_seconds)
+            # what it was made of is not needed any more
+            del self._rows[name]
+        return views
+
+    def _entry(self, labels: dict[str, str]) -> Held | None:
+        rows, page = self._pages[SAMPLES_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
+        if rows is None or rows.is_too_large:
+            return None
+        subject = self._policy.read_subject(labels)
+        if not (subject.is_device or subject.key in rows.devices):
+            return None
+        entry = rows.add(subject, _owner(labels, self._policy.names, page))
+        entry.is_sampled = True
+        entry.shared = entry.shared or labels.get("gpu_shared") == "true"
+        entry.uid = entry.uid or labels.get("pod_uid", "")
+        return entry
+
+    def _named(self, labels: Mapping[str, str]) -> Subject:
+        """A device by families in which one that has no UUID goes by its name, or by its number."""
+        subject = self._policy.read_subject(labels)
+        name = subject.uuid
+        if not _DEVICE_NAME.fullmatch(name):
+            return subject
+        return replace(
+            subject, uuid="", device="" if name.isdigit() else name, index=subject.index or name.removeprefix("nvidia")
+        )
+
+
+def _owner(labels: Mapping[str, str], names: Sequence[str], page: Target) -> Owner:
+    """Whose it is. The labels of the target itself (the exporter's own pod) name nobody.
+
+    Where the target has such labels, they are in the way: with honor_labels the samples' own win, and the target's are
+    taken off where those are empty. Without it the samples' are called exported_pod and so on, and the target's stay.
+    """
+    pod, namespace, container = (labels.get(f"exported_{name}") or labels.get(name, "") for name in names)
+    if not pod or (not labels.get(f"exported_{names[0]}") and pod == page.labels.get(names[0])):
+        return NOBODY
+    return Owner(namespace=namespace, pod=pod, container=container)

@@ -1,0 +1,221 @@
+"""A Prometheus server that scrapes the node exporters, as what knows all nodes.
+
+Every few seconds it is asked a few queries, all about one moment: that of the first one, by the server's own clock. The
+answers are kept. A failure changes nothing until they are too old: then every node is missing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from math import inf
+from types import MappingProxyType
+
+from exporter.cluster.prometheus import queries
+from exporter.cluster.prometheus.collecting import Collected
+from exporter.cluster.prometheus.query_answer import REMEDY, VectorSeries, read_vector
+from exporter.cluster.prometheus.targets import MOST_NODES, read_targets
+from exporter.config.cluster_settings import ClusterSettings
+from exporter.config.http_file import HttpConfig
+from exporter.config.parsers import LABEL_SETS
+from exporter.errors import SourceError, Trouble, listed
+from exporter.model.cluster_view import ClusterView, NodeView
+from exporter.sources.http import Client, Peer
+from exporter.sources.long_work import in_slices
+from exporter.sources.prometheus import HEADERS, KEEP_ALIVE_SECONDS, PrometheusClient
+from exporter.sources.single_flight import SingleFlight
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.unpack import Body
+
+NAME = "prometheus"
+# Of the time for an answer, as much may go by until there is a connection.
+_OF_CONNECTING = 0.8
+# A server that asks for more time than this is asked again anyway.
+MOST_RETRY_SECONDS = 300.0
+_NAMED = 5
+_PEER = Peer(
+    flag="--cluster.http-config",
+    refused="is Prometheus running, and on this port?",
+    unreachable="is it up, and does a NetworkPolicy or a firewall let this role reach it?",
+    tls=(
+        "name its authority (ca_file), its name (server_name) and this role's certificate in --cluster.http-config,"
+        " under tls_config; or does it speak plain HTTP?"
+    ),
+    look_there="look at that server's log, and at what the address answers to curl",
+    silent="is it up, and does a NetworkPolicy or a firewall let this role reach it?",
+    slow="look at that server: is it overloaded? A large cluster may need a longer --cluster.timeout",
+    no_right=(
+        "give this role a password, a token, a client certificate or the header of its tenant with"
+        " --cluster.http-config (http_headers: {X-Scope-OrgID: {values: [...]}} for Mimir)"
+    ),
+    elsewhere="give the address that answers itself (https in place of http? a prefix? past a login page?)",
+    too_often="raise its limits for this tenant, or --cluster.interval",
+    too_much=(
+        "raise --cluster.max-bytes and this container's memory limit (it needs some three times that), or ask for fewer"
+        " nodes with --cluster.prometheus-matchers"
+    ),
+    most="--cluster.max-bytes",
+    no_path=REMEDY,
+    busy=frozenset({HTTPStatus.TOO_MANY_REQUESTS}),
+)
+_NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
+_NO_NODE = Trouble(
+    "missing",
+    'there is no node exporter: Prometheus has no target with metrics_path="/gpu/metrics" (of those that'
+    " --cluster.prometheus-matchers leaves)",
+    "scrape the node exporters as deploy/prometheus does, with the labels metrics_path and node",
+)
+
+
+class Prometheus(AskedSource):
+    """All nodes, by one server (a ClusterSource)."""
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterSettings,
+        http: HttpConfig,
+        on_health: OnHealth,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(NAME, on_health)
+        client = Client(
+            _PEER,
+            http=http,
+            headers=HEADERS,
+            timeout_seconds=cluster.timeout_seconds,
+            connect_seconds=cluster.timeout_seconds * _OF_CONNECTING,
+            max_bytes=cluster.max_bytes,
+            keepalive_seconds=KEEP_ALIVE_SECONDS,
+        )
+        self._client = PrometheusClient(client, cluster.prometheus_url or "", cluster.timeout_seconds, self._note_size)
+        self._in_flight_bytes = 0
+        self._matchers = cluster.prometheus_matchers or ""
+        self._owner_labels = cluster.prometheus_labels or LABEL_SETS["pod"]
+        self._max_age_seconds = cluster.max_age_seconds
+        self._clock, self._wall_clock = clock, wall_clock
+        self._flight = SingleFlight(self._read)
+        self._failure: Trouble | None = _NOT_ASKED
+        self._not_before = -inf
+        # What was known at a moment: of the server's clock, since 1970, and of ours.
+        self._views: Mapping[str, NodeView] = {}
+        self._known_at_seconds = 0.0
+        self._known_at = -inf
+        self._view: ClusterView | None = None
+        self._until = -inf
+        self.bounds: Mapping[str, Bound] = {
+            "nodes": Bound(MOST_NODES, lambda: len(self._views)),
+            "answer_bytes_in_flight": Bound(cluster.max_bytes, lambda: self._in_flight_bytes),
+        }
+
+    @property
+    def view(self) -> ClusterView:
+        """What is known now; the same object as long as nothing changed but ages."""
+        now = self._clock()
+        if self._view is None or now >= self._until:
+            self._view = self._view_of(now)
+        return self._view
+
+    def begin(self) -> Attempt | None:
+        """Ask what is to be known; None while the server wants to be left alone."""
+        if self._clock() < self._not_before:
+            return None
+        return self._flight.begin()
+
+    async def close(self) -> None:
+        """End what is in flight, and the connections."""
+        await self._flight.close()
+        await self._client.close()
+
+    async def _read(self) -> None:
+        started = time.monotonic()
+        error: SourceError | None = None
+        try:
+            await self._ask_all()
+        except SourceError as failed:
+            error = failed
+            self._failure = failed.trouble
+            if failed.retry_after_seconds:
+                self._not_before = self._clock() + min(failed.retry_after_seconds, MOST_RETRY_SECONDS)
+        self._view = None
+        odd = None if error else self._odd()
+        self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=self._wall_clock(), odd=odd)
+
+    async def _ask_all(self) -> None:
+        asked_at = self._clock()
+        rows: list[VectorSeries] = []
+        await self._take(queries.targets(self._matchers), rows.append, None, queries.KNOWN_SECONDS)
+        # without a target there is no moment, and nothing else to ask
+        at_seconds = rows[0].at_seconds if rows else 0.0
+        targets = read_targets(rows, at_seconds, self._max_age_seconds)
+        collected = Collected(targets, self._owner_labels)
+        if rows:
+            await self._take(queries.own(self._matchers), collected.take_own, at_seconds, self._max_age_seconds)
+            for query in queries.samples(self._matchers, self._owner_labels):
+                await self._take(query, collected.take_sample, at_seconds, self._max_age_seconds)
+        self._views = await in_slices(collected.views())
+        self._known_at_seconds, self._known_at = at_seconds, asked_at
+        self._failure = None
+
+    async def _take(
+        self, query: str, take: Callable[[VectorSeries], None], at_seconds: float | None, look_back_seconds: float
+    ) -> None:
+        try:
+            body = await self._client.query(
+                query,
+                at_seconds=at_seconds,
+                by_post=True,
+                # a sample that is older does not count, where the server lets a query say so
+                lookback_delta=f"{look_back_seconds:g}s",
+                # Thanos leaves out what a store does not answer, unless it is told not to
+                partial_response="false",
+            )
+        finally:
+            self._in_flight_bytes = 0
+        await in_slices(read_vector(body, take))
+
+    def _note_size(self, body: Body) -> None:
+        self._in_flight_bytes = body.size
+
+    def _view_of(self, now: float) -> ClusterView:
+        self._until = inf
+        # how old it is is not counted by our clock, which may be another than the server's
+        passed = now - self._known_at
+        nodes = {name: self._now(node, passed, now) for name, node in self._views.items()}
+        trouble = None if self._views else self._failure or _NO_NODE
+        if self._failure and passed >= self._max_age_seconds:
+            # meanwhile there may be other nodes
+            trouble = self._failure
+        elif self._failure:
+            self._until = min(self._until, self._known_at + self._max_age_seconds)
+        return ClusterView(nodes=MappingProxyType(nodes), at_seconds=self._wall_clock(), trouble=trouble)
+
+    def _now(self, node: NodeView, passed: float, now: float) -> NodeView:
+        """A node as it stands so long after it was asked for."""
+        if node.answered_at_seconds is None:
+            return node
+        age = self._known_at_seconds + passed - node.answered_at_seconds
+        if age < self._max_age_seconds:
+            self._until = min(self._until, now + self._max_age_seconds - age)
+            return node
+        return NodeView(
+            name=node.name,
+            answered_at_seconds=node.answered_at_seconds,
+            trouble=self._failure
+            or Trouble(
+                "stale",
+                f"its last scrape is {age:.0f} s old, and --cluster.max-age is {self._max_age_seconds:g} s",
+                "is the server that scrapes it down, or behind? --cluster.max-age takes twice the scrape interval and"
+                " more",
+            ),
+        )
+
+    def _odd(self) -> Trouble | None:
+        """What there is to say where some nodes are missing."""
+        missing = [node for node in self.view.nodes.values() if node.trouble]
+        if not missing or missing[0].trouble is None:
+            return None
+        why, names = missing[0].trouble, listed([node.name for node in missing], _NAMED)
+        message = f"{len(missing)} of {len(self._views)} nodes are missing: {names}; of the first: {why.message}"
+        return replace(why, message=message)

@@ -1,0 +1,324 @@
+"""The settings of the node exporter, a group for each part of it.
+
+A new setting is one field here (or in pages.py or common.py). A part that reads it is given its group.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from exporter.config import parsers
+from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
+from exporter.config.page_settings import DcgmSettings, FamilySettings, NvmlSettings, ProbeSettings, ProcessSettings
+from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, SettingKind, choice, one_of
+from exporter.config.settings import Configuration, all_settings, groups_of, optional, setting, several
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The kubelet's pod-resources socket. `max_stale_seconds` None: it depends on how the kubelet fails."""
+
+    socket: str = setting(
+        "kubelet.socket",
+        parsers.SOCKET,
+        "The kubelet's pod-resources socket. Mount its directory, not the file: a kubelet restart replaces it.",
+        default="/var/lib/kubelet/pod-resources/kubelet.sock",
+        also_env="DCGM_POD_RESOURCES_KUBELET_SOCKET",
+    )
+    max_age_seconds: float = setting(
+        "kubelet.max-age",
+        parsers.DURATION,
+        "A kubelet's answer younger than this is not asked for again.",
+        default="1s",
+    )
+    timeout_seconds: float = setting(
+        "kubelet.timeout", POSITIVE_DURATION, "How long one call to the kubelet may take.", default="5s"
+    )
+    max_stale_seconds: float | None = optional(
+        "kubelet.max-stale",
+        parsers.DURATION,
+        "How long the last known owners stay in force when the kubelet fails, or lists no pod since it started. "
+        "Default: 10m while the connection is refused (the kubelet is down) or no pod is listed, 1m for any other "
+        "failure.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """Which resources are GPUs, and the sources that list the node's GPUs and name their ids."""
+
+    resources: tuple[str, ...] = several(
+        "resources",
+        SettingKind(parsers.resource_glob, "a glob such as nvidia.com/*", "GLOB"),
+        "Which extended resources are GPUs.",
+        default="nvidia.com/*,tencent.com/vcuda-*",
+        also_env="NVIDIA_RESOURCE_NAMES",
+    )
+    rules_file: str | None = optional(
+        "device-rules",
+        parsers.RULES,
+        "Another vendor's device ids, the labels of samples that name a device, and which of its families are which of"
+        " DCGM's fields: a YAML file (docs/vendors.md).",
+    )
+    inventory_file: str | None = optional(
+        "inventory.file",
+        FILE,
+        "The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
+    )
+    inventory: Literal["auto", "file", "off"] = setting(
+        "inventory",
+        one_of("auto", "file", "off"),
+        "Who lists the node's GPUs and MIG instances: for auto the driver (/proc/driver/nvidia), CDI specs"
+        " (/etc/cdi, /var/run/cdi) and NVML, whatever is there, and --inventory.file, which wins where it speaks; or"
+        " that file alone.",
+        default="auto",
+    )
+    dra: Literal["auto", "on", "off"] = setting(
+        "dra",
+        one_of("auto", "on", "off"),
+        "Devices of DRA claims too, found by CDI specs, CDI names or ResourceSlices (Kubernetes API); adds dra_…"
+        " labels. auto asks that API only once the kubelet names a claim that needs it, and if a token is there.",
+        default="auto",
+    )
+
+    admin_namespaces: tuple[str, ...] = several(
+        "claims.admin-namespaces",
+        SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
+        "Where claims of pods count as claims with admin access, which hold nothing, as long as neither NVIDIA's DRA"
+        " driver (checkpoint.json in the kubelet's folder) nor the Kubernetes API says which have it. Default: the GPU"
+        " operator's namespaces.",
+        default=",".join(parsers.GPU_OPERATOR_NAMESPACES),
+    )
+
+    @property
+    def follows_claims(self) -> bool:
+        """Whether devices of DRA claims are attributed to pods."""
+        return self.dra != "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """The node. `is_named`: the user gave its name; else it is the host's name, which may differ from the node's."""
+
+    name: str = setting(
+        "node-name",
+        SettingKind(parsers.not_empty, "a name", "NAME"),
+        "The node's name in the mapping families. Default: the host name.",
+        also_env="NODE_NAME",
+    )
+    is_named: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSettings:
+    """The labels that samples gain. `idle`: samples without an owner gain them, too, with empty values."""
+
+    names: tuple[str, str, str] = setting(
+        "labels.names",
+        SettingKind(
+            parsers.label_names,
+            "pod, legacy, or pod=X,namespace=Y,container=Z with three different label names"
+            " that are not a device's own",
+            "NAMES",
+        ),
+        "The names of the added labels: pod (pod, namespace, container), legacy (pod_name, pod_namespace,"
+        " container_name), or names of your own.",
+        default="pod",
+    )
+    owners: bool = setting(
+        "labels.owners",
+        choice({"on": True, "off": False}),
+        "Samples name their owners (on), or are one series a device however pods come and go (off): then"
+        " pod_gpu_info of /metrics alone names the owners, with all that samples would say of them.",
+        default="on",
+    )
+    incoming_wins: bool = setting(
+        "labels.conflict",
+        choice({"replace": False, "keep": True}),
+        "Whose word counts when a page already names an owner: the kubelet's (replace) or the page's (keep).",
+        default="replace",
+    )
+    idle: bool = setting(
+        "labels.idle",
+        choice({"empty": True, "omit": False}),
+        "Samples without an owner get the three labels with empty values, or none. "
+        "Default: empty with the names pod, omit with others.",
+    )
+    pod_uid: bool = setting(
+        "labels.pod-uid", choice({"on": True, "off": False}), "Add the owner's UID as pod_uid.", default="off"
+    )
+    pod_labels: tuple[str, ...] = several(
+        "labels.pod-labels", REGEX, "Add the owner's pod labels whose whole name matches one of these, as label_<name>."
+    )
+    pod_labels_limit: int = setting(
+        "labels.pod-labels-limit",
+        NUMBER,
+        "The most of those labels for one pod, in the order of their names; what is left out is counted.",
+        default="32",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsSettings:
+    """The source of pods, and the socket of the kubelet's Pods API."""
+
+    source: Literal["auto", "kubelet", "api"] = setting(
+        "pods.source",
+        one_of("auto", "kubelet", "api"),
+        "Where pods' labels and UIDs come from: the kubelet's Pods API, the Kubernetes API, or the first of the"
+        " two that is there (auto). Used only if something needs them.",
+        default="auto",
+    )
+    kubelet_socket: str = setting(
+        "kubelet.pods-socket",
+        parsers.SOCKET,
+        "The socket of the kubelet's Pods API (by default from Kubernetes 1.37 on; 1.36 has it with the kubelet's gate"
+        " PodsAPI). Mount its directory, not the file.",
+        default="/var/lib/kubelet/pods-api/pods-api.sock",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSettings:
+    """The treatment of samples of a device with several owners."""
+
+    mode: Literal["copy", "split", "device"] = setting(
+        "sharing",
+        one_of("copy", "split", "device"),
+        "A device with several owners: one copy of each sample per owner (copy), the same with what adds up"
+        " divided among them (split), or the device's sample with no owner (device).",
+        default="copy",
+    )
+    gauges: tuple[str, ...] = several(
+        "sharing.gauges",
+        parsers.FAMILY,
+        "One more family that split divides as it stands, in equal parts, as it does reserved memory.",
+    )
+    counters: tuple[str, ...] = several(
+        "sharing.counters", parsers.FAMILY, "One more family that split divides by its increases, as it does energy."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSettings:
+    """The labels that name a pod's workload."""
+
+    labels: tuple[str, ...] = several(
+        "workload.labels",
+        SettingKind(parsers.not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
+        "A pod's label that names its workload in /container/metrics, in place of its owner's name; of several, the"
+        " first that it has.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountingSettings:
+    """The accounts of containers' GPU time and energy. Only `serve` keeps them: it looks at the node by itself."""
+
+    is_on: bool = setting(
+        "accounting.mode",
+        choice({"on": True, "off": False}),
+        "Count GPU-seconds, energy, idle time, XIDs and throttling by container, on /metrics.",
+        default="on",
+    )
+    interval_seconds: float = setting(
+        "accounting.interval",
+        POSITIVE_DURATION,
+        "How often the exporter looks by itself for this. Scrapes change nothing of what is counted.",
+        default="10s",
+    )
+    idle_below: float = setting(
+        "accounting.idle-below",
+        parsers.RATIO,
+        "A device is idle while its activity (GR_ENGINE_ACTIVE, else GPU_UTIL) is below this.",
+        default="0.05",
+    )
+    keep_seconds: float = setting(
+        "accounting.keep",
+        parsers.DURATION,
+        "How long the counters of a container that is gone are still shown; at least for two scrapes.",
+        default="5m",
+    )
+    state_file: str | None = optional(
+        "accounting.state",
+        FILE,
+        "Where the counters are kept over a restart of the exporter; its folder must be there.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogSettings:
+    """The kernel's log."""
+
+    is_on: bool = setting(
+        "kernel-log.mode",
+        choice({"off": False, "on": True}),
+        "Read errors of GPUs and NVSwitches (Xid, SXid, PCIe) from the kernel's log, /dev/kmsg, for /events and for"
+        " pod_gpu_xid_errors_total, which then counts no XIDs of pages.",
+        default="off",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpSettings:
+    """The receiver that metrics are pushed to. `headers` and `resource` come from OpenTelemetry's own environment.
+
+    `url` is the whole address, made of `endpoint`; None if nothing is pushed.
+    """
+
+    endpoint: str | None = optional(
+        "otlp.endpoint",
+        SettingKind(
+            parsers.base_url,
+            "an http or https URL such as http://collector:4318 (OTLP over HTTP; gRPC is not spoken)",
+            "URL",
+        ),
+        "Push metrics to this receiver by OTLP over HTTP, under OpenTelemetry's names; /v1/metrics is put after it."
+        " Also OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+    interval_seconds: float = setting("otlp.interval", POSITIVE_DURATION, "How often to push.", default="30s")
+    http_config_file: str | None = optional(
+        "otlp.http-config", FILE, "TLS and authorisation towards the receiver, in the form of Prometheus' http_config."
+    )
+    url: str | None
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    resource: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Configuration):
+    """The configuration of the node exporter; durations are in seconds.
+
+    `root` holds the folders that no setting names, such as /proc/driver. Only the simulated node has another root.
+    """
+
+    web: WebSettings
+    kubelet: KubeletSettings
+    devices: DeviceSettings
+    dcgm: DcgmSettings
+    nvml: NvmlSettings
+    processes: ProcessSettings
+    probe: ProbeSettings
+    node: NodeSettings
+    labels: LabelSettings
+    pods: PodsSettings
+    kubernetes: KubernetesSettings
+    sharing: SharingSettings
+    workloads: WorkloadSettings
+    families: FamilySettings
+    accounting: AccountingSettings
+    kernel_log: KernelLogSettings
+    otlp: OtlpSettings
+    log: LogSettings
+    root: str = "/"
+
+    def _named_files(self) -> tuple[str | None, ...]:
+        return (
+            self.web.config_file,
+            self.dcgm.http_config_file,
+            self.devices.rules_file,
+            self.otlp.http_config_file if self.otlp.url else None,
+        )
+
+
+GROUPS = groups_of(Config)
+SETTINGS = all_settings(Config)

@@ -1,0 +1,131 @@
+"""One look at a node for `doctor`: by the exporter that runs here, or by asking every source once in its place."""
+
+import asyncio
+import io
+import json
+import platform
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from exporter import __version__
+from exporter.config.files import as_yaml
+from exporter.config.named_files import read_node_files
+from exporter.config.node_settings import Config
+from exporter.doctor import conformance
+from exporter.doctor.junit import as_junit
+from exporter.errors import ExporterError
+from exporter.model.slices import at_once
+from exporter.model.snapshot import Snapshot
+from exporter.node.build import make_node
+from exporter.node.node import Node
+from exporter.node.role import as_json, diagnose
+from exporter.outputs import gpu_metrics, mapping, own_metrics
+from exporter.outputs.complaints import why_not
+from exporter.outputs.diagnosis import Diagnosis, Finding
+from exporter.outputs.output import LOOK_AT_NODE, Look, Need
+
+# A connection that nobody answers ends after 10 s (the API sources' own timeout).
+FIRST_WORD_SECONDS = 15.0
+_AGAIN_SECONDS = 0.1
+_NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """What one look at a node showed, by the exporter at `where` or, if that is "", by doctor in its place.
+
+    `files` go into the bundle, by name; they hold no token and no password.
+    """
+
+    report: Diagnosis
+    files: Mapping[str, bytes]
+    where: str = ""
+
+    def remarked(self, *findings: Finding) -> "Checkup":
+        """A copy of this checkup in which these come first."""
+        return replace(self, report=replace(self.report, findings=(*findings, *self.report.findings)))
+
+    def write_bundle(self, path: Path) -> None:
+        """Write report, versions and files as a .tar.gz for a bug report. Raises OSError where it cannot."""
+        versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
+        files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
+        with tarfile.open(path, "w:gz") as archive:
+            for name, body in files.items():
+                entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
+                entry.size, entry.mtime = len(body), int(time.time())
+                archive.addfile(entry, io.BytesIO(body))
+
+    def with_evidence(self, path: Path) -> "Checkup":
+        """Write the evidence for Kubernetes' AI conformance, as YAML at `path` and as JUnit beside it, as .xml.
+
+        Returns a copy of this checkup with what came of it.
+
+        Raises ExporterError: a file cannot be written, both would be one, or the exporter is of a version whose answers
+        cannot be read.
+        """
+        junit_path = path.parent / f"{path.stem}.xml"
+        if path.suffix.lower() == junit_path.suffix:
+            raise ExporterError(
+                f"--conformance: {path} is the name of the JUnit file beside the YAML; give it another name, such as"
+                f" {path.stem}.yaml"
+            )
+        where, moment = self.where or "doctor, in its place", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        of_exporter = {"where": where, "version": __version__, "moment": moment}
+        try:
+            judged = conformance.judge(where, self.files)
+            form = conformance.as_form(judged, **of_exporter, files=(path.name, junit_path.name))
+            path.write_text(as_yaml(form), encoding="utf-8")
+            junit_path.write_bytes(as_junit(judged, **of_exporter))
+        except OSError as error:
+            raise ExporterError(f"--conformance: {error.filename} cannot be written: {error.strerror}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExporterError(f"--conformance: {where} is of another version than doctor") from error
+        return self.remarked(*(each.finding for each in judged))
+
+
+async def examine(config: Config) -> Checkup:
+    """Ask every source once, each with its own timeout. Watches and inventories have FIRST_WORD_SECONDS at first.
+
+    Raises ConfigError: a file that the configuration names cannot be used.
+    """
+    node = make_node(config, read_node_files(config))
+    try:
+        snapshot = await _all_heard(node)
+        own = at_once(own_metrics.render(Look(snapshot=snapshot, telemetry=node.handover.telemetry)))
+        page = gpu_metrics.render(snapshot)
+    finally:
+        await node.close()
+    return Checkup(
+        report=diagnose(config, snapshot),
+        files={
+            "mapping.json": _json(mapping.debug(snapshot)),
+            "gpu-metrics.prom": b"".join(page[0]) if page else why_not(snapshot).encode(),
+            "metrics.prom": b"".join(own),
+            "settings.json": _json(as_json(config, snapshot)["settings"]),
+        },
+    )
+
+
+async def _all_heard(node: Node) -> Snapshot:
+    """A look at the node after every source has answered or failed; after FIRST_WORD_SECONDS in any case."""
+    began = time.monotonic()
+    # a look does not wait for inventories as long as a busy machine may take to read them
+    await node.hear_watches(FIRST_WORD_SECONDS)
+    snapshot = await node.look(None, _NEEDS)
+    # it may have begun to find out while it looked, and even have ended before the look did
+    was_finding_out = node.sources.measuring is not None
+    while was_finding_out or node.is_finding_out or any(state.up is None for state in snapshot.health.values()):
+        await asyncio.sleep(_AGAIN_SECONDS)
+        was_finding_out = node.is_finding_out
+        snapshot = await node.look(None, _NEEDS)
+        if time.monotonic() - began > FIRST_WORD_SECONDS:
+            break
+    return snapshot
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=2).encode("utf-8", "replace")

@@ -1,0 +1,275 @@
+"""`doctor --conformance`: what one exporter can give as evidence for Kubernetes' AI conformance. Pure.
+
+https://github.com/cncf/k8s-ai-conformance has the form that a platform hands in as PRODUCT.yaml, and what reads it
+(scripts/validate.go); https://github.com/kubernetes-sigs/ai-conformance says what each requirement asks, as KAR-….
+The evidence has the form's fields for the requirements that an exporter sees, so that they can be copied into a
+PRODUCT.yaml, and under `observed`, which the form does not read, what they rest on. The descriptions are this
+program's: those of the form depend on the version of Kubernetes.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from exporter.dcgm.fields import FIELDS
+from exporter.dividing.decimals import is_amount
+from exporter.doctor.as_tested import QuestionOfTest, questions
+from exporter.exposition.families import unescape
+from exporter.exposition.lines import Reason, SampleLine, read_line, split_lines
+from exporter.model.device_row import DeviceUser
+from exporter.outputs.diagnosis import MOST_NAMED, Finding, fine, problem
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.owners import WITHOUT_SAMPLES
+
+_DONE, _PARTLY, _NOT, _UNJUDGED = "Implemented", "Partially Implemented", "Not Implemented", ""
+# of the form up to Kubernetes 1.37; only the platform can say these
+_OF_PLATFORM = "kubernetesVersion platformName platformVersion vendorName websiteUrl repoUrl documentationUrl"
+_OF_PLATFORM += " productLogoUrl description contactEmailAddress k8sConformanceUrl"
+_LONGEST_EXCERPT = 500
+_METRICS_ASKED = (
+    "for each accelerator utilization and memory usage and, where the hardware has them, temperature, power draw and"
+    " interconnect bandwidth, in a standard format for machines"
+)
+# of each requirement: its category in the form, its level, and what it asks
+_ASKED = {
+    "dra_support": "accelerators MUST KAR-0051: workloads claim devices by DRA's APIs (resource.k8s.io/v1)",
+    "gpu_sharing": "accelerators SHOULD KAR-0003: Kubernetes can hand out less than a whole accelerator",
+    "accelerator_metrics": f"observability MUST KAR-0059: {_METRICS_ASKED}",
+    "secure_accelerator_access": "security MUST KAR-0049: only containers that Kubernetes gave an accelerator reach it",
+}
+
+
+class _Quantity(NamedTuple):
+    """A metric of KAR-0059, OpenTelemetry's name for it, and the rows of DCGM's table that have it.
+
+    The core ones are required of each device, the others of each GPU whose hardware measures them.
+    """
+
+    name: str
+    otel: str
+    rows: tuple[str, ...]
+    is_core: bool = False
+
+
+_QUANTITIES = (
+    _Quantity("utilization", "hw.gpu.utilization", ("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE"), is_core=True),
+    _Quantity("memory usage", "hw.gpu.memory.usage", ("DEV_FB_USED",), is_core=True),
+    _Quantity("temperature", "hw.temperature", ("DEV_GPU_TEMP",)),
+    _Quantity("power draw", "hw.power", ("DEV_POWER_USAGE", "DEV_POWER_USAGE_INSTANT")),
+    _Quantity(
+        "interconnect bandwidth",
+        "hw.gpu.io",
+        ("PROF_PCIE_TX_BYTES", "PROF_PCIE_RX_BYTES", "PROF_NVLINK_TX_BYTES", "DEV_NVLINK_BANDWIDTH_TOTAL"),
+    ),
+)
+_QUANTITY_OF = {name: quantity for name, row in FIELDS.items() for quantity in _QUANTITIES if row.name in quantity.rows}
+# by the automated test's words for what it requires: the names that its flags may be given
+_NAMES_ASKED = {
+    asked: [name for name, quantity in _QUANTITY_OF.items() if quantity.name == ours]
+    for asked, ours in (("utilization", "utilization"), ("memory", "memory usage"))
+}
+_LABELS = LabelPolicy()
+_Device = tuple[str, str]  # a GPU's UUID (else its name or number) without "GPU-", and the MIG instance's id
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRequirement:
+    """What became of a requirement. `status` is the form's word, "" where it cannot be judged.
+
+    `asked`: what an automated test asks for it.
+    """
+
+    id: str
+    status: str
+    why: str
+    remedy: str
+    seen: Mapping[str, Any]
+    asked: tuple[QuestionOfTest, ...] = ()
+
+    @property
+    def category(self) -> str:
+        """The form's word for what it is about, such as observability."""
+        return _ASKED[self.id].partition(" ")[0]
+
+    @property
+    def finding(self) -> Finding:
+        """The same as a line of doctor's report; a problem unless it is implemented or cannot be judged."""
+        if self.status in (_DONE, _UNJUDGED):
+            return fine(self.id, self.why if self.status else f"not judged: {self.why}")
+        return problem(self.id, self.why, self.remedy)
+
+
+def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ...]:
+    """Judge an exporter by the bodies of its pages, which have the names of the files in doctor's bundle.
+
+    Raises KeyError, TypeError, ValueError: the mapping is another version's.
+    """
+    mapping = json.loads(pages["mapping.json"])
+    return (
+        _dra(mapping["assigned"]),
+        _sharing(mapping["assigned"]),
+        _metrics(where, pages["gpu-metrics.prom"], pages["metrics.prom"], _accelerators(mapping)),
+        _access(f"{where}/metrics", pages["metrics.prom"], mapping),
+    )
+
+
+def as_form(
+    judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str, files: Sequence[str]
+) -> dict[str, Any]:
+    """The evidence in the form of a PRODUCT.yaml. `evidence` points to `files`, beside a product: this and others."""
+    spec: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    observed = []
+    for each in judged:
+        category, level, asked = _ASKED[each.id].split(" ", 2)
+        entry = {"id": each.id, "description": asked, "level": level, "status": each.status}
+        spec[category].append({**entry, "evidence": [*files] if each.status else [], "notes": each.why})
+        passed = {_DONE: True, _UNJUDGED: None}.get(each.status, False)
+        observed.append({"id": each.id, "asked": asked, "pass": passed, "why": each.why, "seen": each.seen})
+    return {
+        "metadata": {name: f"[{name} of the platform]" for name in _OF_PLATFORM.split()},
+        "spec": dict(spec),
+        "observed": {"exporter": where, "version": version, "at": moment, "requirements": observed},
+    }
+
+
+def _accelerators(mapping: Mapping[str, Any]) -> frozenset[_Device]:
+    """All devices that samples or the inventory name. A MIG GPU is counted by its instances."""
+    devices = {_device(each["uuid"] or each["device"] or each["gpu"], each["gpu_i_id"]) for each in mapping["seen"]}
+    if not any(uuid.startswith("MIG-") for uuid, _ in devices):  # else instances are there under other names
+        for gpu in mapping["inventory"]["gpus"]:
+            devices |= {_device(gpu["uuid"], each) for each in ("", *(mig["gpu_i_id"] for mig in gpu["mig"]))}
+    cut = {gpu for gpu, instance in devices if instance}
+    return frozenset(each for each in devices if each[1] or each[0] not in cut)
+
+
+def _device(gpu: str, instance: str) -> _Device:
+    return gpu.removeprefix("GPU-"), instance
+
+
+def _samples(body: bytes, families: Container[str]) -> Iterator[tuple[str, Mapping[str, str], bytes, bytes]]:
+    """The samples of these families: name, labels, value and the whole line."""
+    for line in split_lines(body):
+        sample = read_line(line)
+        if isinstance(sample, SampleLine) and (name := sample.name.decode()) in families:
+            yield name, {label.decode(): unescape(text) for label, text in sample.labels}, sample.value, line
+
+
+def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -> JudgedRequirement:
+    url = f"{where}/gpu/metrics"
+    measured: defaultdict[_Quantity, set[_Device]] = defaultdict(set)
+    families: defaultdict[_Quantity, Counter[str]] = defaultdict(Counter)
+    excerpt: dict[str, str] = {}
+    for name, labels, value, line in _samples(body, _QUANTITY_OF):
+        if is_amount(value):  # not one of DCGM's values for "not supported"
+            subject, quantity = _LABELS.read_subject(labels), _QUANTITY_OF[name]
+            measured[quantity].add(_device(subject.gpu, subject.instance))
+            families[quantity][name] += 1
+            excerpt.setdefault(name, line.decode()[:_LONGEST_EXCERPT])
+    without = {quantity: _without(quantity, devices, measured[quantity]) for quantity in _QUANTITIES}
+    asked = questions(body, _NAMES_ASKED)
+    unreadable = sum(isinstance(read_line(line), Reason) for line in split_lines(body))
+    if not devices or unreadable:
+        status, remedy = _NOT, "see what doctor says of its sources"
+        why = f"{url} has samples of {len(devices)} accelerators, and {unreadable} lines that are no metric"
+    else:
+        status, why, remedy = _verdict(len(devices), without, asked)
+    metrics = [
+        {"name": each.name, "opentelemetry": each.otel, "samples": dict(families[each]), "missing_for": without[each]}
+        for each in _QUANTITIES
+    ]
+    seen = {"url": url, "lines": len(split_lines(body)), "unreadable_lines": unreadable, "accelerators": len(devices)}
+    tested = {"/gpu/metrics": _as_tested(asked), "/metrics": _as_tested(questions(own, _NAMES_ASKED))}
+    seen |= {"metrics": metrics, "automated_test": tested, "excerpt": [*excerpt.values()]}
+    return JudgedRequirement("accelerator_metrics", status, why, remedy, seen, asked)
+
+
+def _verdict(
+    devices: int, without: Mapping[_Quantity, Sequence[str]], asked: Sequence[QuestionOfTest]
+) -> tuple[str, str, str]:
+    """Status, reason and remedy of KAR-0059 for a page that can be read."""
+    missing = [quantity for quantity in _QUANTITIES if without[quantity]]
+    not_found = [each for each in asked if each.is_required and not each.is_passed]
+    if not missing and not not_found:
+        return _DONE, f"{devices} accelerators have {', '.join(each.name for each in _QUANTITIES)}", ""
+    status = _NOT if any(each.is_core for each in missing) else _PARTLY
+    whys, remedies = [], []
+    if missing:
+        lacking = (f"{each.name} ({len(without[each])} of {devices} accelerators)" for each in missing)
+        whys.append(f"missing: {', '.join(lacking)}")
+        names = ", ".join(f"DCGM_FI_{each.rows[0]}" for each in missing)
+        not_measured = "what the hardware cannot measure belongs in the form's notes"
+        remedies.append(f"have dcgm-exporter measure {names}; {not_measured}")
+    if not_found:
+        whys.append(f"the automated test finds {', '.join(each.why_not for each in not_found)}")
+        remedies += _flags_for(not_found)
+    return status, "; ".join(whys), "; ".join(remedies)
+
+
+def _flags_for(not_found: Sequence[QuestionOfTest]) -> list[str]:
+    """How to run the automated test so that it finds these; nothing where no flag helps."""
+    flags = [each.flag for each in not_found if each.flag]
+    return [f"give the test {' '.join(flags)}, with dcgm-exporter's Service"] if flags else []
+
+
+def _as_tested(asked: Sequence[QuestionOfTest]) -> list[dict[str, Any]]:
+    """The automated test's questions with their answers, for `observed`."""
+    return [
+        {
+            "asks": each.quantity,
+            "required": each.is_required,
+            "pass": each.is_passed,
+            "families": dict(each.families),
+            "flag": each.flag,
+        }
+        for each in asked
+    ]
+
+
+def _without(quantity: _Quantity, devices: frozenset[_Device], measured: set[_Device]) -> list[str]:
+    """The devices that lack a metric. Heat, power and buses are the whole GPU's, so a row of any instance will do."""
+    lacking = devices - measured
+    if not quantity.is_core:
+        gpus = {gpu for gpu, _ in measured}
+        lacking = frozenset(each for each in lacking if each[0] not in gpus and not each[0].startswith("MIG-"))
+    return [f"{gpu} instance {instance}" if instance else gpu for gpu, instance in sorted(lacking)]
+
+
+def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
+    claimed = [each for each in assigned if each["claim"]]
+    names = sorted({each["claim"] for each in claimed})
+    lost = sorted({each["claim"] for each in claimed if not each["matched"] and each["reason"] not in WITHOUT_SAMPLES})
+    status, why = _UNJUDGED, "no container here holds a device by a claim; ask where one does"
+    if claimed:
+        of_lost = f"no holder was made out for {', '.join(lost[:MOST_NAMED])}" if lost else "each has its holder"
+        status = _PARTLY if lost else _DONE
+        why = f"the kubelet lists {len(claimed)} devices of {len(names)} claims: {of_lost}"
+    seen = {"claims": names, "devices": [f"{each['device_id']} -> {each['uuid']}" for each in claimed]}
+    return JudgedRequirement("dra_support", status, why, "see what doctor says of these claims", seen)
+
+
+def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
+    parts = [each for each in assigned if each["shared"] or each["gpu_i_id"]]
+    resources = sorted({each["resource"] for each in parts})
+    why = f"containers hold {len(parts)} parts of accelerators: {', '.join(resources)}"
+    if not parts:
+        return JudgedRequirement("gpu_sharing", _UNJUDGED, "no container here holds a part of an accelerator", "", {})
+    return JudgedRequirement("gpu_sharing", _DONE, why, "", {"resources": resources})
+
+
+def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirement:
+    fields = {"pod_gpu_memory_used_bytes": "memory_used_bytes", "pod_gpu_utilization_ratio": "utilization_ratio"}
+    used: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for name, labels, value, _ in _samples(body, fields):
+        if labels.get("holds") == "false":
+            who = "{namespace}/{pod}/{container} on {UUID} {GPU_I_ID}".format_map(defaultdict(str, labels))
+            used[who.rstrip()][fields[name]] = float(value)
+    strangers = sorted(who for who, amounts in used.items() if DeviceUser(**amounts).is_at_work())
+    status, why = _UNJUDGED, "no container uses an accelerator that it does not hold, which alone proves nothing"
+    if strangers:
+        status, why = _NOT, f"used by containers that do not hold them: {', '.join(strangers[:MOST_NAMED])}"
+    elif mapping.get("unmeasured") or mapping.get("processes_of_nobody") is None:
+        why = "which processes use the accelerators is not measured here (--nvml.mode)"
+    remedy, seen = "see what doctor says of these accelerators", {"url": url, "used_without_holding": strangers}
+    return JudgedRequirement("secure_accelerator_access", status, why, remedy, seen)

@@ -1,0 +1,110 @@
+"""kubectl's own binary: it reads the user's kubeconfig and talks to the API server. Its errors become one line each."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.top.transport import Gone
+
+LONGEST_SECONDS = 90.0  # of one answer; kubectl itself gives a connection 30 s
+_MOST_CHARS = 300
+_MOST_OBJECTS = 50_000
+_REFUSED = re.compile(r"Error from server(?: \((\w+)\))?: (.*)")
+_NO_LOGIN = re.compile(r"You must be logged in to the server \((.*)\)")
+_NO_SERVER = re.compile(r"The connection to the server (\S+) was refused")
+_RIGHT = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]*)".*?(?:in the namespace "([^"]*)"|$)')
+_DEFAULT_SERVER = "localhost:8080"  # kubectl's, where the kubeconfig names none
+_CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
+_VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
+
+
+class KubectlRefusal(Gone):
+    """The API server, or what it passed the request on to, answered with another status than 200.
+
+    `reason` is the API server's word, such as NotFound, and `message` its text.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(_worded(reason, message))
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """The binary, with the flags that say which cluster is meant."""
+
+    flags: tuple[str, ...]
+
+    def raw(self, path: str, **parameters: str) -> bytes:
+        """The answer at a path of the API. Raises KubectlRefusal: a status. Gone: kubectl could not ask."""
+        return self._run("get", "--raw", f"{path}?{urlencode(parameters)}" if parameters else path)
+
+    def item(self, path: str, **parameters: str) -> AnyObject:
+        """An object of the API. Raises as `raw`."""
+        try:
+            content = json.loads(self.raw(path, **parameters))
+        except ValueError as error:
+            raise Gone(f"what answers as the API server sends no JSON -> {_CONTEXTS}") from error
+        return mapping(content)
+
+    def items(self, plural: str, namespace: str, **selectors: str) -> Sequence[AnyObject]:
+        """Objects of the core API: of a namespace, or of all. Raises as `raw`."""
+        below = f"namespaces/{namespace}/" if namespace else ""
+        return mappings(self.item(f"/api/v1/{below}{plural}", **selectors), "items", _MOST_OBJECTS)
+
+    def namespace(self) -> str:
+        """That of the context, which counts where a command names none."""
+        return self._run("config", "view", "--minify", "-o", "jsonpath={..namespace}").decode().strip() or "default"
+
+    def _run(self, *arguments: str) -> bytes:
+        program = shutil.which("kubectl")
+        if program is None:
+            raise Gone("kubectl is not in the PATH -> install it, or add its folder to the PATH")
+        command = [program, *self.flags, *arguments]
+        try:
+            ended = subprocess.run(  # noqa: S603 - the user's own kubectl and flags
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Gone(f"kubectl did not end within {LONGEST_SECONDS:g} s -> {_CONTEXTS}") from error
+        except OSError as error:
+            raise Gone(f"{program} cannot be run: {error.strerror}") from error
+        if ended.returncode == 0:
+            return ended.stdout
+        raise _failure(" ".join(ended.stderr.decode("utf-8", "replace").split()))
+
+
+def place_of(item: AnyObject) -> tuple[str, str]:
+    """An object's namespace and name."""
+    metadata = mapping(item, "metadata")
+    return text(metadata, "namespace"), text(metadata, "name")
+
+
+def _failure(words: str) -> Gone:
+    """What kubectl's words on its standard error mean."""
+    if refused := _REFUSED.search(words):
+        return KubectlRefusal(refused[1] or "", refused[2][:_MOST_CHARS])
+    if no_login := _NO_LOGIN.search(words):
+        return KubectlRefusal("Unauthorized", no_login[1])
+    if no_server := _NO_SERVER.search(words):
+        if no_server[1] == _DEFAULT_SERVER:
+            return Gone("the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG")
+        return Gone(f"no API server answers at {no_server[1]} -> {_CONTEXTS}")
+    return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {_CONTEXTS}")
+
+
+def _worded(reason: str, message: str) -> str:
+    if right := _RIGHT.search(message):
+        user, verb, resource, namespace = right.groups()
+        where = f"in the namespace {namespace}" if namespace else "in all namespaces"
+        ask_for = _VIEWER if verb == "list" or resource.endswith("/proxy") else "it"
+        return f"{user} may not {verb} {resource} {where} -> ask the cluster's admin for {ask_for}"
+    if reason == "Unauthorized":
+        return f"the API server does not take the kubeconfig's credentials ({message}) -> log in again"
+    return f"the API server says {reason or 'no'}: {message}"

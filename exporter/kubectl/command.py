@@ -1,0 +1,200 @@
+"""`kubectl-gpu`, which kubectl runs as `kubectl gpu`."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from exporter import __version__
+from exporter.cli.main import EXIT_FAILED, run_group
+from exporter.errors import ConfigError, ExporterError
+from exporter.kubectl import device_holders, places, why
+from exporter.kubectl.binary import Kubectl
+from exporter.lenient import AnyObject, mapping, text
+from exporter.model.device_row import DeviceRow, as_object
+from exporter.report.command import make, report
+from exporter.top.command import show, top
+from exporter.top.transport import Gone
+
+PROGRAM = "kubectl gpu"
+# kubectl's own flags, which are handed on to it; --request-timeout would become a parameter of what the proxy asks
+_OF_KUBECTL = ("kubeconfig", "context", "cluster", "user", "as", "as-group")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _where(command: _Command) -> _Command:
+    """The flags that say which cluster, namespace and exporter are meant."""
+    for name in reversed(_OF_KUBECTL):
+        is_hidden = name not in _OF_KUBECTL[:2]
+        command = click.option(f"--{name}", metavar="VALUE", help="kubectl's own flag.", hidden=is_hidden)(command)
+    named = "The exporter's namespace, or its Service as NAMESPACE/SERVICE, where several are there or none is found."
+    command = click.option(
+        places.FLAG, "exporter", metavar="NAMESPACE[/SERVICE]", envvar="KUBECTL_GPU_EXPORTER", help=named
+    )(command)
+    command = click.option("-A", "--all-namespaces", is_flag=True, help="Pods of all namespaces.")(command)
+    return click.option("-n", "--namespace", metavar="NAMESPACE", help="Pods of this namespace.")(command)
+
+
+def _output(command: _Command) -> _Command:
+    command = click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
+    return click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON in place of a table.")(command)
+
+
+class _Asked:
+    """What the flags before and after the command's name say. `own_namespace` is where a pod's name is looked for."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        context = click.get_current_context()
+        before = context.parent.params if context.parent else {}
+        flags = {name: given.get(name) or value for name, value in before.items()}
+        of_kubectl = {name: flags[name.replace("-", "_")] for name in _OF_KUBECTL}
+        self.kubectl = Kubectl(tuple(f"--{name}={value}" for name, value in of_kubectl.items() if value))
+        self.exporter: str | None = flags["exporter"]
+        self.is_any = flags["all_namespaces"]
+        self.namespace: str = "" if self.is_any else flags["namespace"] or ""
+
+    def own_namespace(self) -> str:
+        return "" if self.is_any else self.namespace or self.kubectl.namespace()
+
+
+@click.group()
+@_where
+@click.version_option(__version__, prog_name=PROGRAM)
+def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
+    """GPUs and the pods that hold them, from pod-gpu-metrics-exporter in the cluster of your kubeconfig.
+
+    kubectl itself asks, through the API server's proxy: what you need is its binary, and the right to `get`
+    services/proxy or pods/proxy in the exporter's namespace. The cluster role is asked where there is one, else the
+    exporter of each node.
+    """
+
+
+def _also(command: click.Command, *without: str) -> Callable[[_Command], _Command]:
+    """The flags of a command of the exporter's own, but for those that say whom to ask."""
+
+    def decorate(function: _Command) -> _Command:
+        # where click itself gathers the options of a function until its command is made of it
+        params = [each for each in reversed(command.params) if each.name not in without]
+        function.__click_params__ = params  # type: ignore[attr-defined]
+        function.__doc__ = command.help
+        return function
+
+    return decorate
+
+
+def _own(command: click.Command, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for each in command.params if (name := each.name or "") in given}
+
+
+@commands.command("top", epilog=top.epilog)
+@_where
+@_output
+@_also(top, "url", "http_config", "as_json")
+def top_of_cluster(*, output: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - see `commands`, `_also`
+    asked = _Asked(given)
+    reader = places.locate(asked.kubectl, asked.exporter)
+    shown = places.NamespaceReader(reader, asked.namespace) if asked.namespace else reader
+    show(lambda: shown, as_json=bool(output), **_own(top, given))
+
+
+@commands.command("report")
+@click.option("--prometheus", metavar="NAMESPACE/SERVICE[:PORT]", help="Its Service. Default: the only one there is.")
+@_where
+@_also(report, "prometheus", "http_config")
+def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - as above
+    if prometheus and not all(prometheus.partition("/")):
+        raise ConfigError(f"--prometheus: {prometheus!r} is not allowed; it takes NAMESPACE/SERVICE[:PORT]")
+    kubectl = _Asked(given).kubectl
+    make(lambda seconds: places.prometheus_of(kubectl, prometheus, seconds), **_own(report, given))
+
+
+@commands.command()
+@click.argument("name", metavar="POD|NODE|GPU")
+@_where
+@_output
+def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Say which devices a pod or a node has, or who holds a GPU: since when, how busy, and what is wrong.
+
+    A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
+    """
+    asked = _Asked(given)
+    rows = _rows(asked)
+    chosen = device_holders.who(rows, name, asked.own_namespace())
+    if not chosen:
+        where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
+        raise ExporterError(
+            f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
+            f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
+        )
+    _write([*map(as_object, chosen)], output, device_holders.table(chosen, rows))
+
+
+@commands.command()
+@_where
+@_output
+def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """List the devices that a container holds and does not use, longest first."""
+    asked = _Asked(given)
+    rows = _rows(asked)
+    chosen = device_holders.idle(rows, asked.namespace)
+    words = device_holders.table(chosen, rows, is_idle=True) if chosen else "No device that a container holds is idle."
+    _write([*map(as_object, chosen)], output, words)
+
+
+@commands.command("why")
+@click.argument("pod", metavar="POD")
+@_where
+@_output
+def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Say why a pod has GPU metrics, or none: what `doctor` says on its node of the pod and its devices.
+
+    POD is NAME (in your namespace) or NAMESPACE/NAME. Exit code 1 where something is wrong.
+    """
+    asked = _Asked(given)
+    first, _, name = pod.removeprefix("pod/").rpartition("/")
+    namespace = first or asked.own_namespace() or asked.kubectl.namespace()
+    item = asked.kubectl.item(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    diagnosis = why.before_the_node(item) or why.explain(item, _of_node(asked, text(mapping(item, "spec"), "nodeName")))
+    _write(diagnosis.as_json(), output, diagnosis.render(is_of_node=False))
+    if not diagnosis.works():
+        sys.exit(EXIT_FAILED)
+
+
+def _of_node(asked: _Asked, node: str) -> AnyObject:
+    """/debug/mapping of a node's exporter."""
+    namespace = (asked.exporter or "").partition("/")[0]
+    pods = places.node_exporters(asked.kubectl, namespace, fieldSelector=f"spec.nodeName={node}")
+    if node not in pods:
+        raise Gone(f"no exporter runs on the node {node} -> does the DaemonSet's nodeSelector leave it out?")
+    return places.reader_of_pod(asked.kubectl, pods[node]).about()
+
+
+def _rows(asked: _Asked) -> Sequence[DeviceRow]:
+    """The rows of /container/metrics. Nodes that are missing are named on the standard error."""
+    answer = places.locate(asked.kubectl, asked.exporter).ask("devices")
+    if answer.shown.trouble:
+        raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")
+    for node in answer.shown.missing:
+        print(f"the node {node.name} is missing: {node.message}", file=sys.stderr)
+    return answer.rows
+
+
+def _write(content: object, output: str | None, words: str) -> None:
+    print(json.dumps(content, indent=2) if output else words.removesuffix("\n"))
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run_group(commands, sys.argv[1:], PROGRAM))
+
+
+def complete() -> None:
+    """`kubectl_complete-gpu`, which kubectl's own completion runs with the words so far: what may be the last one."""
+    from click.shell_completion import ShellComplete  # noqa: PLC0415 - a Tab alone needs it
+
+    *words, last = sys.argv[1:] or [""]
+    for item in ShellComplete(commands, {}, PROGRAM, "").get_completions(words, last):
+        print(item.value)
+    print(":4")  # cobra's word for: no file names

@@ -1,0 +1,247 @@
+"""Where the exporter is in the cluster: the cluster role's Service, else the node exporters' pods, by their labels."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from itertools import chain
+from typing import ClassVar
+
+from exporter.errors import HttpRefusal, Unavailable
+from exporter.kubectl.binary import Kubectl, KubectlRefusal, place_of
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.model.device_row import DeviceRow
+from exporter.model.name_order import as_people_count
+from exporter.top.shown_devices import shown_of
+from exporter.top.state import View
+from exporter.top.transport import Answered, Gone, OtherProtocol, ShownReader, TopReader, processes_are_elsewhere
+
+FLAG = "--exporter"
+NAMESPACE = "pod-gpu-metrics"  # of the shipped manifests, as the names that follow
+CLUSTER, NODE = "pod-gpu-metrics-cluster", "pod-gpu-metrics-exporter"
+PORT = "metrics"
+_DEFAULT_PORT = "9400"
+_AT_ONCE = 8
+_NAME_PROMETHEUS = "name its Service: --prometheus NAMESPACE/SERVICE:PORT"
+# labels of its Service, as the Prometheus operator and the charts set them
+_PROMETHEUS = ("operated-prometheus=true", "app.kubernetes.io/name=prometheus")
+_NAME_IT = f"name one: {FLAG} NAMESPACE or {FLAG} NAMESPACE/SERVICE"
+# what kubectl says of a status that the exporter itself answers with, and not the API server
+_PASSED_ON = {
+    "the server could not find the requested resource": HTTPStatus.NOT_FOUND,
+    "the server is currently unable to handle the request": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_SPEAKS_TLS = ("rejected our request for an unknown reason", "malformed HTTP response", "EOF")
+
+
+@dataclass
+class ProxyTransport:
+    """The API server's proxy to a Service or a pod. It passes no password on, and does not check a certificate.
+
+    The exporter's paths stand below `path`.
+    """
+
+    way_to_node: ClassVar[str] = (
+        "run kubectl port-forward to its pod, and pod-gpu-metrics-exporter top --url localhost:PORT"
+    )
+
+    kubectl: Kubectl
+    path: str
+    url: str
+
+    def get(self, path: str, **parameters: str) -> tuple[int, bytes]:
+        """As Transport; kubectl tells no body of an error."""
+        try:
+            return HTTPStatus.OK, self.kubectl.raw(self.path + path, **parameters)
+        except KubectlRefusal as error:
+            if error.message in _PASSED_ON:
+                return _PASSED_ON[error.message], b""
+            if error.reason in ("Forbidden", "NotFound") or error.message == "Unauthorized":
+                raise Gone(f"{error}{'' if ' -> ' in str(error) else f' -> {_NAME_IT}'}") from error
+            if error.reason == "Unauthorized":
+                why = "asks for a password, which the API server's proxy does not pass on -> top --url takes one"
+                raise Gone(f"the exporter at {self.url} {why}") from error
+            kind = OtherProtocol if any(words in error.message for words in _SPEAKS_TLS) else Gone
+            remedy = "is a pod of it ready, and does a NetworkPolicy let the API server reach it?"
+            raise kind(f"{self.url} does not answer: {error.message} -> {remedy}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedPrometheus:
+    """A Connection to it. kubectl tells no body of an error: one that may be of size is taken as such."""
+
+    transport: ProxyTransport
+    query_seconds: float
+
+    async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
+        """As Connection."""
+        moment = {} if at_seconds is None else {"time": f"{at_seconds:.3f}"}
+        return await self.get("/api/v1/query", {"query": expression, "timeout": f"{self.query_seconds:g}s", **moment})
+
+    async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
+        """As Connection."""
+        try:
+            status, body = await asyncio.to_thread(lambda: self.transport.get(path, **parameters))
+        except Gone as error:
+            message, _, remedy = str(error).partition(" -> ")
+            raise Unavailable("unreachable", message, remedy=remedy) from error
+        if status == HTTPStatus.OK:
+            return body
+        refusal = HttpRefusal(
+            "http_status",
+            f"HTTP status {status} for {path}",
+            remedy="look at the server's log; --timeout gives a query more time",
+        )
+        refusal.status = status
+        refusal.content = {"errorType": "timeout"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        raise refusal
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def proxied(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) -> ShownReader:
+    """The exporter behind a Service or in a pod, whether it speaks HTTP or HTTPS."""
+    return ShownReader([_way(kubectl, plural, namespace, f"{scheme}{name}", port) for scheme in ("", "https:")])
+
+
+def _way(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) -> ProxyTransport:
+    path = f"/api/v1/namespaces/{namespace}/{plural}/{name}:{port}/proxy"
+    return ProxyTransport(kubectl, path, f"{plural.removesuffix('s')} {namespace}/{name.removeprefix('https:')}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodesReader:
+    """The exporters of many nodes, shown as the cluster role would show them: nodes that do not answer are named."""
+
+    by_node: Mapping[str, ShownReader]
+
+    def ask(self, _: View) -> Answered:
+        """As TopReader. Raises Gone: no node's exporter answers."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = [*pool.map(_rows_of, self.by_node.values())]
+        if all(isinstance(answer, str) for answer in answers):
+            raise Gone(str(answers[0]))
+        rows = [row for answer in answers if not isinstance(answer, str) for row in answer]
+        nodes = [
+            {"name": node, "missing": isinstance(answer, str), "message": answer}
+            for node, answer in zip(self.by_node, answers, strict=True)
+        ]
+        shown = shown_of("cluster", f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
+        return Answered(replace(shown, processes_trouble=processes_are_elsewhere(ProxyTransport.way_to_node)), rows)
+
+
+def _rows_of(reader: ShownReader) -> Sequence[DeviceRow] | str:
+    """A node's rows, or why it has none."""
+    try:
+        answer = reader.ask("devices")
+    except Gone as error:
+        return str(error)
+    return answer.shown.trouble or answer.rows
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceReader:
+    """A reader's devices that pods of one namespace hold or use."""
+
+    reader: TopReader
+    namespace: str
+
+    def ask(self, view: View) -> Answered:
+        """As the reader does."""
+        answer = self.reader.ask(view)
+        devices = answer.shown.devices
+        used = [of for of in devices if any(each.namespace == self.namespace for each in (*of.holders, *of.strangers))]
+        gpus = {each.gpu_name for each in used}
+        left = [*(of for of in devices if of.mig_instances and of.gpu_name in gpus), *used]
+        return replace(answer, shown=replace(answer.shown, devices=left))
+
+
+def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
+    """The exporter that answers for the cluster, or those of its nodes; `named` is what the flag says.
+
+    Raises Gone: there is none, or several, or the user may not look.
+    """
+    namespace, _, service = (named or "").partition("/")
+    if service:
+        name, _, port = service.partition(":")
+        return proxied(kubectl, "services", namespace, name, port or PORT)
+    try:
+        services = _labelled(kubectl, "services", namespace, CLUSTER)
+    except KubectlRefusal as error:
+        if error.reason != "Forbidden":
+            raise
+        # who may not look for it may be allowed to ask it
+        return proxied(kubectl, "services", namespace or NAMESPACE, CLUSTER, PORT)
+    if len(services) > 1:
+        raise Gone(f"there are several cluster roles, {_names(services)} -> {_NAME_IT}")
+    if services:
+        return proxied(kubectl, "services", *place_of(services[0]), _port_of(services[0], PORT))
+    pods = node_exporters(kubectl, namespace)
+    if not pods:
+        where = f"in the namespace {namespace}" if namespace else "in this cluster"
+        raise Gone(
+            f"no exporter runs {where}: no Service is labelled app.kubernetes.io/name={CLUSTER}, and no pod"
+            f" {NODE} -> install it (docs/install.md); if it has other labels, {_NAME_IT}"
+        )
+    return NodesReader({node: reader_of_pod(kubectl, pods[node]) for node in sorted(pods, key=as_people_count)})
+
+
+def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[str, AnyObject]:
+    """The running pods of node exporters, by node. Raises Gone: a node has several, or the user may not look."""
+    pods: dict[str, AnyObject] = {}
+    for pod in _labelled(kubectl, "pods", namespace, NODE, **fields):
+        node, is_ending = text(mapping(pod, "spec"), "nodeName"), mapping(pod, "metadata").get("deletionTimestamp")
+        if text(mapping(pod, "status"), "phase") == "Running" and not is_ending:
+            if node in pods:
+                both = _names((pods[node], pod))
+                raise Gone(f"there are several exporters on the node {node}: {both} -> name one: {FLAG} NAMESPACE")
+            pods[node] = pod
+    return pods
+
+
+def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
+    """The exporter in a pod."""
+    containers = mappings(mapping(pod, "spec"), "containers")
+    ports = chain.from_iterable(mappings(each, "ports") for each in containers)
+    port = next((str(each.get("containerPort")) for each in ports if each.get("name") == PORT), _DEFAULT_PORT)
+    return proxied(kubectl, "pods", *place_of(pod), port)
+
+
+def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> ProxiedPrometheus:
+    """The Prometheus that a flag names as NAMESPACE/SERVICE[:PORT], or the only one there is. Raises Gone."""
+    namespace, _, service = (named or "").partition("/")
+    name, _, port = service.partition(":")
+    if not port:
+        by_label = [{"labelSelector": each} for each in _PROMETHEUS]
+        selectors = [{"fieldSelector": f"metadata.name={name}"}] if name else by_label
+        try:
+            services = next(filter(None, (kubectl.items("services", namespace, **each) for each in selectors)), ())
+        except KubectlRefusal as error:
+            raise Gone(f"{str(error).partition(' -> ')[0]} -> {_NAME_PROMETHEUS}") from error
+        if len(services) != 1:
+            there = f"several Prometheus servers, {_names(services)}" if services else f"no Prometheus {name}".rstrip()
+            raise Gone(f"there is {there} -> {_NAME_PROMETHEUS}")
+        (namespace, name), port = place_of(services[0]), _port_of(services[0], "web", "http-web", "http")
+    return ProxiedPrometheus(_way(kubectl, "services", namespace, name, port), query_seconds)
+
+
+def _port_of(service: AnyObject, *names: str) -> str:
+    """The number of the port of the first of these names that it has, else of its first port."""
+    ports = {text(each, "name"): str(each.get("port")) for each in mappings(mapping(service, "spec"), "ports")}
+    return next((ports[name] for name in names if name in ports), next(iter(ports.values()), "80"))
+
+
+def _labelled(kubectl: Kubectl, plural: str, namespace: str, name: str, **fields: str) -> Sequence[AnyObject]:
+    """The objects of an app, of a namespace or of all; of the manifests' where the user may not look into all."""
+    selectors = {"labelSelector": f"app.kubernetes.io/name={name}", **fields}
+    if not namespace:
+        with suppress(KubectlRefusal):
+            return kubectl.items(plural, "", **selectors)
+    return kubectl.items(plural, namespace or NAMESPACE, **selectors)
+
+
+def _names(items: Iterable[AnyObject]) -> str:
+    return ", ".join("/".join(place_of(item)) for item in items)

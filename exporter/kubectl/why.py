@@ -1,0 +1,85 @@
+"""`why POD`: a pod of the Kubernetes API and its node's /debug/mapping → why it has GPU metrics, or none. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from exporter.errors import ExporterError
+from exporter.kubectl.binary import place_of
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report
+
+_MOST_DEVICES = 50_000
+_ENDED = ("Succeeded", "Failed")
+# what findings are about that concern every pod of the node
+_SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
+
+
+def before_the_node(pod: AnyObject) -> Diagnosis | None:
+    """What the pod's own object says already; None where its node has to be asked."""
+    name, status = "/".join(place_of(pod)), mapping(pod, "status")
+    phase = text(status, "phase")
+    if phase in _ENDED:
+        return _diagnosis(fine(name, f"it has ended ({phase}): the kubelet took its devices back"))
+    if not asks_for(pod):
+        remedy = "to give it a GPU, set resources.limits, such as nvidia.com/gpu: 1, or name a claim"
+        return _diagnosis(fine(name, "no container of it asks for a device", remedy))
+    if not text(mapping(pod, "spec"), "nodeName"):
+        conditions = mappings(status, "conditions")
+        why = next((text(each, "message") for each in conditions if each.get("type") == "PodScheduled"), "")
+        remedy = f"kubectl describe pod shows why; kubectl gpu idle shows {', '.join(asks_for(pod))} that nobody uses"
+        return _diagnosis(problem(name, f"it runs on no node yet{': ' if why else ''}{why}", remedy))
+    return None
+
+
+def asks_for(pod: AnyObject) -> Sequence[str]:
+    """The extended resources in the limits of its containers (those with a domain), and its claims."""
+    spec = mapping(pod, "spec")
+    containers = chain(mappings(spec, "initContainers"), mappings(spec, "containers"))
+    limits = [name for each in containers for name in mapping(each, "resources", "limits") if "/" in name]
+    claims = [f"the claim {text(each, 'name')}" for each in mappings(spec, "resourceClaims")]
+    return [*dict.fromkeys((*limits, *claims))]
+
+
+def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
+    """What doctor on the pod's node says of the pod, of its devices, and of what the node lacks.
+
+    Raises ExporterError: the exporter there is of another version.
+    """
+    name = "/".join(place_of(pod))
+    assigned = mappings(about, "assigned", _MOST_DEVICES)
+    of_pod = [each for each in assigned if f"{each.get('namespace')}/{each.get('pod')}" == name]
+    try:
+        findings = (*_about(name, {text(each, "uuid") for each in of_pod}, read_report(about["doctor"])),)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ExporterError(f"the exporter on the node of {name} is of another version -> update this one") from error
+    if of_pod:
+        matched = sum(each.get("matched") is True for each in of_pod)
+        return Diagnosis(
+            summary=f"{matched} of {len(of_pod)} devices of {name} have metrics with its name", findings=findings
+        )
+    remedy = "a device is listed once its container starts: look again in some seconds, and at kubectl describe pod"
+    missing = problem(name, f"it asks for {', '.join(asks_for(pod))}, and the kubelet lists no device for it", remedy)
+    return Diagnosis(summary=f"{name} has no device", findings=(missing, *findings))
+
+
+def _about(name: str, uuids: set[str], report: Diagnosis) -> Iterator[Finding]:
+    """The findings that name the pod or its devices, and what is wrong with the sources of the node."""
+
+    def is_meant(what: str) -> bool:
+        return f"{name}/" in what or what in uuids
+
+    for finding in report.findings:
+        devices = tuple(filter(is_meant, finding.devices))
+        if len(devices) == 1:
+            yield replace(finding, about=devices[0], devices=())
+        elif devices:
+            yield replace(finding, about=f"{len(devices)} of its devices", devices=devices)
+        elif is_meant(finding.about) or (
+            finding.level is Level.PROBLEM and finding.about.partition(":")[0] in _SOURCES
+        ):
+            yield finding
+
+
+def _diagnosis(finding: Finding) -> Diagnosis:
+    return Diagnosis(summary=f"{finding.about} has no GPU metrics", findings=(finding,))

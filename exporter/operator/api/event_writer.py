@@ -1,0 +1,104 @@
+"""Kubernetes events (events.k8s.io/v1) about what the operator does: `kubectl describe` shows them below an object.
+
+The same event again adds to a count (`series`), as in client-go. One that cannot be written holds up nothing else.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from exporter import log
+from exporter.errors import SourceError
+from exporter.lenient import AnyObject, text
+from exporter.operator.api.writer import Refused, Writer
+from exporter.operator.event_texts import Event
+from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata, uid_of
+from exporter.operator.objects.object_fields import in_microseconds
+from exporter.operator.objects.resources import Object
+
+MOST_REMEMBERED = 1000
+# The API server keeps an event for an hour. One that comes again after this is a new one.
+SERIES_SECONDS = 360.0
+# A series is written no more often than this, however often its event comes.
+QUIET_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Series:
+    item: Object
+    count: int
+    last_seconds: float
+    written_seconds: float
+
+
+@dataclass(eq=False)
+class Events:
+    """Tells what was done, and remembers the last thousand things that it told.
+
+    `instance` is this process' name; `clock` counts from 1970.
+    """
+
+    writer: Writer
+    instance: str
+    clock: Callable[[], float] = time.time
+    _series: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    async def tell(self, about: AnyObject, event: Event) -> None:
+        """Write an event about an object."""
+        now = self.clock()
+        key = (uid_of(about), *event)
+        series = self._series.get(key)
+        try:
+            if series is not None and now - series.last_seconds < SERIES_SECONDS:
+                await self._again(series, now)
+            else:
+                item = self._object(about, event, now)
+                await self.writer.create(item, tries=2)
+                self._series[key] = _Series(item, 1, now, now)
+                while len(self._series) > MOST_REMEMBERED:
+                    self._series.popitem(last=False)
+        except SourceError as error:
+            log.debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
+
+    async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
+        """Write an event of this name, which happened at `at_seconds` since 1970; one that is there stays as it is.
+
+        Raises SourceError: it is not written.
+        """
+        try:
+            await self.writer.create(self._object(about, event, at_seconds, name), tries=2)
+        except Refused as error:
+            if error.reason_given != "AlreadyExists":
+                raise
+
+    async def _again(self, series: _Series, now: float) -> None:
+        series.count, series.last_seconds = series.count + 1, now
+        if now - series.written_seconds < QUIET_SECONDS and series.count > 2:  # noqa: PLR2004 - the second makes a series
+            return
+        series.written_seconds = now
+        named = {name: series.item[name] for name in ("apiVersion", "kind", "metadata")}
+        await self.writer.merge({**named, "series": {"count": series.count, "lastObservedTime": in_microseconds(now)}})
+
+    def _object(self, about: AnyObject, event: Event, now: float, name: str = "") -> Object:
+        named = metadata(about)
+        namespace = text(named, "namespace") or "default"
+        regarding = {key: about.get(key) for key in ("apiVersion", "kind")}
+        regarding |= {key: text(named, key) for key in ("name", "namespace", "uid")}
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.name,
+            # as client-go names them: when it was, in hexadecimal nanoseconds
+            "metadata": {
+                "name": name or f"{text(named, 'name')[:230].rstrip('-.')}.{time.time_ns():x}",
+                "namespace": namespace,
+            },
+            "eventTime": in_microseconds(now),
+            "reportingController": OPERATOR,
+            "reportingInstance": self.instance[:128],
+            "regarding": regarding,
+            **event._asdict(),
+        }

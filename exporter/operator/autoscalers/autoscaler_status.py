@@ -1,0 +1,352 @@
+"""A GPUAutoscaler, what was done for it, what scales it → its status: decision, replicas, what stops it. Pure.
+
+What is not known now stays as the status has it.
+
+An HPA tells in its status and in events (reasons and messages: kubernetes/kubernetes,
+pkg/controller/podautoscaler/horizontal.go). KEDA tells in the ScaledObject's status, in events, and through its HPA
+(kedacore/keda 2.20: apis/keda/v1alpha1, pkg/eventreason, pkg/scaling). All of it may be missing, malformed or somebody
+else's: many may make events.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping, mappings, number, text, whole
+from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a
+from exporter.operator.objects.kinds import AUTOSCALER, is_controlled_by, metadata, name_of, uid_of
+from exporter.operator.objects.object_fields import (
+    Condition,
+    base_status,
+    condition,
+    is_going,
+    moment,
+    one_line,
+    word,
+    written,
+)
+from exporter.operator.objects.resources import Object
+
+MOST_CHARS = 1024
+# How Go prints the selector of a metric: it says what is in the ScaledObject's name anyway.
+_SELECTOR = re.compile(
+    r"[(/]&LabelSelector\{MatchLabels:map\[string\]string\{[^{}]{0,400}\},"
+    r"MatchExpressions:\[\](?:LabelSelectorRequirement\{\})?,?\}\)?"
+)
+# grpc's errors, one in the other: the last one is the peer's own words
+_GRPC = re.compile(r"(?:rpc error: )?code = [A-Za-z]{1,32} desc = ")
+
+
+def _clean(content: str) -> str:
+    """A text on one line, of at most MOST_CHARS characters."""
+    return one_line(_SELECTOR.sub("", content[: 4 * MOST_CHARS]), MOST_CHARS)
+
+
+def _condition(status: AnyObject, kind: str) -> Condition:
+    return Condition(*map(_clean, condition(status, kind)))
+
+
+MOST_EVENTS = 2000
+# An HPA emits its event right before it writes its status.
+_SAME_MOMENT = timedelta(seconds=5)
+_YEAR_ONE = datetime(1, 1, 1, tzinfo=UTC)
+_COUNT = "([0-9]{1,10})"
+# of an HPA; several alike may have been put together under another beginning
+_RESCALED = re.compile(rf"New size: {_COUNT}; reason: (.*)")
+# of KEDA: from 0 to the first pods, and back
+_BY_KEDA = {"KEDAScaleTargetActivated": "in use again", "KEDAScaleTargetDeactivated": "not in use for idleSeconds"}
+_FROM_TO = re.compile(rf"from {_COUNT} to {_COUNT}(?:, (.*))?")
+_UPDATED = re.compile(rf"update the target scale to {_COUNT}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastScale:
+    """A change of the number of pods. What is not known is None, or ""."""
+
+    time: datetime
+    before: int | None = None
+    after: int | None = None
+    reason: str = ""
+
+    def as_object(self) -> Object:
+        """As it stands in the status."""
+        content = {"time": written(self.time), "from": self.before, "to": self.after, "reason": self.reason or None}
+        return {name: value for name, value in content.items() if value is not None}
+
+
+def _last_scale(events: Sequence[AnyObject], status: AnyObject, remembered: object) -> LastScale | None:
+    """The last change, from the events of one HPA and its ScaledObject, the HPA's status, and what was known before.
+
+    Events go after an hour or so, and some never come (rate limits): so the HPA's own `lastScaleTime` counts, too.
+    """
+    all_changes = (_by_hpa(status, events), *map(_by_keda, events), _of_object(mapping(remembered)))
+    changes = [change for change in all_changes if change is not None]
+    newest = max(changes, key=lambda change: change.time, default=None)
+    for change in changes:
+        if newest is not None and newest.time - change.time <= _SAME_MOMENT:
+            newest = _both(newest, change)
+    return newest
+
+
+def _both(one: LastScale, other: LastScale) -> LastScale:
+    """The change of which both tell. Where they tell of two changes of one moment, it is the first one's alone."""
+    if None not in (one.after, other.after) and one.after != other.after:
+        return one
+    return LastScale(
+        time=min(one.time, other.time),
+        before=other.before if one.before is None else one.before,
+        after=other.after if one.after is None else one.after,
+        reason=one.reason or other.reason,
+    )
+
+
+def _scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str:
+    """What the cluster role said to KEDA's last failed question, without the changing time; "" where KEDA says none."""
+    failures = [
+        (time, message)
+        for event in events
+        if scaled is not None
+        and event.get("reason") == "KEDAScalerFailed"
+        and mapping(event, "regarding").get("uid") == uid_of(scaled)
+        and (time := _time_of(event))
+        and (message := _GRPC.split(_clean(text(event, "note")))[-1].strip())
+    ]
+    return f"the cluster role said: {max(failures)[1]}" if failures else ""
+
+
+def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
+    """What an HPA did last: its status says when, and an event of that moment says what and why.
+
+    Right after a change, status.currentReplicas are those before it.
+    """
+    if (time := moment(status, "lastScaleTime")) is None:
+        return None
+    change = LastScale(time=time)
+    for event in events:
+        event_time, match = _time_of(event), _RESCALED.search(_clean(text(event, "note")))
+        is_rescale = event.get("reason") == "SuccessfulRescale"
+        if is_rescale and event_time and match and abs(event_time - time) <= _SAME_MOMENT:
+            change = LastScale(time=time, after=whole(int(match[1])), reason=match[2])
+    current, wanted = number(status, "currentReplicas"), number(status, "desiredReplicas")
+    messages = (_clean(text(item, "message")) for item in mappings(status, "conditions", MOST_CONDITIONS))
+    updated = next(filter(None, map(_UPDATED.search, messages)), None)
+    if updated is None:
+        return change
+    after = whole(int(updated[1]))
+    return _both(change, LastScale(time=time, before=current if wanted == after != current else None, after=after))
+
+
+def _by_keda(event: AnyObject) -> LastScale | None:
+    """What KEDA did: from no pods to the first ones, or back."""
+    time, reason = _time_of(event), text(event, "reason")
+    match = _FROM_TO.search(_clean(text(event, "note")))
+    if time is None or not match or reason not in _BY_KEDA:
+        return None
+    return LastScale(
+        time=time, before=whole(int(match[1])), after=whole(int(match[2])), reason=match[3] or _BY_KEDA[reason]
+    )
+
+
+def _of_object(remembered: AnyObject) -> LastScale | None:
+    """What status.lastScale said before."""
+    if (time := moment(remembered, "time")) is None:
+        return None
+    before, after = number(remembered, "from"), number(remembered, "to")
+    return LastScale(time=time, before=before, after=after, reason=_clean(text(remembered, "reason")))
+
+
+def _time_of(event: AnyObject) -> datetime | None:
+    """When it happened for the last time, in whole seconds; a series is of several alike."""
+    times = (
+        moment(mapping(event, "series"), "lastObservedTime"),
+        moment(event, "deprecatedLastTimestamp"),
+        moment(event, "eventTime"),
+        moment(event, "deprecatedFirstTimestamp"),
+        moment(metadata(event), "creationTimestamp"),
+    )
+    return next((time.replace(microsecond=0) for time in times if time and time > _YEAR_ONE), None)
+
+
+MOST_CONDITIONS = 32
+# What an HPA or KEDA says, and what to do about it. `{address}` is spec.clusterAddress.
+_REMEDIES = {
+    "FailedGetPodsMetric": "see that prometheus-adapter runs with deploy/prometheus-adapter/values.yaml, and that"
+    " Prometheus scrapes the node exporters (deploy/prometheus)",
+    "FailedGetExternalMetric": "see that the cluster role answers KEDA at {address} (deploy/cluster.yaml with the lines"
+    " of KEDA's); its log has the reason, too",
+    "ScalingDisabled": "scale the workload to one pod or more by hand: at 0 a HorizontalPodAutoscaler rests",
+    "AmbiguousSelector": "delete the other HorizontalPodAutoscaler, or make the selectors of the workloads differ",
+    "FailedGetScale": "see that the workload is there, and that its kind has the subresource scale",
+    "TriggerError": "see that the cluster role answers KEDA at {address}; KEDA leaves the replicas as they are",
+    "Paused": "remove KEDA's annotation autoscaling.keda.sh/paused or paused-replicas from the ScaledObject",
+    "Fallback": "remove spec.fallback from the ScaledObject: it scales by a number that nobody measured",
+}
+_USUAL_REMEDY = "see the events of {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the autoscaler says.
+
+    `has_spoken`: its controller has looked at it. `replicas` are the pods that there are, and `wanted` those that it
+    wants; None where it does not say. `limited` says what keeps it from the number that the metric asks for, which is
+    no trouble. `trouble` is why it does not scale.
+    """
+
+    has_spoken: bool = False
+    replicas: int | None = None
+    wanted: int | None = None
+    last_scale: LastScale | None = None
+    limited: str = ""
+    is_idle: bool = False
+    trouble: Trouble | None = None
+
+
+def decision(
+    via: Via, uid: str, address: str, scalers: Sequence[AnyObject], events: Iterable[AnyObject], before: object = None
+) -> Decision:
+    """What the object of the GPUAutoscaler with this uid says.
+
+    `address` is spec.clusterAddress; `scalers` as in NamespaceObjects; `events` those of the namespace's HPAs and
+    ScaledObjects; `before` is status.lastScale as it stands, which outlives events (one hour).
+    """
+    own = next((item for item in scalers if _is_own(item, via, uid)), None)
+    if own is None:
+        return Decision(last_scale=_last_scale((), {}, before))
+    hpa = own if via == "hpa" else _hpa_of_keda(own, scalers)
+    usable = [event for event in islice(events, MOST_EVENTS) if isinstance(event, Mapping)]
+    status = mapping(hpa, "status")
+    has_spoken = bool(mappings(status, "conditions"))
+    active = _condition(status, "ScalingActive")
+    limited = _condition(status, "ScalingLimited")
+    return Decision(
+        has_spoken=bool(mappings(mapping(own, "status"), "conditions")),
+        # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
+        replicas=whole(status.get("currentReplicas", 0)) if has_spoken else None,
+        wanted=whole(status.get("desiredReplicas", 0)) if has_spoken else None,
+        last_scale=_last_scale([event for event in usable if _is_of(event, own, hpa)], status, before),
+        limited=limited.message if limited.status == active.status == "True" else "",
+        is_idle=via == "keda" and active.reason == "ScalingDisabled",
+        trouble=_why_it_does_not_scale(via, address, own, hpa, usable),
+    )
+
+
+def _is_own(item: AnyObject, via: Via, uid: str) -> bool:
+    """Whether it is the object by which the GPUAutoscaler with this uid scales."""
+    return is_controlled_by(item, uid) and not is_going(item) and is_a(item, SCALERS[via])
+
+
+def _hpa_of_keda(scaled: AnyObject, scalers: Iterable[AnyObject]) -> AnyObject | None:
+    """The HPA that KEDA made for a ScaledObject."""
+    uid = uid_of(scaled)
+    return next((item for item in scalers if is_a(item, AUTOSCALER) and is_controlled_by(item, uid)), None)
+
+
+def _why_it_does_not_scale(
+    via: Via, address: str, own: AnyObject, hpa: AnyObject | None, events: Sequence[AnyObject]
+) -> Trouble | None:
+    scaled = own if via == "keda" else None
+    trouble = _of_keda(scaled, address, events) if scaled is not None else None
+    if trouble is None and hpa is not None:
+        return _of_hpa(hpa, via, address, _scaler_failure(events, scaled))
+    return trouble
+
+
+def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
+    """Why KEDA does not scale as the ScaledObject says."""
+    what, status = f"ScaledObject {name_of(scaled)}", mapping(scaled, "status")
+    paused, ready, fallback = (_condition(status, kind) for kind in ("Paused", "Ready", "Fallback"))
+    if paused.status == "True":
+        return _trouble("Paused", f"{what} is paused", what, address)
+    if ready.status == "False":
+        reason = ready.reason or "ScaledObjectNotReady"
+        return _trouble(reason, _joined(f"{what}: {ready.message}", _scaler_failure(events, scaled)), what, address)
+    if fallback.status == "True":
+        return _trouble("Fallback", f"{what}: {fallback.message}", what, address)
+    return None
+
+
+def _of_hpa(hpa: AnyObject, via: Via, address: str, from_scaler: str) -> Trouble | None:
+    """Why the HPA does not scale. At 0 pods it rests: with KEDA somebody else brings the first one back."""
+    what = f"HorizontalPodAutoscaler {name_of(hpa)}"
+    for kind in ("AbleToScale", "ScalingActive"):
+        status, reason, message = _condition(mapping(hpa, "status"), kind)
+        if status == "False" and not (via == "keda" and reason == "ScalingDisabled"):
+            reason = reason or f"Not{kind}"
+            return _trouble(reason, _joined(f"{what}: {message}", from_scaler), what, address)
+    return None
+
+
+def _trouble(reason: str, message: str, what: str, address: str) -> Trouble:
+    remedy = _REMEDIES.get(reason, _USUAL_REMEDY).format(address=address, what=what)
+    return Trouble(word(reason) or "NotScaling", message, remedy)
+
+
+def _joined(message: str, from_scaler: str) -> str:
+    return f"{message} ({from_scaler})" if from_scaler else message
+
+
+def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
+    """Whether an event is of one of these objects, and not of one that had its name before."""
+    about = mapping(event, "regarding")
+    return any(
+        about.get("kind") == item.get("kind") and about.get("uid") == uid_of(item)
+        for item in items
+        if item is not None and metadata(item).get("uid")
+    )
+
+
+# The fields that tell of the object that scales.
+_OF_SCALER = ("via", "currentReplicas", "desiredReplicas")
+_WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler scales the workload"}
+
+
+def autoscaler_status(
+    owner: AnyObject,
+    now: datetime,
+    *,
+    wanted: Wanted | None,
+    via: Via | None = None,
+    decision: Decision | None = None,
+    obstacles: Sequence[Trouble] = (),
+) -> Object:
+    """The whole status. `owner` is the GPUAutoscaler with the status that it has; `now` is in UTC.
+
+    `wanted` is None where the API server did not say what there is; `via` is None where nothing scales. `obstacles` are
+    why its object could not be written, the worst first.
+    """
+    old = mapping(owner, "status")
+    status = base_status(owner, {"Ready": _ready(wanted or Wanted(), via, decision, obstacles)}, now)
+    if wanted is None:
+        status |= {name: old[name] for name in _OF_SCALER if name in old}
+    if via:
+        status["via"] = via
+    if decision is not None:
+        last = decision.last_scale.as_object() if decision.last_scale else None
+        numbers = {"currentReplicas": decision.replicas, "desiredReplicas": decision.wanted, "lastScale": last}
+        status |= {name: value for name, value in numbers.items() if value is not None}
+    elif "lastScale" in old:
+        # the API server forgets events after an hour
+        status["lastScale"] = old["lastScale"]
+    return status
+
+
+def _ready(wanted: Wanted, via: Via | None, decision: Decision | None, obstacles: Sequence[Trouble]) -> Condition:
+    for trouble in (*obstacles, wanted.trouble):
+        if trouble is not None:
+            return Condition("False", trouble.reason, str(trouble))
+    if wanted.waits_for:
+        return Condition("False", "Waiting", f"it waits for {wanted.waits_for}")
+    if decision is None or via is None or not decision.has_spoken:
+        return Condition("Unknown", "Starting", "the autoscaler has just been made, and has not read its metric yet")
+    if decision.trouble is not None:
+        return Condition("False", decision.trouble.reason, str(decision.trouble))
+    if wanted.misgiving is not None:
+        return Condition("True", wanted.misgiving.reason, str(wanted.misgiving))
+    if decision.is_idle:
+        return Condition("True", "Idle", "nothing has used the workload's GPUs for idleSeconds: it has no pods")
+    limited = f", within its bounds: {decision.limited}" if decision.limited else ""
+    return Condition("True", "Limited" if limited else "Scaling", f"{_WHAT[via]}{limited}")

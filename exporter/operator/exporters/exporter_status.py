@@ -1,0 +1,340 @@
+"""A GPUExporter, what is there of it and what its nodes say → its status. Pure.
+
+It stays equal while nothing changes: no age, no count of restarts, no time of a look, nothing that is not known.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice, zip_longest
+from typing import Self
+
+from exporter.errors import Trouble
+from exporter.lenient import AnyObject, mapping, mappings, number, text
+from exporter.operator.exporters.exporter_pods import (
+    EXPORTER,
+    POD,
+    NodeTrouble,
+    age_seconds,
+    is_ready,
+    node_of,
+    on_node,
+    pod_troubles,
+)
+from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, name_of
+from exporter.operator.objects.object_fields import (
+    Condition,
+    and_more,
+    base_status,
+    condition,
+    is_going,
+    one_line,
+    word,
+)
+from exporter.operator.objects.resources import Object
+from exporter.reading import Invalid
+
+
+def invalid(error: Invalid) -> Trouble:
+    """The object's spec cannot be used."""
+    return Trouble("InvalidSpec", str(error), "change it; until then all stays as it is")
+
+
+def in_the_way(item: AnyObject) -> Trouble:
+    """An object of somebody else has a name that is wanted."""
+    is_account = text(item, "kind") == SERVICE_ACCOUNT.name
+    return Trouble(
+        "NotOurs",
+        f"there is a {text(item, 'kind')} {name_of(item)} that is not of this"
+        " GPUExporter, and is left alone"
+        + (": no rights are given to it, and the DaemonSet stays as it is" if is_account else ""),
+        "delete or rename it, or give the GPUExporter another name",
+    )
+
+
+def overlap(older: Key, node: str) -> Trouble:
+    """An older GPUExporter chooses nodes of this one, such as `node`. Not all are named: they come and go."""
+    return Trouble(
+        "Overlaps",
+        f"GPUExporter {older.namespace}/{older.name}, which is older, chooses nodes of this one, such as {node}"
+        ": this one leaves it all nodes that its spec.nodeSelector selects, since both would count each GPU there",
+        "change spec.nodeSelector of one of the two, or delete one",
+    )
+
+
+def no_counters(name: str, key: str, *, is_there: bool) -> Trouble:
+    """The ConfigMap that spec.collectors.configMap names is not there, or has no such key."""
+    lacks = f"has no key {key}" if is_there else "is not there"
+    return Trouble(
+        "CollectorsMissing",
+        f"the ConfigMap {name} of spec.collectors.configMap {lacks}",
+        "make it, in the GPUExporter's namespace; until then the DaemonSet stays as it is",
+    )
+
+
+NO_POD_MONITORS = Trouble(
+    "PodMonitorMissing",
+    'spec.serviceMonitor.enabled is "on", and the cluster does not know PodMonitors',
+    "install the CRDs of Prometheus Operator, or set it to auto; all else is kept in line",
+)
+_MOST_NAMED = 5
+# these settings are in ConfigMaps: the kubelet looks at them every minute, or a little more
+_ROLLED_OUT = (
+    "every node that is to have an exporter has what is wanted now; a change of collectors, sharing, labels, nvml or"
+    " probe reaches its pod within two minutes"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """Nodes: how many are to have an exporter, the newest one, one that is ready, and how many have one too many.
+
+    `is_known` says that the DaemonSet's controller has counted them, `is_current` that it knows what is wanted now.
+    https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/daemon-set-v1/#DaemonSetStatus says what each
+    of its numbers means.
+    """
+
+    wanted: int = 0
+    updated: int = 0
+    ready: int = 0
+    available: int = 0
+    misplaced: int = 0
+    is_known: bool = False
+    is_current: bool = False
+
+    @classmethod
+    def of(cls, daemon_set: AnyObject | None) -> Self:
+        """What a DaemonSet says of itself; numbers that cannot be are left out."""
+        status = mapping(daemon_set, "status")
+        seen = number(status, "observedGeneration") or 0
+        wanted = number(status, "desiredNumberScheduled")
+        if wanted is None or not seen:
+            return cls()
+        return cls(
+            wanted=wanted,
+            updated=min(wanted, number(status, "updatedNumberScheduled") or 0),
+            ready=min(wanted, number(status, "numberReady") or 0),
+            available=min(wanted, number(status, "numberAvailable") or 0),
+            misplaced=number(status, "numberMisscheduled") or 0,
+            is_known=True,
+            is_current=seen >= (number(mapping(daemon_set, "metadata"), "generation") or 0),
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every node that is to have an exporter has the newest one, and it works."""
+        return self.is_current and self.wanted == self.updated == self.ready == self.available
+
+
+def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
+    """Whether what is wanted now runs and is ready on every node that is to have it."""
+    too_many = (
+        f"; {rollout.misplaced} more {_nodes(rollout.misplaced)} still run one, and are not selected or not tolerated"
+        if rollout.misplaced
+        else ""
+    )
+    if not rollout.is_known:
+        return Condition("False", "Starting", "the DaemonSet has just been made: its nodes are not counted yet")
+    if rollout.is_done and not rollout.wanted:
+        return Condition(
+            "True",
+            "NoNodes",
+            "no node is to have an exporter now -> if some should, look at their labels and taints, and at"
+            f" spec.nodeSelector and spec.tolerations{too_many}",
+        )
+    if rollout.is_done:
+        count = "the exporter of the node is ready" if rollout.wanted == 1 else f"all {rollout.wanted} nodes are ready"
+        return Condition("True", "AllNodesReady", f"{count}{too_many}")
+    if rollout.is_current and rollout.updated == rollout.wanted:
+        waits = f", in trouble: {and_more(sorted(in_trouble), _MOST_NAMED)}" if in_trouble else ""
+        return Condition(
+            "False", "NodesNotReady", f"{rollout.ready} of {rollout.wanted} nodes are ready{waits}{too_many}"
+        )
+    return Condition(
+        "False",
+        "RollingOut",
+        f"{rollout.updated if rollout.is_current else 0} of {rollout.wanted} nodes have what is wanted now, and"
+        f" {rollout.ready} are ready{too_many}",
+    )
+
+
+def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
+    """Whether anything is under way that will end by itself."""
+    if rollout.is_done:
+        return Condition("False", "RolledOut", _ROLLED_OUT)
+    if not rollout.is_known or not rollout.is_current:
+        return Condition("True", "Starting", "Kubernetes has not looked at the changed DaemonSet yet")
+    waiting = rollout.wanted - min(rollout.updated, rollout.available)
+    if in_trouble and len(in_trouble) >= waiting:
+        return Condition(
+            "False",
+            "WaitsForNodes",
+            f"{waiting} {_nodes(waiting)} cannot go on by themselves: {and_more(sorted(in_trouble), _MOST_NAMED)} ->"
+            " mend what the condition Degraded names",
+        )
+    return Condition("True", "RollingOut", f"{waiting} of {rollout.wanted} nodes are still being brought there")
+
+
+def _nodes(count: int) -> str:
+    return "node" if count == 1 else "nodes"
+
+
+_MOST_KINDS = 4
+_MOST_CHARS = 600
+
+
+def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
+    """Those with one source and one reason together, the most frequent first; each node of a kind once."""
+    kinds: dict[tuple[str, str], dict[str, NodeTrouble]] = {}
+    for trouble in sorted(troubles):
+        kinds.setdefault((trouble.source, trouble.reason), {}).setdefault(trouble.node, trouble)
+    return [list(kind.values()) for _, kind in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))]
+
+
+def listed(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
+    """At most so many of them, in order: of each kind the first, then of each the second, and so on."""
+    in_turn = (each for of_each in zip_longest(*by_kind(troubles)) for each in of_each if each is not None)
+    return sorted(islice(in_turn, most))
+
+
+def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
+    """Which nodes, why, and what to do. `nodes` are all that there are to be; 0 where that is not known."""
+    in_trouble = {trouble.node for trouble in troubles}
+    of_all = f" of {nodes}" if nodes >= len(in_trouble) else ""
+    kinds = by_kind(troubles)
+    sentences = [
+        f"{kind[0].source} ({kind[0].reason}) on {and_more([trouble.node for trouble in kind], _MOST_NAMED)}:"
+        f" {one_line(kind[0].message, _MOST_CHARS)}"
+        for kind in kinds[:_MOST_KINDS]
+    ]
+    if len(kinds) > _MOST_KINDS:
+        sentences.append(f"and {len(kinds) - _MOST_KINDS} more kinds of trouble, see troubles")
+    noun = "node is" if (nodes or len(in_trouble)) == 1 else "nodes are"
+    return f"{len(in_trouble)}{of_all} {noun} in trouble; {'; '.join(sentences)}"
+
+
+MOST_TROUBLES = 20
+# The reasons of the condition Ready that say how far the nodes are; others are of an `Trouble`.
+NOT_OBSTACLES = frozenset({"Starting", "NoNodes", "AllNodesReady", "NodesNotReady", "RollingOut"})
+# What an exporter that starts says of its sources is believed after so long: dcgm-exporter starts beside it.
+GRACE_SECONDS = 60.0
+# the type of the condition that says whether events are written on pods (spec.events)
+EVENTS_WRITTEN = "EventsWritten"
+_DEGRADED = {"True": "NodesInTrouble", "False": "NoTrouble"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterObjects:
+    """What is there of a GPUExporter.
+
+    `daemon_set` is None where there is none yet. `troubles` are what the exporters themselves say
+    (`ExporterHealth.troubles`), None where they have not been asked yet. `event_troubles` are why Events on pods are
+    not written, None where the spec wants none. `obstacles` are why not all is as it is wanted, the worst first. Those
+    that are `holding` keep the DaemonSet as it is, and so its nodes are in trouble.
+    """
+
+    daemon_set: AnyObject | None = None
+    pods: Sequence[AnyObject] = ()
+    troubles: Sequence[NodeTrouble] | None = None
+    event_troubles: Sequence[Trouble] | None = None
+    obstacles: Sequence[Trouble] = ()
+    holding: Sequence[Trouble] = ()
+
+
+def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Object:
+    """The whole status. `exporter` is the GPUExporter with the status that it has; `now` is in UTC."""
+    old = mapping(exporter, "status")
+    rollout = Rollout.of(seen.daemon_set)
+    troubles = _troubles(seen, now)
+    nodes = {each.node for each in troubles}
+    blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
+    status: Object = {}
+    if rollout.is_known:
+        status["nodesWanted"], status["nodesReady"] = rollout.wanted, rollout.ready
+    conditions = {
+        "Ready": blocked or readiness_of(rollout, nodes),
+        "Progressing": blocked or progress_of(rollout, nodes),
+        "Degraded": _degraded(seen, troubles, rollout),
+    }
+    if seen.event_troubles is not None:
+        conditions[EVENTS_WRITTEN] = _events_written(seen.event_troubles, old, are_asked=seen.troubles is not None)
+    known_before = _said_before(old, "Degraded", _DEGRADED) if seen.troubles is None and not blocked else None
+    if known_before:
+        # this process has asked no exporter yet: the status keeps what the last process knew
+        conditions["Degraded"] = known_before
+        status |= _troubles_before(old)
+    elif troubles or seen.troubles is not None:
+        status["nodesInTrouble"] = len(nodes)
+        status["troubles"] = [each._asdict() for each in listed(troubles, MOST_TROUBLES)]
+    return status | base_status(exporter, conditions, now)
+
+
+def _all_of(obstacles: Sequence[Trouble]) -> str:
+    return one_line("; ".join(dict.fromkeys(map(str, obstacles))), 4096)
+
+
+def _said_before(old: AnyObject, kind: str, usual: Mapping[str, str]) -> Condition | None:
+    """A condition as the last process left it; None where that did not know it either.
+
+    `usual` has the reason for each status, True and False, that left none.
+    """
+    before = condition(old, kind)
+    if before.status not in usual:
+        return None
+    return before._replace(reason=word(before.reason) or usual[before.status])
+
+
+def troubles_in(status: AnyObject) -> list[NodeTrouble]:
+    """The troubles that a status names. It may have more, where it names MOST_TROUBLES."""
+    items = mappings(status, "troubles", MOST_TROUBLES)
+    rows = ([text(item, name) for name in NodeTrouble._fields] for item in items)
+    return [on_node(node, source, Trouble(reason, message)) for node, source, reason, message in rows]
+
+
+def _troubles_before(old: AnyObject) -> Object:
+    troubles, nodes = troubles_in(old), number(old, "nodesInTrouble")
+    return {
+        "nodesInTrouble": len({each.node for each in troubles}) if nodes is None else nodes,
+        "troubles": [each._asdict() for each in troubles],
+    }
+
+
+def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
+    """All that is wrong on nodes, in stable order."""
+    pods = [pod for pod in seen.pods if not is_going(pod)]
+    troubles = {each for pod in pods for each in pod_troubles(pod, now)}
+    troubles |= {on_node(node_of(pod), POD, each) for pod in pods for each in seen.holding}
+    ready = {node_of(pod) for pod in pods if is_ready(pod)}
+    old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
+    for each in seen.troubles or ():
+        # an exporter that is not ready need not answer: its pod says why
+        if each.node in (ready if each.source == EXPORTER else ready | old_enough):
+            troubles.add(each)
+    return sorted(troubles)
+
+
+def _events_written(troubles: Sequence[Trouble], old: AnyObject, *, are_asked: bool) -> Condition:
+    """Whether pods are told of XIDs. Exporters serve without it: no other condition is about it.
+
+    `are_asked`: this process has asked the exporters, which name the XIDs.
+    """
+    if troubles:
+        return Condition("False", troubles[0].reason, _all_of(troubles))
+    if not are_asked:
+        # nobody knows yet whether an event would be refused
+        before = _said_before(old, EVENTS_WRITTEN, {"True": "NoneRefused", "False": "Refused"})
+        return before or Condition("Unknown", "NotAskedYet", "the exporters are being asked for XIDs")
+    return Condition("True", "NoneRefused", "within the last hour the API server has refused no event on a pod")
+
+
+def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Condition:
+    if seen.obstacles:
+        others = [each for each in troubles if each.reason != seen.obstacles[0].reason]
+        more = f"; besides: {summary(others, rollout.wanted)}" if others else ""
+        return Condition("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
+    if troubles:
+        return Condition("True", "NodesInTrouble", summary(troubles, rollout.wanted))
+    if seen.troubles is None:
+        return Condition("Unknown", "NotAskedYet", "the exporters are being asked how their sources are")
+    return Condition("False", "NoTrouble", "no node says that anything fails")

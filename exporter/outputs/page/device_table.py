@@ -1,0 +1,344 @@
+"""The page's table of GPUs and MIG instances: a line for each device.
+
+Only this module turns a device into HTML: page.js asks for the page again and takes over what has changed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from math import floor
+from typing import Final, NamedTuple
+
+from exporter.dividing.figures import is_older
+from exporter.errors import counted
+from exporter.model.device_row import DeviceRow
+from exporter.model.name_order import as_people_count
+from exporter.model.slices import Work
+from exporter.model.states import WORDS, DeviceState, counts_of, rounded
+from exporter.outputs.page.document import text, visible
+from exporter.outputs.page.tree import DeviceLine, Rank, matching, shown
+from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
+
+_MIB_PER_GIB = 1024
+_ROWS_A_SLICE = 100
+SHARED = " The line of a shared GPU has what it does as a whole, and below it stands what is measured of each holder."
+UNKNOWN: Final = '<span class="none">unknown</span>'
+# The mark of rows whose values were read before the device changed hands, or before its holder changed its activity.
+BEFORE: Final = ' <span class="badge before">before</span>'
+_POWER, _TEMPERATURE = 2, 3
+_OF_GPU = frozenset({_POWER, _TEMPERATURE})
+_ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
+_CELL = '<span class="cell {}" aria-hidden="true"></span>'
+_COUNT = '<span class="count" title="{1} {2}">{0} {1}<span class="seen"> {2}</span></span> '
+_SPARK = (
+    '<svg class="spark" data-metric="{number}" data-full="{full:g}" viewBox="0 0 100 20" preserveAspectRatio="none"'
+    ' aria-hidden="true"><path/></svg>'
+)
+
+
+class DeviceColumn(NamedTuple):
+    """A column: its name in addresses, its title, a line's cell (HTML), and the value that lines are sorted by."""
+
+    name: str
+    title: str
+    cell: Callable[[DeviceLine, PageView], str]
+    rank: Rank
+
+
+def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool) -> Work[tuple[Sequence[str], str]]:
+    """The table in pieces of HTML, and its fold: a key of FOLDS. `rows` are the rows of all devices, in their order."""
+    devices = yield from matching(rows, view)
+    yield
+    rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
+    lines, fold = yield from shown(devices, rows, view, rank, with_node=with_node)
+    yield
+    columns = COLUMNS if with_node else COLUMNS[1:]
+    head = "".join(_head(column, view) for column in columns)
+    texts = []
+    rows_of_slice = 0
+    for line in lines[: view.lines]:
+        texts.append(_line(line, columns, view))
+        # a node's line costs as much as all its rows
+        rows_of_slice += len(line.rows)
+        if rows_of_slice >= _ROWS_A_SLICE:
+            rows_of_slice = 0
+            yield
+    return (
+        (
+            f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
+            f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">',
+            *texts,
+            f"</tbody></table>{_nothing(rows, view) if not devices else ''}{_more(len(lines) - view.lines, view)}",
+        ),
+        fold,
+    )
+
+
+def _caption(rows: Sequence[DeviceRow], devices: Sequence[Sequence[DeviceRow]]) -> str:
+    count = sum(device_rows[0].entity != "mig-parent" for device_rows in devices)
+    of_all = len({row.row_device for row in rows if row.entity != "mig-parent"})
+    note = SHARED if any(row.gpu_shared for row in rows) else ""
+    matches = f"{count} of {of_all} GPUs and instances match"
+    return f'GPUs and MIG instances, and who holds them: <span id="matches">{matches}</span>.{escape(note)}'
+
+
+def _nothing(rows: Sequence[DeviceRow], view: PageView) -> str:
+    """The reason why the table is empty, and a link that shows all devices."""
+    if not rows:
+        return "" if view.pod else '<p id="nothing">No GPU is known.</p>'
+    asked = (f"“{view.filter}”" if view.filter else "", _SHOWN.get(view.show, ""))
+    href = escape(view.address(filter="", show=""))
+    words = text(" and ".join(filter(None, asked)))
+    return f'<p id="nothing">No GPU or MIG instance matches {words}. <a href="{href}">Show all</a></p>'
+
+
+def _more(rest: int, view: PageView) -> str:
+    href = escape(view.address(lines=view.lines + MOST_LINES))
+    return f'<p><a id="more" href="{href}">Show more ({rest} lines are not shown)</a></p>' if rest > 0 else ""
+
+
+def _head(column: DeviceColumn, view: PageView) -> str:
+    order = {column.name: "ascending", f"-{column.name}": "descending"}.get(view.sort, "none")
+    link = f'<a href="{escape(view.sorted_by(column.name))}">{column.title}</a>'
+    return f'<th scope="col" role="columnheader" aria-sort="{order}" class="{column.name}">{link}</th>'
+
+
+def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
+    row = line.row
+    node, uuid, instance = row.row_device
+    owner = f"{row.pod_name}/{row.container}" if line.kind == "owner" or not line.below else ""
+    key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
+    classes = f"{line.kind} {line.state}"
+    if line.depth:
+        classes += f" d{line.depth}"
+    classes += _age(line)
+    marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
+    cells = "".join(
+        f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
+        if name == ("node" if line.kind == "node" else "gpu")
+        else f'<td role="cell" class="{name}" data-label="{title}">{cell(line, view)}</td>'
+        for name, title, cell, _ in columns
+    )
+    values = (column.rank(line) for column in _MEASURED)
+    history = ",".join("" if value is None else f"{value:g}" for value in values)
+    return f'<tr role="row" class="{classes}"{marks} data-key="{key}" data-now="{history}">{cells}</tr>'
+
+
+def _fold(line: DeviceLine, view: PageView, name: str) -> str:
+    """The link that folds or unfolds a line."""
+    if line.is_open is None:
+        return ""
+    sign, verb, is_open = ("▾", "Fold", "true") if line.is_open else ("▸", "Unfold", "false")
+    href = escape(view.toggled(line.key))
+    label = escape(visible(f"{verb} {name}"))
+    return f'<a class="fold" href="{href}" aria-expanded="{is_open}" aria-label="{label}">{sign}</a> '
+
+
+def _node(line: DeviceLine, view: PageView) -> str:
+    name = line.row.node_name
+    link = f'<a href="{escape(PageView(node=name).address())}">{text(name)}</a>'
+    return f"{_fold(line, view, name)}{link}" if line.kind == "node" else link
+
+
+def _name(line: DeviceLine, view: PageView) -> str:
+    row = line.row
+    if line.kind == "node":
+        return counted(len(line.below), "GPU")
+    if line.kind == "owner":
+        return f'<span class="branch">└ {text(row.container)}</span>'
+    number = row.device_id or row.device
+    what = f"GPU {number}" if number else "GPU"
+    if row.entity == "mig":
+        whose = "" if line.kind == "instance" else f"{what} / "
+        what = f"{whose}MIG {row.mig_instance_id}" if row.mig_instance_id else "MIG"
+    facts = {
+        "Model": row.model_name,
+        "UUID": row.device_uuid,
+        "Profile": row.mig_profile,
+        "Container": row.container,
+        "Workload": f"{row.workload_kind} {row.workload_name}".strip(),
+        "State": row.state_reason,
+        "Health": row.health_message,
+        "Others": line.rows[0].users_in_words or row.users_in_words,
+    }
+    items = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in facts.items() if value)
+    profile = f' <span class="badge">{text(row.mig_profile)}</span>' if row.mig_profile else ""
+    return (
+        f'{_fold(line, view, what)}<details class="facts"><summary><span class="name">{text(what)}</span></summary>'
+        f"<dl>{items}</dl></details>{profile}"
+    )
+
+
+def _state(line: DeviceLine, _: PageView) -> str:
+    if line.kind == "node" or line.is_cut:
+        if not line.below:
+            return WORDS[DeviceState.CUT]
+        counts = Counter(below.state for below in line.below)
+        ranked = (state for state in DeviceState if counts[state])
+        return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in ranked)
+    state = line.state
+    cell = _CELL.format(state)
+    age = BEFORE if _is_before(line) or _is_older(line) else ""
+    if state is DeviceState.IDLE:
+        words = ", ".join(filter(None, (WORDS[state], rounded(line.row.idle_seconds))))
+        return f'{cell} <span class="idle">{words}</span>{age}'
+    return f"{cell} {WORDS[state]}{age}"
+
+
+def _age(line: DeviceLine) -> str:
+    """The class of a line whose values are older than its state: " before" if all are, " older" if all but utilisation.
+
+    "" for any other line.
+    """
+    if _is_before(line):
+        return " before"
+    if not _is_older(line):
+        return ""
+    # a single holder's utilisation is NVML's measurement; with several holders it comes from the page, as the rest does
+    return " before" if len(line.rows) > 1 else " older"
+
+
+def _is_before(line: DeviceLine) -> bool:
+    return line.kind != "node" and line.row.is_before
+
+
+def _is_older(line: DeviceLine) -> bool:
+    return line.kind != "node" and not line.parts and is_older(line.rows)
+
+
+def _holder(line: DeviceLine, view: PageView) -> str:
+    """The pod that holds the device, or the number of holders; and whether another process uses the device."""
+    row, words = line.row, ""
+    if line.kind == "node":
+        pods = {held.pod_name for held in line.rows if held.pod}
+        return counted(len(pods), "pod")
+    if line.below:
+        is_shared, count = line.below[0].kind == "owner", len(line.below)
+        of_all = f"{count} of " if count < line.parts else ""
+        words = f"shared by {count}" if is_shared else f"{of_all}{counted(line.parts or count, 'MIG instance')}"
+    elif row.pod:
+        href = escape(view.address(pod=row.pod_name, lines=MOST_LINES))
+        words = f'<a class="pod" href="{href}">{text(row.namespace)}/<strong>{text(row.pod)}</strong></a>'
+    elif row.gpu_shared:
+        words = "several owners, which --sharing device does not name"
+    if line.kind != "owner" and row.users_in_words:
+        words += ' <span class="badge others">used by others, too</span>'
+    return words
+
+
+def _workload(line: DeviceLine, _: PageView) -> str:
+    row = line.row
+    return f"{text(row.workload_name)} <small>{text(row.workload_kind)}</small>" if row.workload_name else ""
+
+
+def _memory(line: DeviceLine, _: PageView) -> str:
+    used, total = line.figures.memory_used_mib, line.figures.memory_total_mib
+    return _metric(line, 1, used, f"/{_gib(total)} GiB" if total else " GiB", total)
+
+
+def _health(line: DeviceLine, _: PageView) -> str:
+    """The device's health with its reason, remedy and last XID. A node's cell counts its ill devices by health."""
+    if line.kind == "owner":
+        return ""
+    if line.kind == "node":
+        counts = Counter(below.worst.health for below in line.below if below.is_ill)
+        return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
+    row = line.worst
+    xid = f'{text(f"{row.health}:")} <span class="xid">XID {row.last_xid}</span>'
+    summary = xid if row.is_xid_why else text(row.health)
+    words = summary
+    if row.health_reasons or line.is_ill:
+        why = text("; ".join(row.health_reasons))
+        words = f'<details class="health"><summary>{summary}</summary><p>{why}</p></details>'
+    if row.last_xid and not row.is_xid_why:
+        words += f' <small class="xid">last XID {row.last_xid}</small>'
+    return words
+
+
+def _measured(name: str, title: str, number: int, value: Rank, unit: str, full: float = 0) -> DeviceColumn:
+    return DeviceColumn(name, title, lambda line, _: _metric(line, number, value(line), unit, full), value)
+
+
+# The columns with a drawn line, in the order of the numbers in page.js.
+_MEASURED: Final = (
+    _measured("utilisation", "Utilisation", 0, lambda line: line.figures.utilization_percent, " %", 100),
+    DeviceColumn("memory", "Memory", _memory, lambda line: line.figures.memory_used_mib),
+    _measured("power", "Power", _POWER, lambda line: line.figures.power_watts, " W"),
+    _measured("temperature", "Temp.", _TEMPERATURE, lambda line: line.figures.temperature_celsius, " °C"),
+)
+COLUMNS: Final = (
+    DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row.node_name)),
+    DeviceColumn("gpu", "GPU", _name, lambda line: line.row.model_name),
+    DeviceColumn("state", "State", _state, lambda line: [*DeviceState].index(line.state)),
+    DeviceColumn("pod", "Held by", _holder, lambda line: line.row.pod_name if line.row.pod else None),
+    DeviceColumn("workload", "Workload", _workload, lambda line: line.row.workload_name or None),
+    *_MEASURED,
+    DeviceColumn("health", "Health", _health, lambda line: line.illness),
+)
+
+
+def tools(view: PageView, fold: str, *, with_node: bool) -> str:
+    """A form for filter, state, order and folding, which works without a script."""
+    states = {"": "all", **_SHOWN}
+    folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
+    folds[""] = f"by itself ({FOLDS[fold]})"
+    columns = COLUMNS if with_node else COLUMNS[1:]
+    ends = {
+        "": "position",
+        **{f"{sign}{name}": f"{title} {arrow}" for name, title, *_ in columns for sign, arrow in _ORDERS},
+    }
+    hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
+    return (
+        '<form id="tools" method="get"><label>Filter <input id="filter" name="filter" type="search" autocomplete="off"'
+        f' spellcheck="false" placeholder="pod, model …" value="{escape(view.filter)}"></label>'
+        + _select("show", "Show", states, view.show)
+        + _select("sort", "Sort", ends, view.sort)
+        + _select("fold", "Fold", folds, view.fold)
+        + "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in hidden if value)
+        + '<button id="apply">Apply</button><button id="pause" type="button" hidden>Pause updates</button>'
+        '<span id="updated"></span><span id="status" role="status"></span></form>'
+    )
+
+
+def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> str:
+    some = "".join(
+        f'<option value="{value}"{" selected" if value == chosen else ""}>{title}</option>'
+        for value, title in options.items()
+    )
+    return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{some}</select></label>'
+
+
+def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
+    """A number, its bar, and the place of a line that page.js draws. Bar and line repeat the number for the eye."""
+    if value is None:
+        # a MIG GPU's values stand on its instances' lines, the power of an instance or a holder on the GPU's line
+        is_elsewhere = line.below or line.row.entity == "mig-parent"
+        is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row.entity == "mig")
+        return "" if is_elsewhere or is_of_gpu else UNKNOWN
+    bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
+    return f'<span class="value">{_amount(value, unit)}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
+
+
+def _amount(value: float, unit: str) -> str:
+    """A number with its unit. The value of memory is in MiB, its text in GiB."""
+    return f"{_gib(value) if 'GiB' in unit else floor(value + 0.5)}{unit}"
+
+
+def _gib(mib: float) -> str:
+    gib = mib / _MIB_PER_GIB
+    return f"{floor(gib + 0.5)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
+
+
+# The titles of states. Each is a link to the devices in that state.
+_SHOWN = {name: "held" if name == "held" else WORDS[DeviceState(name)] for name in counts_of(())}
+TITLES = {"gpus": "GPUs", "instances": "MIG instances", **_SHOWN}
+
+
+def summary(figures: Mapping[str, int], view: PageView) -> str:
+    """The figures. A state's title is a link to the devices in that state."""
+    items = []
+    for name, title in TITLES.items():
+        cell = _CELL.format("used" if name == "held" else name)
+        link = f'{cell} <a href="{escape(view.address(show=name))}">{title}</a>' if name in _SHOWN else title
+        items.append(f'<div><dt>{link}</dt><dd id="figure-{name}">{figures[name]}</dd></div>')
+    return f'<dl id="figures">{"".join(items)}</dl>'

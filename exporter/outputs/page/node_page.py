@@ -1,0 +1,48 @@
+"""/: a node's page for people: its GPUs, their holders, and the sources that the exporter asks."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from exporter.model.device_row import DeviceRow
+from exporter.model.slices import Work
+from exporter.outputs.device_rows import SILENT, are_owners_unknown, event_rows, rows
+from exporter.outputs.output import Answer, Look
+from exporter.outputs.page.device_table import devices_table, summary, tools
+from exporter.outputs.page.document import alert, document, sources
+from exporter.outputs.page.event_list import events_section
+from exporter.outputs.page.pod import of_pod, pod_accounts, pod_section
+from exporter.outputs.page.tree import figures_of
+from exporter.outputs.page.view import PageView
+
+
+def render(look: Look) -> Work[Answer]:
+    """The page of this look, with links to the outputs."""
+    snapshot, view = look.snapshot, PageView.of(look.question.query)
+    device_rows = yield from rows(snapshot)
+    figures = yield from figures_of(device_rows)
+    yield
+    is_explained = snapshot.joined or any(each.trouble for each in snapshot.health.values())
+    trouble = SILENT if snapshot.joined and are_owners_unknown(snapshot, device_rows) else ""
+    events = None if snapshot.events is None else event_rows(snapshot.node, snapshot.events)
+    mine = of_pod(device_rows, view.pod) if view.pod else device_rows
+    table, fold = yield from devices_table(mine, view, with_node=False)
+    sections = (
+        alert(trouble if is_explained else "no GPU metrics", snapshot.health),
+        pod_section(mine, view) if view.pod else summary(figures, view),
+        tools(view, fold, with_node=False),
+        *table,
+        pod_accounts(view.pod, snapshot.accounts) if view.pod else "",
+        events_section(events, device_rows, with_node=False),
+        sources(snapshot.health),
+    )
+    about = models(device_rows, figures["gpus"]) if snapshot.joined else "No GPU page."
+    title = f"Pod {view.pod}" if view.pod else f"GPUs of {snapshot.node}"
+    return document(title, about, sections, look.outputs, is_stale=snapshot.joined is None)
+
+
+def models(device_rows: Sequence[DeviceRow], gpus: int) -> str:
+    """A sentence with the number of GPUs and their models."""
+    model_of = {row.row_device: row.model_name for row in device_rows if row.entity != "mig"}
+    counts = Counter(filter(None, model_of.values()))
+    names = ", ".join(model if len(counts) == 1 else f"{count} {model}" for model, count in counts.items())
+    return f"{gpus} GPUs seen{f': {names}' if names else ''}."

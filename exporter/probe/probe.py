@@ -1,0 +1,292 @@
+"""The probe at work, on the thread that calls libbpf: it looks for programs, and reads what the kernel counted.
+
+Any failure detaches everything: programs are probed only while the exporter reads the counts.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from exporter.errors import SourceError, Unavailable
+from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
+from exporter.model.measured import ProcessPlace
+from exporter.probe import functions, gate, map_records
+from exporter.probe.functions import Role
+from exporter.probe.libbpf import BpfError, Link, Object, close_all
+from exporter.probe.process_files import Hidden, gpu_files, process_folder, stat_fields, visible_devices
+from exporter.probe.programs import AttachFailed, AttachSlow, Detach, FailReason, Programs, Scanned
+from exporter.probe.scan import FaultLog
+from exporter.sources.process_cgroups import ProcFolder
+
+_READ = ("processes", "devices", "errors", "visible")
+_FILLED = (*_READ, "threads", "allocations", "events")
+# CPU time that the kernel may take to attach to one place of a file: that of some 4,000 mappings of the file.
+MOST_PLACE_SECONDS = 0.005
+# The same for all places of all files: detaching takes as long, and a reload that turns the probe off waits for it.
+MOST_ALL_SECONDS = 1.0
+# How long one turn looks at new processes; the others wait for the next turn.
+LOOK_SECONDS = 1.0
+_TICK_NS = 10_000_000  # of /proc/<pid>/stat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswer:
+    """The answer of one turn; see `CudaUses` for the numbers."""
+
+    reading: CudaReading
+    seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
+    programs: int = 0
+    failures: Mapping[FailReason, int] = field(default_factory=lambda: MappingProxyType({}))
+    unreadable: int = 0
+    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Uprobes:
+    """Attaches the program to files, until `detach`."""
+
+    def __init__(self, loaded: Object, clock: Callable[[], float] = time.thread_time) -> None:
+        """`clock` is the CPU time of a thread: that the machine is busy is not the file's fault."""
+        self._object = loaded
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._attached: set[Attached] | None = set()
+
+    def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Detach:
+        """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then none is probed."""
+        # one place may have several names
+        places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
+        attached = Attached()
+        try:
+            self._keep(attached)
+            self._attach(attached, path, places, role)
+            self._keep(attached)
+        except BaseException as error:
+            self._detach(attached)
+            if isinstance(error, BpfError):
+                raise AttachFailed(str(error)) from error
+            raise
+        return lambda: self._detach(attached)
+
+    def detach(self) -> None:
+        """Detach from all files, also while another thread attaches to one, and attach to none any more."""
+        with self._lock:
+            attached, self._attached = self._attached or (), None
+        close_all(link for each in attached for link in each.links)
+
+    def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
+        # If the beginning of a call is counted, its return must be, or the thread seems to be in the call for ever. So
+        # returns are attached first, and detached last.
+        steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]
+        began, done = self._clock(), 0
+        for program, part in steps if role != "libc" else [(functions.SET_ENVIRONMENT, places)]:
+            if part:
+                at_return = program == functions.RETURNED
+                to.links[:0] = self._object.attach_uprobes(program, path, part, at_return=at_return)
+                done += len(part)
+                # from the first place on: the kernel goes through all mappings of the file, while nobody can fork
+                to.seconds = self._clock() - began
+                if to.seconds > done * MOST_PLACE_SECONDS:
+                    raise AttachSlow("the kernel takes too long: the file is mapped too often")
+
+    def _keep(self, attached: "Attached") -> None:
+        with self._lock:
+            if self._attached is None:
+                raise AttachFailed("the probe is being detached")
+            self._attached.add(attached)
+            if sum(each.seconds for each in self._attached) > MOST_ALL_SECONDS:
+                raise AttachSlow("the kernel takes too long: all files together are mapped too often")
+
+    def _detach(self, attached: "Attached") -> None:
+        with self._lock:
+            if self._attached is not None:
+                self._attached.discard(attached)
+        for link in attached.links:
+            link.close()
+
+
+@dataclass(slots=True, eq=False)
+class Attached:
+    """The places of one file. `links` are in the order in which to close them; making them took `seconds` of CPU."""
+
+    links: list[Link] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Probe:
+    """Loaded and attached. Not for several threads at once."""
+
+    def __init__(self, loaded: Object, proc: Path, most_programs: int) -> None:
+        self._object = loaded
+        self._proc = proc
+        self._processes = ProcFolder(proc)
+        self._maps = {name: loaded.map(name) for name in _FILLED}
+        self._lost = loaded.map("lost")
+        self._ends: list[Link] = []
+        try:
+            for name in (functions.THREAD_ENDED, functions.PROGRAM_REPLACED):
+                self._ends.append(loaded.attach(name))
+            self._spans = loaded.ring("spans")
+        except BpfError:
+            close_all(self._ends)
+            raise
+        self._uprobes = Uprobes(loaded)
+        self._programs = Programs(proc=proc, wanted=functions.WANTED, attach=self._uprobes, most_programs=most_programs)
+        self._faults = FaultLog()
+        self._scanned = Scanned(processes={}, programs=0, failures=MappingProxyType({}), unreadable=0)
+        self._seen: dict[ProcessId, SeenProcess] = {}
+        self._entries: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def open(
+        cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = MappingProxyType({})
+    ) -> Self:
+        """Load the program; `most`: other limits of its maps, by name. Raises SourceError: it cannot run here."""
+        machine = gate.this_machine()
+        gate.check(machine, any_kernel=any_kernel)
+        try:
+            loaded = Object(
+                gate.program_file(machine),
+                most,
+                (functions.ENTERED, functions.RETURNED, functions.SET_ENVIRONMENT),
+                at_once=gate.kernel_version(machine.release) >= gate.AT_ONCE_KERNEL,
+            )
+        except OSError as error:
+            message = f"the CUDA probe needs libbpf.so.1: {error}"
+            raise Unavailable("missing", message, remedy="install it (Debian: libbpf1); the image has it") from error
+        except BpfError as error:
+            raise gate.refused(error) from error
+        try:
+            if not any_kernel:
+                gate.check_survival(loaded, machine)
+            return cls(loaded, proc, most_programs)
+        except BpfError as error:
+            loaded.close()
+            raise gate.refused(error) from error
+        except SourceError:
+            loaded.close()
+            raise
+
+    def scan(self) -> None:
+        """Probe what processes use of CUDA, and nothing else. Raises SourceError: processes cannot be seen."""
+        self._processes.read((), time.monotonic())
+        try:
+            self._scanned = self._programs.scan()
+        except OSError as error:
+            raise Unavailable(
+                "permission",
+                f"{self._proc} cannot be listed: {error.strerror}",
+                remedy="mount the host's, with hostPID: true",
+            ) from error
+        # too many entries to be counted with each reading
+        self._entries = {
+            name: (sum(count for count, _, _ in of_name.batches()), of_name.most)
+            for name, of_name in self._maps.items()
+        }
+
+    def read(self) -> ProbeAnswer:
+        """What was counted until now, once more of ended processes. Raises SourceError: the kernel does not give it."""
+        try:
+            # who has ended is asked first: what one does meanwhile is told the next time
+            threads_ended = map_records.with_ended_threads(*self._entries_of("processes"))
+            ended = frozenset(process for process in threads_ended if self._has_ended(process))
+            read_at_ns = time.monotonic_ns()
+            raw = map_records.RawMaps(
+                **{name: self._entries_of(name) for name in _READ},
+                lost=[self._count(place) for place in range(len(map_records.LOST))],
+                spans=self._spans.drain(),
+            )
+        except BpfError as error:
+            raise gate.refused(error) from error
+        reading = map_records.decode(raw, read_at_ns, ended)
+        self._look_at_new(reading)
+        turn = ProbeAnswer(
+            reading=reading,
+            seen=MappingProxyType(dict(self._seen)),
+            programs=self._scanned.programs,
+            failures=self._scanned.failures,
+            unreadable=self._scanned.unreadable,
+            map_entries=MappingProxyType(dict(self._entries)),
+        )
+        self._forget(reading)
+        return turn
+
+    def detach(self) -> None:
+        """Detach everything, whatever another thread does with it meanwhile. What it does then comes to nothing."""
+        self._uprobes.detach()
+        close_all(self._ends)
+
+    def close(self) -> None:
+        """Detach everything, and take the program out of the kernel."""
+        self.detach()
+        self._spans.close()
+        self._object.close()
+
+    def _count(self, place: int) -> int:
+        return int.from_bytes(self._lost.get(place.to_bytes(4, sys.byteorder)) or b"", sys.byteorder)
+
+    def _has_ended(self, process: ProcessId) -> bool:
+        try:
+            with process_folder(self._proc, process.pid) as folder:
+                return stat_fields(folder)[0] != process.started_ns // _TICK_NS
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        except OSError:
+            return False  # no file descriptor is left, say: the next turn will tell
+
+    def _look_at_new(self, reading: CudaReading) -> None:
+        """Where processes are that call CUDA for the first time, and what they may see."""
+        new = [
+            process
+            for process, process_read in reading.processes.items()
+            if process not in self._seen and not process_read.ended_ns
+        ]
+        if not new:
+            return
+        host = self._processes.read([process.pid for process in new], time.monotonic())
+        until = time.monotonic() + LOOK_SECONDS
+        for process in new:
+            of_host = host.by_pid.get(process.pid)
+            if of_host is not None and not self._has_ended(process):
+                self._seen[process] = self._seen_in(process, of_host.place)
+            if time.monotonic() > until:
+                break
+
+    def _seen_in(self, process: ProcessId, place: ProcessPlace | None) -> SeenProcess:
+        seen = SeenProcess(id=process, place=place, gpu_files=gpu_files(self._proc, process.pid))
+        try:
+            return replace(seen, visible=visible_devices(self._proc, process.pid))
+        except Hidden:
+            pass
+        except Exception as error:  # noqa: BLE001 - a process can cost only itself
+            self._faults.note(error, pid=process.pid)
+        return replace(seen, is_hidden=True)
+
+    def _forget(self, reading: CudaReading) -> None:
+        # a later process may have the same pid, and must not find what this one allocated
+        ended = {process for process, process_read in reading.processes.items() if process_read.ended_ns is not None}
+        if not ended:
+            return
+        for device, counts in reading.counts.items():
+            if device.process not in ended:
+                continue
+            self._maps["devices"].delete(map_records.key_of(device.process, device.ordinal))
+            for code in counts.errors:
+                self._maps["errors"].delete(map_records.key_of_error(device, code))
+        # by the number of allocations: a program that lies may have its bytes add up to 0
+        if any(counts.allocations for device, counts in reading.counts.items() if device.process in ended):
+            addresses = self._maps["allocations"]
+            for key in [key for _, keys, _ in addresses.batches() for key in map_records.addresses_of(keys, ended)]:
+                addresses.delete(key)
+        for process in ended:
+            self._maps["processes"].delete(map_records.key_of(process))
+            self._maps["visible"].delete(map_records.key_of(process))
+            self._seen.pop(process, None)
+
+    def _entries_of(self, name: str) -> map_records.Entries:
+        entries = list(self._maps[name].batches())
+        return b"".join(keys for _, keys, _ in entries), b"".join(values for _, _, values in entries)

@@ -1,0 +1,160 @@
+"""The source of what the CUDA probe counts. It takes turns by its own timer; a look takes the result of the last turn.
+
+A turn reads the maps and drains the ring; every few turns it looks for new programs first. No look waits for it.
+"""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from exporter import log
+from exporter.errors import SourceError, TimedOut, Unavailable
+from exporter.sources.single_flight import Worker
+from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from exporter.probe.probe import Probe, ProbeAnswer
+
+T = TypeVar("T")
+NAME = "probe"
+TURN_SECONDS = 1.0
+# reading takes a millisecond; attaching to the files of 64 containers that start at a time some seconds
+DEADLINE_SECONDS = 30.0
+# after a failure: what was missing or not permitted seldom comes
+PAUSE_SECONDS = 60.0
+
+
+class CudaProbe(AskedSource):
+    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
+
+    `opened` is how many times it was loaded into the kernel: each time it counts from 0. `followers` are called with
+    each turn. A process that has ended is in one turn more.
+    """
+
+    patience_seconds = 0.0
+
+    def __init__(
+        self, *, proc: str, interval_seconds: float, max_programs: int, any_kernel: bool, on_health: OnHealth
+    ) -> None:
+        """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
+        super().__init__(NAME, on_health)
+        self.turn: ProbeAnswer | None = None
+        self.opened = 0
+        self.bounds: Mapping[str, Bound] = {
+            "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
+        }
+        self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
+        self._interval_seconds = interval_seconds
+        self._worker: Worker[Any] = Worker(NAME)
+        self._probe: Probe | None = None  # the worker's, which alone sets it
+        self._closed = False
+        self._scanned_at = -float("inf")
+        self._turning: asyncio.Task[None] | None = None
+        self.followers: list[Callable[[ProbeAnswer], None]] = []
+
+    def begin(self) -> Attempt | None:
+        """Begin to take turns. Nobody waits for them."""
+        if self._turning is None:
+            self._turning = asyncio.create_task(self._turn_for_ever())
+        return None
+
+    async def close(self) -> None:
+        """Detach everything at once, whatever the worker does; the kernel does it where this process ends before."""
+        if self._turning is not None:
+            self._turning.cancel()
+        self._closed = True
+        if (probe := self._probe) is not None:
+            threading.Thread(target=probe.detach, name="detach", daemon=True).start()
+        self._worker.close(self._give_up)
+
+    async def _turn_for_ever(self) -> None:
+        while True:
+            began = time.monotonic()
+            pause = TURN_SECONDS if await self._take_turn(began) else PAUSE_SECONDS
+            await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
+
+    async def _take_turn(self, began: float) -> bool:
+        """Whether the turn went well, followers included. After any failure everything is detached."""
+        error: SourceError | None = None
+        try:
+            self.turn = turn = await self._on_worker(self._work, began)
+            try:
+                for hears in tuple(self.followers):
+                    hears(turn)
+            except Exception:  # a turn that a follower could not count has failed
+                await self._on_worker(self._give_up, began)
+                raise
+        except SourceError as why:
+            error = why
+        except Exception as fault:  # noqa: BLE001 - it may cost the probe, and nothing else
+            log.error("the CUDA probe was detached by a fault of the exporter", fault)
+            error = _FAULT
+        self._note(error, began)
+        return error is None
+
+    async def _on_worker(self, work: "Callable[[], T]", began: float) -> T:
+        """The result of the work, however long it takes: the probe can do one thing at a time."""
+        done: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
+
+        def end(result: T | Exception) -> None:
+            if not done.done():
+                done.set_result(result)
+
+        self._worker.begin(work, end)
+        await asyncio.wait((done,), timeout=DEADLINE_SECONDS)
+        if not done.done():
+            self._note(_LATE, began)
+        result = await done
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _note(self, error: SourceError | None, began: float) -> None:
+        if error is not None:
+            self.turn = None
+        self._attempts.note(error, took_seconds=time.monotonic() - began, now_seconds=time.time())
+
+    # --- on the worker's thread
+
+    def _work(self) -> "ProbeAnswer":
+        try:
+            if self._probe is None:
+                self._probe = self._open()
+                self.opened += 1
+                self._scanned_at = -float("inf")
+            # with the turn that is nearest: one that comes a little early would else wait for the next
+            is_due = time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2
+            if is_due and not self._closed:
+                self._scanned_at = time.monotonic()
+                self._probe.scan()
+            return self._probe.read()
+        except Exception:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            probe.close()
+
+
+def _open(proc: Path, most_programs: int, *, any_kernel: bool) -> "Probe":
+    # libbpf, ctypes and all that is needed only where the probe is on, and on the worker's thread
+    from exporter.probe.probe import Probe  # noqa: PLC0415
+
+    return Probe.open(proc=proc, most_programs=most_programs, any_kernel=any_kernel)
+
+
+_LATE = TimedOut(
+    f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
+    remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
+)
+_FAULT = Unavailable(
+    "refused",
+    "the CUDA probe was detached by a fault of the exporter",
+    remedy="report it with the lines of the log; meanwhile set --probe.mode off",
+)

@@ -1,0 +1,138 @@
+"""Adds what the CUDA probe counts to the totals of containers: with each turn of the probe, beside the looks.
+
+turn of the probe ──► pids, /proc, /var/log ──► totals of containers, which looks take as they are
+
+Imported only where the probe is on. No look waits for any of it. Looks say who holds which device; what a process asked
+of CUDA before its container is known waits in the totals.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from exporter.model.cuda import CudaUses
+from exporter.model.devices import Inventory, Owners
+from exporter.model.pods import Owner, PodsByName
+from exporter.model.snapshot import Health
+from exporter.probe.cuda_ledger import MOST_ROWS, MOST_WAITING, CudaTotals
+from exporter.probe.cuda_owners import MOST_CGROUPS, OwnerFacts
+from exporter.sources.container_logs import ContainerLogs
+from exporter.sources.source import MOST_LINKS, Attempt, Bound, OnHealth, Source, absent
+from exporter.usage.process_owners import Containers, containers_of_pods
+
+if TYPE_CHECKING:
+    from exporter.probe.probe import ProbeAnswer
+    from exporter.probe.probe_source import CudaProbe
+
+
+class Probing:
+    """Follows the turns of the probe for the looks (`cuda_for`). A reload keeps and closes it like other sources."""
+
+    name = "probing"
+    health: Health = absent("the CUDA probe says it", "see --probe.mode")
+    patience_seconds = 0.0
+
+    def __init__(
+        self,
+        *,
+        probe: "CudaProbe",
+        totals: CudaTotals,
+        root: str,
+        keep_seconds: float,
+        on_health: OnHealth,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The machine's folders are below `root`. Rows of containers that are gone stay for `keep_seconds`."""
+        self.probe = probe
+        self._totals = totals
+        self._keep_ns = round(keep_seconds * 1e9)
+        self._on_health = on_health
+        self._clock = clock
+        self._logs = ContainerLogs(root=root, on_health=self._tell)
+        self._pods: PodsByName = {}
+        self._of_pods = Containers()
+        self._owners, self._inventory = Owners(), Inventory()
+        self._there: frozenset[Owner] = frozenset()
+        self._looks = 0
+        self._follows = self._has_begun = False
+        self.bounds: Mapping[str, Bound] = {
+            "cuda_rows": Bound(MOST_ROWS, lambda: totals.ledger.rows),
+            "cuda_processes_waiting": Bound(MOST_WAITING, lambda: totals.ledger.waiting),
+            "cuda_cgroups": Bound(MOST_CGROUPS, lambda: totals.owners.cgroups),
+            "cuda_container_logs": Bound(MOST_LINKS, self._logs.bounds["container_logs"].used),
+        }
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """The sources that it reads, as far as somebody is to be told of them."""
+        return (self.probe, self._logs) if self._is_told(self._logs.health) else (self.probe,)
+
+    def cuda_for(self, owners: Owners, pods: PodsByName, inventory: Inventory) -> CudaUses | None:
+        """What containers asked of CUDA until the last turn, by these owners; None without a turn."""
+        self._looks += 1
+        if pods is not self._pods:
+            self._pods, self._of_pods = pods, containers_of_pods(pods.values())
+        if owners is not self._owners:
+            self._owners = owners
+            held = {holder.owner for holders in owners.holders.values() for holder in holders}
+            self._there = frozenset(held | owners.unplaced)
+        self._inventory = inventory
+        turn = self.probe.turn
+        if turn is None:
+            return None
+        if self._is_mine():
+            self._totals.settle(self._facts())
+        lost = self._totals.ledger.lost
+        return CudaUses(
+            uses=self._totals.ledger.uses,
+            programs=turn.programs,
+            failures=dict[str, int](turn.failures.items()),
+            unreadable=turn.unreadable,
+            lost=MappingProxyType({**turn.reading.lost, "waiting": lost["waiting"], "rows": lost["rows"]}),
+            map_entries=turn.map_entries,
+        )
+
+    def follow(self) -> None:
+        """Hear of each turn from now on. Called once the new node is complete and replaces its predecessor."""
+        if not self._follows:
+            self._follows = True
+            self.probe.followers.append(self._follow)
+
+    def begin(self) -> Attempt | None:
+        """Let the probe begin."""
+        return self.probe.begin()
+
+    async def close(self) -> None:
+        """Wait for nobody."""
+        if self._follows:
+            self._follows = False
+            self.probe.followers.remove(self._follow)
+        await self._logs.close()
+
+    def _follow(self, turn: "ProbeAnswer") -> None:
+        """Count a turn, and look for the containers that are not known yet."""
+        if not self._has_begun or self._is_mine():
+            self._has_begun = True
+            self._totals.begin(self, (self.probe, self.probe.opened))
+            every_owner_is_known = self._totals.add(
+                turn.reading, turn.seen.values(), self._facts(), there=self._there, keep_ns=self._keep_ns
+            )
+            if not every_owner_is_known:
+                self._logs.look_after(self._clock())
+                self._logs.begin()
+
+    def _is_mine(self) -> bool:
+        """Whether no later one fills the totals: after a reload the previous probe may turn once more."""
+        return self._totals.filled_by is self
+
+    def _facts(self) -> OwnerFacts:
+        return OwnerFacts((self._logs.containers, self._of_pods), self._owners, self._inventory, self._looks)
+
+    def _is_told(self, health: Health) -> bool:
+        # Nobody waits for logs that were never looked for: then all processes are known. Pods name containers, too.
+        return health.up is not None and (health.reason != "missing" or not self._pods)
+
+    def _tell(self, name: str, health: Health) -> None:
+        if self._is_told(health):
+            self._on_health(name, health)

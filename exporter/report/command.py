@@ -1,0 +1,216 @@
+"""`report`: who held and used what over a span, from a Prometheus server."""
+
+import asyncio
+import re
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, tzinfo
+from functools import partial
+from typing import Any, TextIO
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import click
+
+from exporter.cli.commands import command
+from exporter.config.named_files import read_http_file
+from exporter.config.parsers import base_url, of_form, positive_duration
+from exporter.config.suggestions import asked, closest
+from exporter.errors import ConfigError, ExporterError, SourceError, read_flag
+from exporter.report.advice import advise
+from exporter.report.advice_forms import ADVICE_FORMS, render_advice
+from exporter.report.costs import Prices, read_prices
+from exporter.report.focus import render_focus
+from exporter.report.formatting import clean, fit
+from exporter.report.forms import MOST_CHARS_OF_NOTE, render_csv, render_json, render_table
+from exporter.report.groups import KINDS, read_by
+from exporter.report.history.collect import CLUSTER_LABEL, OnProgress, collect, read_match
+from exporter.report.history.peaks import PeaksReader
+from exporter.report.history.prometheus_api import FLAG, Connection, PrometheusApi
+from exporter.report.html_page import render_page
+from exporter.report.interrupt import ends_at_once
+from exporter.report.notes import nothing_there
+from exporter.report.report import Report, ReportInput, make_report
+from exporter.report.span import Span, make_span
+
+_BAR = 24
+_read_label_name = of_form(r"[a-zA-Z_][a-zA-Z0-9_]*", str)
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_BY = f"{', '.join(KINDS)} or label:NAME"
+_FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
+_ADVISE = "Say what would have sufficed for each workload, in place of the bill."
+FORMATS = ("table", "csv", "json", "html", "focus")
+
+
+class Progress:
+    """How far the work is, on one line; closed, it leaves no trace on the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_shown = stream.isatty()
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._put("")
+
+    def note(self, done: int, of: int) -> None:
+        """So many parts of so many are done."""
+        filled = _BAR * done // of
+        self._put(f"asking Prometheus  {'#' * filled}{'.' * (_BAR - filled)}  {done} of {of}")
+
+    def say(self, text: str) -> None:
+        """Something to know while one waits, on a line of its own; it is said to a log, too."""
+        self._put("")
+        print(clean(text, 400), file=self._stream, flush=True)
+
+    def _put(self, text: str) -> None:
+        if self._is_shown:
+            columns = shutil.get_terminal_size().columns - 1
+            self._stream.write("\r" + fit(clean(text), columns) + "\r" + text[:columns])
+            self._stream.flush()
+
+
+def _takes(
+    flag: str, what: str, says: str, default: str | None = None, *, multiple: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(flag, metavar=what, help=says, default=default, show_default=bool(default), multiple=multiple)
+
+
+@command()
+@click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
+@click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
+@_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
+@click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
+@click.option("--to", "end", metavar="TIME", help="Where it ends.  [default: now]")
+@_takes("--month", "YYYY-MM", "The span: a calendar month, such as 2026-10, by --time-zone.")
+@_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
+@click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
+@click.option("--advise", "wants_advice", is_flag=True, help=_ADVISE)
+@_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
+@click.option("--per-token", is_flag=True, help="Energy and cost for 1,000 tokens, of workloads that count them alone.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
+@_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
+@_takes("--price-per-kwh", "PRICE", "Added for the energy.")
+@_takes("--currency", "CODE", "What prices are in, such as EUR (ISO 4217); --format focus needs it.")
+@_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
+@_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
+@_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
+def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  # noqa: ANN401 - as `make` takes it
+    """Say who held and used GPUs over a span: GPU-hours, energy and cost.
+
+    It asks a Prometheus server that scrapes the exporter's /metrics, two small queries at a time. What it could not
+    know, such as times in which nothing was scraped, it says at the end.
+    """
+
+    def connect(seconds: float) -> Connection:
+        from exporter.report.history.over_http import over_http  # noqa: PLC0415 - kubectl-gpu has no aiohttp
+
+        if "://" not in prometheus:
+            raise ConfigError(f"--prometheus: {prometheus!r} needs http:// or https:// before it: http://{prometheus}")
+        url = read_flag(
+            "--prometheus", prometheus, base_url, "a URL such as http://localhost:9090, without a password in it"
+        )
+        return over_http(url=url, timeout_seconds=seconds, http=read_http_file(http_config, FLAG))
+
+    make(connect, **given)
+
+
+def make(
+    connect: Callable[[float], Connection],
+    *,
+    since: str | None,
+    start: str | None,
+    end: str | None,
+    month: str | None,
+    time_zone: str,
+    compare: bool,
+    wants_advice: bool,
+    by: str,
+    per_token: bool,
+    top: int | None,
+    form: str,
+    price_per_gpu_hour: Sequence[str],
+    price_per_kwh: str | None,
+    currency: str | None,
+    match: Sequence[str],
+    cluster_label: str,
+    timeout: str,
+) -> None:
+    """Write the report of a server. `connect` is given the seconds that a query may take."""
+    grouped = read_flag("--by", by, read_by, _what_to_group_by(by))
+    matchers = [read_flag("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
+    label = read_flag("--cluster-label", cluster_label, _read_label_name, "the name of a label, such as cluster")
+    seconds = read_flag("--timeout", timeout, positive_duration, "a duration such as 60s")
+    zone = read_flag("--time-zone", time_zone, _zone, "a name in the machine's tz database (tzdata), as Europe/Berlin")
+    span = make_span(since=since, start=start, end=end, month=month, now_ms=time.time_ns() // 1_000_000, zone=zone)
+    prices = read_prices(price_per_gpu_hour, price_per_kwh)
+    _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
+    spans = (span.before(is_month=month is not None), span) if compare else (span,)
+    with closing(Progress(sys.stderr)) as progress, ends_at_once(progress.close):
+        connection = connect(seconds)
+        api = PrometheusApi(connection, on_wait=progress.say)
+        peaks = PeaksReader(api, matchers, label)
+        also = (peaks.read,) if wants_advice else ()
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label, also=also)
+        ask = partial(ask, per_token=per_token)
+        try:
+            *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
+        except SourceError as error:
+            raise ExporterError(f"--prometheus: {clean(str(error.trouble), MOST_CHARS_OF_NOTE)}") from error
+    _check_there(collected, matched=bool(matchers))
+    advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
+    made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
+    _write(made, form, currency or "", advice)
+
+
+async def _collect(
+    api: PrometheusApi, ask: Callable[..., Awaitable[ReportInput]], spans: Sequence[Span], on_progress: OnProgress
+) -> Sequence[ReportInput]:
+    try:
+        return [await ask(span, on_progress=on_progress) for span in spans]
+    finally:
+        await api.close()
+
+
+def _check_there(collected: ReportInput, *, matched: bool) -> None:
+    if not collected.grown:
+        raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=matched)}")
+    if collected.facts.tokens == {}:
+        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/per-token.md")
+
+
+def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, is_bill: bool) -> None:
+    if is_advice and (is_bill or form not in ADVICE_FORMS):
+        raise ConfigError(f"--advise: it is of one span, as {', '.join(ADVICE_FORMS)}, without --compare, --per-token")
+    if currency and not _CURRENCY.fullmatch(currency):
+        raise ConfigError(f"--currency: {currency!r} is not allowed; it takes a code of ISO 4217, such as EUR")
+    if form == "focus" and not (currency and prices.are_given):
+        raise ConfigError("--format focus: rows are charges; give --price-per-gpu-hour, and --currency, such as EUR")
+
+
+def _what_to_group_by(typed: str) -> str:
+    """What `--by` takes, with what was meant by what was typed: a kind of group, else a label of pods."""
+    near = asked(closest(typed, KINDS)[:1])
+    return f"{_BY}; {near or f'of a label of pods, label:{typed}'}"
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
+
+
+def _write(made: Report, form: str, currency: str, advice: str) -> None:
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
+    forms: Mapping[str, Callable[[Report], str]]
+    forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
+    for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for them
+        print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
+    # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
+    sys.stdout.buffer.write((advice or forms[form](made)).encode())
+    sys.stdout.flush()

@@ -1,0 +1,327 @@
+"""`demo`: simulated GPU nodes, the real exporter in front of each, and the cluster role in front of several."""
+
+import asyncio
+import errno
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from exporter import log, service
+from exporter.cli.commands import HELP, command, this_program
+from exporter.cli.options import read_config, setting_options
+from exporter.config.common import WebSettings
+from exporter.config.files import as_yaml
+from exporter.config.node_settings import Config
+from exporter.config.parsers import Address
+from exporter.errors import ExporterError
+from exporter.node.role import NODE
+from exporter.service import Service
+
+if TYPE_CHECKING:
+    from exporter.simulator.scheduler import Scheduler
+    from exporter.simulator.simulated_node import SimulatedNode
+
+STEP_SECONDS = 5.0
+LEAST_STEP_SECONDS = 2.0  # at any --speed, owners stay long enough for the exporter to read them
+PORTS_TO_TRY = 20
+DRA_CLAIMS = 3
+MOST_NODES = 50
+# Every eighth of several nodes has shared and cut GPUs, the fifth first.
+_FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
+_ANY_PORT = Address(host="127.0.0.1", port=0)
+# A user of the demo should not wait 10 s to see a change.
+_QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
+
+
+def _takes(
+    flag: str,
+    kind: click.ParamType[Any],
+    *names: str,
+    default: object = None,
+    **more: Any,  # noqa: ANN401 - click's own
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    is_shown = default not in (None, inf)
+    text = HELP["demo"]["texts"][flag]
+    return click.option(flag, *names, type=kind, default=default, show_default=is_shown, help=text, **more)
+
+
+@command()
+@_takes("--nodes", click.IntRange(1, MOST_NODES), default=1)
+@_takes("--gpus", click.IntRange(0, 64), default=8)
+@_takes("--shared", click.IntRange(0))
+@_takes("--mig", click.IntRange(0), is_flag=False, flag_value=1)
+@_takes("--claims", click.IntRange(0))
+@_takes("--units", click.IntRange(0), default=0)
+@_takes("--strangers", click.IntRange(0), default=0)
+@_takes("--generation", click.Choice(("1", "3", "4.8", "4.9")), default="3")
+@_takes("--counters", click.Choice(("default", "full")), default="default")
+@_takes("--speed", click.FloatRange(0.1, 1000), default=1.0)
+@_takes("--collect-interval", click.FloatRange(0, 3600), default=30.0, metavar="SECONDS")
+@_takes("--settings-file", click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@_takes("--fail", click.FloatRange(0), "fails_after", is_flag=False, flag_value=30.0, default=inf, metavar="SECONDS")
+@_takes("--seed", click.INT, default=1)
+@setting_options(without=("kubelet.socket", "dcgm.url"))
+def demo(
+    *,
+    nodes: int,
+    gpus: int,
+    shared: int | None,
+    mig: int | None,
+    claims: int | None,
+    units: int,
+    strangers: int,
+    generation: str,
+    counters: str,
+    speed: float,
+    seed: int,
+    collect_interval: float,
+    settings_file: Path | None,
+    fails_after: float,
+    **given: Any,  # noqa: ANN401 - see serve
+) -> None:
+    """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
+    # imported only here: the node exporter must not carry the simulator's memory
+    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
+    from exporter.simulator.simulated_node import SimulatedNode  # noqa: PLC0415
+    from exporter.simulator.world import World  # noqa: PLC0415
+
+    if nodes > 1 and settings_file:
+        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
+    if nodes > 1 and "off" in given["dcgm_mode"]:
+        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
+    simulated = []
+    for number in range(nodes):
+        is_mixed = nodes == 1 or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
+        parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
+        world = World(gpus=gpus, **parts, seed=seed + number, speed=speed)
+        node = SimulatedNode(
+            world,
+            f"gpu-node-{number + 1}" if nodes > 1 else socket.gethostname(),
+            generation,
+            counters=counters,
+            with_parents=nodes > 1,
+            collect_seconds=collect_interval,
+            fails_after_seconds=inf if number else fails_after,
+        )
+        simulated.append(node)
+    scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
+    for node in simulated:
+        node.world.add_strangers(strangers)
+    if nodes == 1:
+        asyncio.run(_demo(simulated[0], scheduler, step_seconds, given, settings_file))
+        return
+    asyncio.run(_demo_of_nodes(simulated, scheduler, step_seconds, given))
+
+
+def _parts(
+    gpus: int, shared: int | None, mig: int | None, claims: int | None, units: int, *, is_mixed: bool, is_dra_on: bool
+) -> dict[str, Any]:
+    """How many GPUs of a node are handed out how. Raises click.UsageError: more than there are."""
+    if shared is None:
+        shared = 2 if is_mixed else 0
+    if mig is None:
+        mig = int(is_mixed and shared + (claims or 0) + units < gpus)
+    if claims is None:
+        claims = min(DRA_CLAIMS, max(0, gpus - shared - mig - units)) if is_dra_on else 0
+    if shared + mig + claims + units > gpus:
+        kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
+        raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
+    return {"shared": shared, "mig": mig, "claims": claims, "units": units, "dynamic": int(claims > 1)}
+
+
+async def _demo(
+    simulated: "SimulatedNode",
+    scheduler: "Scheduler",
+    step_seconds: float,
+    given: dict[str, Any],
+    settings_file: Path | None,
+) -> None:
+    try:
+        await simulated.start(live=scheduler.live, step_seconds=step_seconds)
+        simulated.nvml.load()
+        if "off" in given["dcgm_mode"] and not simulated.nvml.loaded:
+            raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
+        config = _on_a_free_port(_config(simulated, given), given)
+        log.start_logging(config.log.level, config.log.format)
+        addresses = config.web.listen_addresses
+        if settings_file:
+            _write_settings(settings_file, simulated)
+
+        def reread() -> Config:
+            return _listening_on(_config(simulated, given), addresses)
+
+        await service.serve(config, NODE, on_listening=_say_what_to_open, reread=reread)
+    finally:
+        await simulated.stop()
+
+
+def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
+    """Where the simulated kubelet and dcgm-exporter are, as a file for --config.file."""
+    places = {
+        "kubelet.socket": str(simulated.socket),
+        "dcgm.url": simulated.url,
+        "kubelet.pods-socket": str(simulated.pods_socket),
+        "kubernetes.url": simulated.api_url,
+        "inventory.file": str(simulated.inventory_file),
+    }
+    try:
+        path.write_text(as_yaml(places))
+    except OSError as error:
+        raise ExporterError(f"--settings-file: {path} cannot be written: {error.strerror}") from error
+
+
+def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
+    # where the user asks for NVML, nothing else may name the MIG instances
+    root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
+    return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
+
+
+def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
+    """The addresses of the simulated node, and settings that use all of it; the command line wins."""
+    places = {
+        # a real NVML would report the GPUs of this machine
+        "nvml_mode": "auto" if simulated.nvml.loaded else "off",
+        "kubelet_pods_socket": str(simulated.pods_socket),
+        "kubernetes_url": simulated.api_url,
+        "kernel_log_mode": "on",
+    }
+    usual = {name: value for name, value in places.items() if not given.get(name)}
+    page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}
+    return {"kubelet_socket": str(simulated.socket), **page, **usual}
+
+
+def _on_a_free_port(config: Config, given: dict[str, Any]) -> Config:
+    """The demo moves on to the next port where dcgm-exporter or another demo has this one, and nobody named it."""
+    if given["web_listen_address"]:
+        return config
+    (wanted,) = config.web.listen_addresses[:1]
+    for port in range(wanted.port, wanted.port + PORTS_TO_TRY):
+        try:
+            with socket.create_server((wanted.host, port)):
+                return _listening_on(config, (Address(host=wanted.host, port=port),))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                break
+    return config
+
+
+def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
+    return replace(config, web=replace(config.web, listen_addresses=addresses))
+
+
+def _say_what_to_open(addresses: Iterable[Address]) -> None:
+    port = next(iter(addresses)).port
+    print(
+        f"""
+A simulated GPU node is running; pods come and go. Open
+
+  http://localhost:{port}/
+
+or, in another terminal,
+
+  {this_program()} top --url http://localhost:{port}
+  curl -s localhost:{port}/gpu/metrics | grep -i gpu_temp    # GPU metrics with their pods, as Prometheus gets them
+  curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
+  curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
+
+Ctrl-C ends it.
+""",
+        file=sys.stderr,
+    )
+
+
+async def _demo_of_nodes(
+    nodes: Sequence["SimulatedNode"], scheduler: "Scheduler", step_seconds: float, given: dict[str, Any]
+) -> None:
+    from exporter.cluster.role import CLUSTER  # noqa: PLC0415 - as the simulator
+    from exporter.config.cluster_settings import load_cluster  # noqa: PLC0415
+
+    def config_of(node: "SimulatedNode") -> Config:
+        # each has its own name, whatever the command line says
+        return _config(node, {**given, "node_name": (node.api.node_name,)})
+
+    of_log = read_config(given)
+    # of many nodes all sources that answer would push what to open off the screen
+    level = "warn" if of_log.is_default("log.level") else of_log.log.level
+    log.start_logging(level, of_log.log.format)
+    async with running(nodes, config_of, scheduler.live, step_seconds) as (of_node, urls):
+        flags = {"cluster.node": [f"{name}={url}" for name, url in urls.items()], **_QUICK}
+        config = load_cluster(flags, {}, None)
+        config = replace(config, log=of_node.log, web=_on_a_free_port(of_node, given).web)
+        say = partial(_say_what_to_open_of_nodes, urls, scheduler.services)
+        await service.serve(config, CLUSTER, on_listening=say)
+
+
+@asynccontextmanager
+async def running(
+    nodes: Sequence["SimulatedNode"],
+    config_of: "Callable[[SimulatedNode], Config]",
+    live: Callable[[], None] | None = None,
+    step_seconds: float = inf,
+) -> AsyncIterator[tuple[Config, dict[str, str]]]:
+    """The nodes, each with an exporter on a loopback port: the configuration of one of them, and the URLs by names."""
+    urls: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        for number, node in enumerate(nodes):
+            stack.push_async_callback(node.stop)
+            # the first one lets the pods of all live
+            await node.start(live=live and (live if not number else lambda: None), step_seconds=step_seconds)
+            config = config_of(node)
+            # the cluster role alone checks the users' passwords
+            own = replace(config, web=WebSettings(listen_addresses=(_ANY_PORT,), config_file=None))
+            exporter = Service(own, NODE)
+            stack.push_async_callback(exporter.close)
+            with log.about(node=config.node.name):
+                (address,) = await exporter.listen()
+            urls[config.node.name] = f"http://{address}"
+        yield config, urls
+
+
+def _say_what_to_open_of_nodes(
+    urls: Mapping[str, str], services: Mapping[tuple[str, str], str], addresses: Iterable[Address]
+) -> None:
+    port = next(iter(addresses)).port
+    exporters = "\n".join(f"  {url}/    {name}" for name, url in urls.items())
+    questions = "\n".join(_questions(f"localhost:{port}", services))
+    print(
+        f"""
+{len(urls)} simulated GPU nodes are running, each with an exporter of its own, and the cluster role in front of them.
+Open
+
+  http://localhost:{port}/
+
+or, in another terminal,
+
+  {this_program()} top --url http://localhost:{port}
+{questions}
+
+The exporters of the nodes:
+
+{exporters}
+
+Ctrl-C ends it.
+""",
+        file=sys.stderr,
+    )
+
+
+def _questions(place: str, services: Mapping[tuple[str, str], str]) -> Iterable[str]:
+    """Commands that ask the cluster role about a service; `services` have the resource that the replicas ask for."""
+    from exporter.simulator.parts import GPU_RESOURCE  # noqa: PLC0415 - as the simulator
+
+    # of a share or a MIG instance dcgm-exporter does not tell the utilization
+    whole = [service for service, resource in services.items() if resource == GPU_RESOURCE]
+    for namespace, name in (whole or [*services])[:1]:
+        yield f"  curl -s '{place}/container/metrics?workload={name}'      # containers of all nodes, as JSON"
+        if whole:
+            question = f"{place}/autoscale/{namespace}/{name}/gpu_utilization"
+            yield f"  curl -s {question}    # one number for an autoscaler"

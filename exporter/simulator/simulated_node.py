@@ -1,0 +1,130 @@
+"""A whole simulated node: a world, and the servers that show it. The exporter cannot tell that it is simulated."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from exporter.simulator import driver_files
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.failure import GpuFailure
+from exporter.simulator.gpu_processes import SimulatedProcesses
+from exporter.simulator.kernel_log import SimulatedKernelLog
+from exporter.simulator.kubelet import SimulatedKubelet
+from exporter.simulator.kubernetes import SimulatedApi
+from exporter.simulator.nvml import NvmlValues, SimulatedNvml
+from exporter.simulator.parts import Instance, Pod
+from exporter.simulator.pods_api import SimulatedPodsApi
+from exporter.simulator.world import World
+
+SAMPLE_SECONDS = 0.5  # twice as often as NVML is read: each reading finds new samples
+
+
+class SimulatedNode:
+    """A world and its servers, on sockets in a temporary folder and on loopback ports; `start` sets the URLs.
+
+    `start` also writes the driver's and the container toolkit's files below `root`, and an `inventory_file`. With
+    `has_checkpoint` the DRA driver's checkpoint can be read.
+    """
+
+    has_checkpoint = True
+
+    def __init__(
+        self,
+        world: World,
+        host_name: str = "gpu-node-1",
+        generation: str = "3",
+        *,
+        fails_after_seconds: float = inf,
+        **of_dcgm: Any,  # noqa: ANN401 - what SimulatedDcgm is given
+    ) -> None:
+        """`fails_after_seconds` is when one of the GPUs is lost (see `failure`)."""
+        self.world = world
+        self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
+        self.url = ""
+        self._folder = tempfile.TemporaryDirectory(prefix="simulated-kubelet-")
+        self.socket = Path(self._folder.name) / "kubelet.sock"
+        self.pods_socket = Path(self._folder.name) / "pods-api.sock"
+        self.kubelet = SimulatedKubelet(
+            self.socket, self.listed, offers=lambda: [offer for gpu in world.gpus for offer in gpu.offers]
+        )
+        self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
+        self.api = SimulatedApi(world, node_name=host_name)
+        self.api_url = ""
+        self.root = Path(self._folder.name) / "root"
+        self.inventory_file = Path(self._folder.name) / "inventory.json"
+        self.nvml = SimulatedNvml(Path(self._folder.name) / "nvml")
+        self._values = NvmlValues(world)
+        roots = (self.root, self.root / "empty")
+        self.processes = SimulatedProcesses(roots)
+        self.kernel_log = SimulatedKernelLog(roots)
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
+        self._cut: dict[str, tuple[Instance, ...]] = {}
+        self._life: asyncio.Task[None] | None = None
+
+    async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = inf) -> None:
+        """Start all servers. Each time that so many seconds have passed, `live` lets pods come and go."""
+        self.write_inventory()
+        driver_files.write(self.root, self.world.gpus)
+        await self.kubelet.start()
+        await self.pods_api.start()
+        self.api_url = await self.api.start()
+        self.url = await self.dcgm.start()
+        self.write_processes()
+        if live:
+            self._life = asyncio.create_task(self._live(live, step_seconds))
+
+    def listed(self) -> Sequence[Pod]:
+        """The pods that the kubelet's List names. The driver's files of their claims are there before it names them."""
+        pods = self.world.listed
+        driver_files.write_claims(self.root, pods, self.world.gpus)
+        if self.has_checkpoint:
+            driver_files.write_checkpoint(self.socket.parent, pods)
+        return pods
+
+    async def stop(self) -> None:
+        """Stop all servers and remove the folder."""
+        if self._life is not None:
+            self._life.cancel()
+        await self.kubelet.stop()
+        await self.pods_api.stop()
+        await self.api.stop()
+        await self.dcgm.stop()
+        self.kernel_log.close()
+        self._folder.cleanup()
+
+    def write_processes(self) -> list[str]:
+        """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
+        lines = [*self.processes.look(self.world), *self._values.lines()]
+        self._write_nvml(lines)
+        return lines
+
+    def write_inventory(self) -> None:
+        """Write the inventory file, and the same to NVML."""
+        self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
+        self._write_nvml(self._values.lines())
+
+    def _write_nvml(self, lines: Iterable[str]) -> None:
+        cut, self._cut = self._cut, {gpu.uuid: gpu.instances for gpu in self.world.gpus}
+        self.nvml.write(self.world.gpus, lines, is_recut=cut != self._cut)
+
+    async def _live(self, live: Callable[[], None], step_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + step_seconds
+        kubelet_is_up = True
+        while True:
+            await asyncio.sleep(min(SAMPLE_SECONDS, step_seconds))
+            if loop.time() >= due:
+                due += step_seconds
+                live()
+                # as long as the processes of those that have crashed are there
+                self.kernel_log.write_new(self.world.machine, self.processes.pids)
+            self.failure.look(self.processes.pids)
+            self.write_processes()
+            if kubelet_is_up is not self.world.kubelet_is_up:
+                kubelet_is_up = self.world.kubelet_is_up
+                for server in (self.kubelet, self.pods_api):
+                    await (server.start() if kubelet_is_up else server.stop())

@@ -1,0 +1,151 @@
+"""The kubelet's Pods API: labels, UIDs, owners and container ids of this node's pods, over a socket on this node.
+
+One stream (WatchPods) sends every pod, then INITIAL_SYNC_COMPLETE, and then all changes. It needs no API server and no
+token. The package is v1alpha1 today; newer ones are tried first.
+
+A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It reports a pod that has ended as DELETED
+(name, namespace and uid alone) although the API server keeps it. What that means is in sources/pods.py.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+import grpc.aio
+
+from exporter._gen import pods_pb2 as messages
+from exporter.errors import SourceError, Unavailable, Unsupported
+from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsOfNames
+from exporter.model.snapshot import PODS
+from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
+from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
+from exporter.sources.node_pods import PodTable
+from exporter.sources.polled import Watch
+from exporter.sources.source import Bound, OnHealth
+
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+LONGEST_PAUSE_SECONDS = 1.0
+# the kubelet's note of a pod's origin: "api", or for a static pod "file" or "http"
+CONFIG_SOURCE = "kubernetes.io/config.source"
+
+
+def parse_pod(body: bytes) -> PodInfo:
+    """The facts that are read of a serialised core/v1 Pod. Raises Malformed: the bytes are no such message."""
+    pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
+    return PodInfo(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        labels=dict(pod.metadata.labels),
+        owners=tuple(
+            OwnerReference(
+                api_version=owner.apiVersion,
+                kind=owner.kind,
+                name=owner.name,
+                uid=owner.uid,
+                is_controller=owner.controller,
+            )
+            for owner in pod.metadata.ownerReferences
+        ),
+        phase=pod.status.phase,
+        ip=pod.status.podIP,
+        created_at_seconds=float(pod.metadata.creationTimestamp.seconds) or None,
+        container_ids={
+            container.name: container.containerID
+            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+            if container.containerID
+        },
+        allocated={
+            container.name: tuple(
+                AllocatedDevice(
+                    resource=status.name, device_id=device.resourceID, health=device.health, message=device.message
+                )
+                for status in container.allocatedResourcesStatus
+                for device in status.resources
+            )
+            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+            if container.allocatedResourcesStatus
+        },
+        is_static=pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api",
+    )
+
+
+class PodsApi(Watch):
+    """The pods of this node, kept up to date by the kubelet."""
+
+    def __init__(
+        self,
+        *,
+        socket: str,
+        on_health: OnHealth,
+        max_stale_seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_stale_seconds`: how long pods outlive a kubelet that reports none; None: 10 minutes, as for owners."""
+        super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        self._socket = socket
+        self._clock = clock
+        self._table = PodTable(
+            max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
+        )
+        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
+        self._channel: grpc.aio.Channel | None = None
+        # the last version is only asked for after the kubelet said that it does not know the others
+        self._version = VERSIONS[0]
+
+    @property
+    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+        """The pods by namespace and name; the same object as long as nothing changed."""
+        return self._table.by_name(now=self._clock())
+
+    @property
+    def pods_of_names(self) -> PodsOfNames:
+        """The pods that bear or bore each name; the same object as long as nothing changed."""
+        return self._table.pods_of_names(now=self._clock())
+
+    async def close(self) -> None:
+        """End the stream and the channel."""
+        await super().close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _attend(self) -> None:
+        for version in (self._version, *VERSIONS):
+            try:
+                await self._stream(version)
+            except Unsupported:
+                continue
+            except SourceError:
+                self._version = VERSIONS[0]  # the kubelet that comes back may be a newer one
+                raise
+            raise Unavailable("unreachable", f"{self._socket}: the kubelet ended the stream of pods", remedy=ENDED)
+        raise Unsupported(
+            f"{self._socket} serves no Pods API that is known ({', '.join(VERSIONS)})",
+            remedy=f"{PODS_API.is_this_it}, or read pods from the Kubernetes API with --pods.source api",
+        )
+
+    async def _stream(self, version: str) -> None:
+        if self._channel is None:
+            self._channel = open_channel(self._socket)
+        call = self._channel.unary_stream(
+            f"/{version}.Pods/WatchPods", request_serializer=lambda body: body, response_deserializer=lambda body: body
+        )(b"")
+        self._table.open_stream()
+        try:
+            async for body in call:
+                self._version = version
+                self._take(body)
+        except grpc.aio.AioRpcError as error:
+            raise translate(error, self._socket, PODS_API, version) from error
+        finally:
+            call.cancel()
+
+    def _take(self, body: bytes) -> None:
+        event = parsed(messages.WatchPodsEvent(), body, f"{self._socket} sends no WatchPodsEvent", PODS_API)
+        if event.type in (messages.ADDED, messages.MODIFIED):
+            self._table.put(parse_pod(event.pod), now=self._clock())
+        elif event.type == messages.DELETED:
+            self._table.remove(parse_pod(event.pod).uid, now=self._clock())
+        elif event.type == messages.INITIAL_SYNC_COMPLETE:
+            self._table.end_sync(now=self._clock())
+            self.in_sync()
+        self.heard()

@@ -1,0 +1,101 @@
+"""The live table: one thread asks the exporter, the other one shows its answers and reads keys."""
+
+import signal
+import threading
+import time
+
+from exporter.errors import ExporterError
+from exporter.top.columns import Glyphs, Painter
+from exporter.top.history import DeviceHistory
+from exporter.top.screen import frame
+from exporter.top.shown_devices import Shown
+from exporter.top.state import State, View, press
+from exporter.top.terminal import Ended, Keys, Terminal, opened
+from exporter.top.transport import TopReader
+
+_ESCAPE_SECONDS = 0.05  # a sequence that takes longer than this between two bytes was the Escape key
+_AGE_SECONDS = 1.0
+# An exporter of many nodes is asked no more than a third of the time.
+_REST = 2
+
+
+class _Poller(threading.Thread):
+    """Asks the exporter at every interval, and wakes the terminal after each answer."""
+
+    answer: tuple[Shown | None, str] = (None, "")
+
+    def __init__(self, asking: TopReader, terminal: Terminal, interval_seconds: float, view: View) -> None:
+        super().__init__(daemon=True)  # the program does not wait for an answer when it ends
+        self._asking = asking
+        self._terminal = terminal
+        self._interval_seconds = interval_seconds
+        self._at_once = threading.Event()
+        self.view: View = view
+        self.is_paused = False
+        self.answered_at = time.monotonic()
+        self.error: Exception | None = None
+
+    def ask(self, view: View) -> None:
+        """Ask at once, not at the next interval."""
+        self.view = view
+        self._at_once.set()
+
+    def run(self) -> None:
+        try:
+            while True:
+                began = time.monotonic()
+                if not self.is_paused:
+                    self._read()
+                took = time.monotonic() - began
+                self._at_once.wait(max(self._interval_seconds, took * _REST))
+                self._at_once.clear()
+        except Exception as error:  # noqa: BLE001 - raised again where it ends the program
+            self.error = error
+            self._terminal.wake()
+
+    def _read(self) -> None:
+        try:
+            self.answer = (self._asking.ask(self.view).shown, "")
+            self.answered_at = time.monotonic()
+        except ExporterError as error:
+            self.answer = (self.answer[0], str(error))
+        self._terminal.wake()
+
+
+def run(asking: TopReader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
+    """Show until the user quits; the exit code."""
+    with opened() as terminal:
+        reader = _Poller(asking, terminal, interval_seconds, state.view)
+        reader.start()
+        try:
+            _show(terminal, reader, state, interval_seconds, painter, glyphs)
+        except Ended as ended:
+            # Ctrl-C is a way to quit
+            return 0 if ended.signum == signal.SIGINT else 128 + ended.signum
+    return 0
+
+
+def _show(
+    terminal: Terminal, reader: _Poller, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
+) -> None:
+    keys, history = Keys(), DeviceHistory()
+    answer = reader.answer
+    while not state.quits:
+        if reader.error:
+            raise reader.error
+        if not state.paused and answer is not reader.answer:
+            answer = reader.answer
+            if answer[0] and not answer[1]:
+                history.add(answer[0].devices, reader.answered_at)
+        shown, trouble = answer
+        if shown and trouble:
+            trouble = f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"
+        lines, state = frame(shown, trouble, state, terminal.size(), interval_seconds, glyphs, history)
+        terminal.show([painter.text(line) for line in lines])
+        timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
+        data = terminal.wait(timeout)
+        for key in keys.feed(data) if data else keys.flush():
+            before, state = state, press(state, key)
+            reader.is_paused = state.paused
+            if state.view != before.view or (before.paused and not state.paused):
+                reader.ask("devices" if state.view == "devices" else "processes")

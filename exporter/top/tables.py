@@ -1,0 +1,214 @@
+"""The two tables: the devices with their owners, and the processes. Rows → columns; pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from exporter.model.device_row import RowDevice
+from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
+from exporter.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
+from exporter.top.shown_devices import Shown, ShownDevice, ShownHolder, ShownProcess
+
+_KIB = 1024
+_HOT_CELSIUS = 80
+_WARM_CELSIUS = 70
+_FULL = 0.9
+_LONG_IDLE_SECONDS = 3600
+_LONGEST_NODE = 40
+_END_OF_A_POD = 5  # what a ReplicaSet puts after a pod's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """A line of the table of devices: a device, with its holder if it has one alone, or one of several `holder`s."""
+
+    device: ShownDevice
+    holder: ShownHolder | None = None
+    is_part: bool = False
+    is_last: bool = False
+
+    @property
+    def name(self) -> tuple[RowDevice, str]:
+        """What no other line shares: the device, and whose part of it this is."""
+        return (self.device.name, self.holder.name if self.is_part and self.holder else "")
+
+    @property
+    def user(self) -> ShownDevice | ShownHolder:
+        """Whose use the line shows: the whole device's, or the holder's."""
+        return self.holder if self.is_part and self.holder else self.device
+
+
+def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
+    """The lines of devices: one each, and below it one for each of several holders, and for who does not hold it."""
+    for device in devices:
+        is_alone = len(device.holders) == 1
+        yield TableEntry(device=device, holder=device.holders[0] if is_alone else None)
+        parts = [*(() if is_alone else device.holders), *device.strangers]
+        for part in parts:
+            yield TableEntry(device=device, holder=part, is_part=True, is_last=part is parts[-1])
+
+
+def device_columns(
+    shown: Shown, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
+) -> Sequence[TopColumn[TableEntry]]:
+    """The columns of devices, in their order on the screen. The word idle stands where a bar would, or the number."""
+    cells = _Cells(glyphs, number_says_idle)
+    several_nodes = len({device.node for device in shown.devices}) > 1
+    # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
+    strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
+    pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
+    ails = any(device.health not in ("", "ok") for device in shown.devices)
+    health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
+    node = [TopColumn(title="NODE", worth=3, cell=cells.words(lambda of: of.node), least=12, most=_LONGEST_NODE)]
+    workload = cells.of_holder(lambda of: of.workload and "/".join(filter(None, (of.workload_kind, of.workload))))
+    model = cells.words(lambda of: of.mig_profile or of.model.removeprefix("NVIDIA "))
+    return [
+        *(node if several_nodes else ()),
+        TopColumn(title="GPU", worth=0, cell=cells.label, most=9),
+        *(health if ails else ()),
+        TopColumn(title="MODEL", worth=10, cell=model, least=12, most=24),
+        TopColumn(title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
+        TopColumn(title="UTIL", worth=2, cell=cells.utilization, right=True),
+        TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
+        TopColumn(title="MEM", worth=4, cell=cells.memory, right=True),
+        TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
+        TopColumn(title="POWER", worth=7, cell=cells.power, right=True),
+        TopColumn(title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
+        TopColumn(title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
+        TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
+        TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
+        TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
+        TopColumn(title="CONTAINER", worth=12, cell=cells.of_holder(lambda of: of.container), least=12, most=40),
+        TopColumn(title="WORKLOAD", worth=11, cell=workload, least=16, most=60),
+        TopColumn(title="UUID", worth=16, cell=cells.words(lambda of: of.uuid), is_extra=True),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells that need glyphs."""
+
+    glyphs: Glyphs
+    number_says_idle: bool
+
+    def _harmless(self, text: str) -> str:
+        return harmless(text, self.glyphs)
+
+    def words(self, of: Callable[[ShownDevice], str]) -> Callable[[TableEntry], TextCell]:
+        """A text of the device as a whole; the lines of its parts leave it out."""
+        return lambda entry: EMPTY if entry.is_part else TextCell(self._harmless(of(entry.device)), "dim")
+
+    def of_holder(self, of: Callable[[ShownHolder], str]) -> Callable[[TableEntry], TextCell]:
+        return lambda entry: TextCell(self._harmless(of(entry.holder)), "dim") if entry.holder else EMPTY
+
+    def label(self, entry: TableEntry) -> TextCell:
+        if entry.is_part:
+            return TextCell(f" {self.glyphs.last if entry.is_last else self.glyphs.branch}", "dim")
+        return TextCell(self._harmless(entry.device.label), "bad" if entry.device.health in BROKEN else "label")
+
+    def utilization_bar(self, entry: TableEntry) -> TextCell:
+        if entry.device.before or entry.user.idle:
+            seconds = entry.holder.idle_seconds if entry.holder else None
+            words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
+            style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
+            return TextCell("before", "dim") if entry.device.before else TextCell(words, style, short="idle")
+        percent = entry.user.utilization_percent
+        return EMPTY if percent is None else TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
+
+    def utilization(self, entry: TableEntry) -> TextCell:
+        percent = entry.user.utilization_percent
+        if self.number_says_idle and (entry.user.idle or entry.device.before):
+            return TextCell("before", "dim") if entry.device.before else TextCell("idle", "idle.number")
+        if percent is None:
+            return EMPTY
+        return TextCell(f"{percent:.0f}%", "dim" if entry.device.before else "idle.number" if entry.user.idle else "")
+
+    def memory_bar(self, entry: TableEntry) -> TextCell:
+        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
+        if used is None or not total:
+            return EMPTY
+        return TextCell("", "full" if used > total * _FULL else "memory", used / total)
+
+    def memory(self, entry: TableEntry) -> TextCell:
+        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
+        if used is None:
+            return EMPTY
+        # a holder's part is below the device's own line, which has the total
+        return TextCell(f"{gib(used)}G" if entry.is_part or not total else f"{gib(used)}/{gib(total)}G")
+
+    def temperature(self, entry: TableEntry) -> TextCell:
+        celsius = None if entry.is_part else entry.device.temperature_celsius
+        return EMPTY if celsius is None else TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
+
+    def power(self, entry: TableEntry) -> TextCell:
+        cell = _whole(lambda of: of.power_watts, "W")(entry)
+        return cell._replace(style="dim") if entry.device.older else cell
+
+    def xid(self, entry: TableEntry) -> TextCell:
+        xid = None if entry.is_part else entry.device.xid
+        return EMPTY if xid is None else TextCell(str(xid), "bad" if entry.device.is_xid_why else "warn")
+
+    def health(self, entry: TableEntry) -> TextCell:
+        health = "" if entry.is_part else self._harmless(entry.device.health)
+        words = f"{health}: XID {entry.device.xid}" if entry.device.is_xid_why and not entry.is_part else health
+        return TextCell(words, {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn"))
+
+    def owner(self, entry: TableEntry) -> TextCell:
+        device, holder = entry.device, entry.holder
+        if holder and not holder.holds:
+            return TextCell(self._harmless(_words_of(holder)), "warn")
+        if holder:
+            return TextCell(self._harmless(holder.name), "idle.owner" if entry.user.idle else "owner")
+        if device.entity == "mig-parent":
+            return TextCell(f"{device.mig_instances} MIG instances", "dim")
+        if device.holders:
+            return TextCell(f"{len(device.holders)} containers share it", "dim")
+        why = f" ({self._harmless(device.why)})" if device.why else ""
+        style = {DeviceState.FREE: "dim", DeviceState.FAILING: "bad"}.get(device.state, "warn")
+        return TextCell(f"{'held' if device.state in IN_HAND else WORDS[device.state]}{why}", style)
+
+
+def _words_of(stranger: ShownHolder) -> str:
+    return f"used by {stranger.name}, which does not hold it"
+
+
+def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
+    """The columns of processes, in their order on the screen."""
+    several_nodes = len({process.node for process in shown.processes or ()}) > 1
+
+    def words(of: Callable[[ShownProcess], str], style: str = "") -> Callable[[ShownProcess], TextCell]:
+        return lambda process: TextCell(harmless(of(process), glyphs), style)
+
+    owner = words(lambda of: of.owner, "owner")
+    node = [TopColumn(title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
+    return [
+        *(node if several_nodes else ()),
+        TopColumn(title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
+        TopColumn(title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
+        TopColumn(title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
+        TopColumn(title="UTIL", worth=4, cell=lambda of: _number(of.utilization_percent, "%"), right=True),
+        TopColumn(title="MEM", worth=3, cell=lambda of: _number(of.memory_used_mib, "G", gib), right=True),
+        TopColumn(title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
+        TopColumn(title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD),
+        TopColumn(title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
+    ]
+
+
+def _number(value: float | None, unit: str, words: Callable[[float], str] = "{:.0f}".format) -> TextCell:
+    return EMPTY if value is None else TextCell(f"{words(value)}{unit}")
+
+
+def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
+    """A number of the device as a whole; the lines of its parts leave it out."""
+    return lambda entry: _number(None if entry.is_part else of(entry.device), unit)
+
+
+def heat_style(celsius: float) -> str:
+    """Hot, warm, or neither."""
+    return "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
+
+
+def gib(mib: float) -> str:
+    """GiB for people."""
+    gib = mib / _KIB
+    # 10 and more are shown without a decimal, and so is 0
+    return f"{gib:.1f}" if 0 < gib < 9.95 else f"{gib:.0f}"  # noqa: PLR2004

@@ -1,0 +1,215 @@
+"""Asking an exporter, over HTTP or another transport: what is shown of it, or one line that says why not."""
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any, ClassVar, Protocol, Self
+from urllib.parse import quote, urlsplit
+
+from exporter.config.http_file import HttpConfig, authorization
+from exporter.config.parsers import Address, without_secrets
+from exporter.config.tls import client_context
+from exporter.errors import ExporterError
+from exporter.lenient import AnyObject, mapping, text
+from exporter.model.device_row import DeviceRow, from_objects
+from exporter.top.shown_devices import MOST_DEVICES, Role, Shown, processes_of, shown_of
+from exporter.top.state import View
+
+FLAG = "--http-config"
+TIMEOUT_SECONDS = 10.0
+MOST_BYTES = 128 * 1024 * 1024  # 50,000 rows of /container/metrics take 60 MB
+_ABOUT: Mapping[Role, str] = {"node": "/debug/mapping", "cluster": "/debug/nodes"}
+_PIECE_BYTES = 256 * 1024
+_MOST_TOLD_CHARS = 300
+_ANY = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where "any address" is reached
+
+
+class Gone(ExporterError):
+    """The exporter does not answer, or this program does not understand the answer. The text is one line."""
+
+
+class Transport(Protocol):
+    """A way to an exporter. `url` names the exporter in messages."""
+
+    url: str
+    way_to_node: ClassVar[str]  # how somebody who asks this way asks the exporter of one node
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of an answer. Raises Gone: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What is shown, and the rows of /container/metrics that it was made of."""
+
+    shown: Shown
+    rows: Sequence[DeviceRow]
+
+
+class TopReader(Protocol):
+    """One exporter, or several that are shown as one."""
+
+    def ask(self, view: View) -> Answered:
+        """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
+
+
+class ShownReader:
+    """An exporter of either role. Each request is one of its own: losing one loses only that answer."""
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        """Of several transports the first whose protocol the exporter speaks counts."""
+        self._transports = transports
+        self._transport = transports[0]
+        self._role: Role | None = None
+
+    def ask(self, view: View) -> Answered:
+        """As TopReader."""
+        about = self.about()
+        status, answer = self._json("/container/metrics")
+        rows = from_objects(answer, MOST_DEVICES)
+        trouble = "" if status == HTTPStatus.OK else _why_none("/container/metrics", status, answer)
+        shown = shown_of(self._role or "node", self._transport.url, about, rows, trouble)
+        return Answered(shown if view == "devices" else self._with_processes(shown), rows)
+
+    def _with_processes(self, shown: Shown) -> Shown:
+        status, answer = self._json("/processes")
+        if status == HTTPStatus.OK and isinstance(answer, list):
+            return replace(shown, processes=processes_of(answer))
+        elsewhere = processes_are_elsewhere(self._transport.way_to_node)
+        why = elsewhere if status == HTTPStatus.NOT_FOUND else _why_none("/processes", status, answer)
+        return replace(shown, processes_trouble=why)
+
+    def about(self) -> AnyObject:
+        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `ask`."""
+        *others, last = self._transports
+        for self._transport in others:
+            with suppress(OtherProtocol):
+                return self._tried()
+        self._transport = last
+        return self._tried()
+
+    def _tried(self) -> AnyObject:
+        roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
+        for role in roles:
+            status, answer = self._json(_ABOUT[role])
+            # another program that answers at this path has no settings
+            if status == HTTPStatus.OK and isinstance(answer, dict) and "settings" in answer:
+                self._role = role
+                # this protocol works: try no other one from now on, even after a broken connection
+                self._transports = (self._transport,)
+                return answer
+        self._role = None
+        url = self._transport.url
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise Gone(f"the exporter at {url} asks for a password: give it with {FLAG}")
+        raise Gone(f"what answers at {url} is not this exporter (HTTP status {status})")
+
+    def _json(self, path: str) -> tuple[int, Any]:
+        """An answer's status, and its body as JSON; None where it is none."""
+        status, body = self._transport.get(path)
+        try:
+            return status, json.loads(body)
+        except (ValueError, RecursionError):
+            return status, None
+
+
+def processes_are_elsewhere(way_to_node: str) -> str:
+    """What is said where the cluster's devices are shown, in the place of processes."""
+    return f"the processes are on the exporter of their node: {way_to_node}"
+
+
+def _why_none(path: str, status: int, answer: object) -> str:
+    return text(mapping(answer), "error") or f"{path} answers with HTTP status {status}"
+
+
+@dataclass
+class HttpTransport:
+    """HTTP or HTTPS, as the URL says, a connection a request. Without `verifies` any certificate will do."""
+
+    way_to_node: ClassVar[str] = "ask it with pod-gpu-metrics-exporter top --url"
+
+    url: str
+    config: HttpConfig
+    timeout_seconds: float = TIMEOUT_SECONDS
+    verifies: bool = True
+
+    @classmethod
+    def here(cls, address: Address, config: HttpConfig, timeout_seconds: float = TIMEOUT_SECONDS) -> Sequence[Self]:
+        """By HTTP and by HTTPS to what listens on this machine: the name in its certificate does not matter."""
+        at = Address(host=_ANY.get(address.host, address.host), port=address.port)
+        return [cls(f"{scheme}://{at}", config, timeout_seconds, verifies=False) for scheme in ("http", "https")]
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """As Transport. Raises ConfigError, too: a file of --http-config cannot be used."""
+        url, config = self.url, self.config
+        until = time.monotonic() + self.timeout_seconds
+        connection = self._connection(url)
+        try:
+            below = quote(urlsplit(url).path.rstrip("/"), safe="/%")
+            headers = {"Accept": "application/json", **dict(config.headers), **authorization(config, FLAG)}
+            # as bytes: http.client refuses texts that are not Latin-1
+            encoded = {name: value.encode() for name, value in headers.items()}
+            connection.request("GET", below + path, headers=encoded)
+            answer = connection.getresponse()
+            if answer.status == HTTPStatus.BAD_REQUEST and url.startswith("http:"):
+                raise OtherProtocol(f"{url} answers with HTTP status 400: does it speak HTTPS?")
+            return answer.status, _body(answer, until, url)
+        except TimeoutError as error:
+            raise Gone(f"{url} does not answer within {self.timeout_seconds:g} s") from error
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            raise Gone(f"no exporter answers at {url}: {error.strerror}") from error
+        except ssl.SSLError as error:
+            why = getattr(error, "verify_message", "") or error.reason or "the connection broke"
+            raise OtherProtocol(
+                f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            message = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
+            raise OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(url)
+        host = parts.hostname or "localhost"
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port or 80, timeout=self.timeout_seconds)
+        tls = self.config.tls
+        context = client_context(tls, FLAG)
+        if not self.verifies and not tls.ca_file:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return _Https(host, parts.port or 443, context, tls.server_name or host, self.timeout_seconds)
+
+
+class OtherProtocol(Gone):
+    """The peer does not speak the protocol of the URL."""
+
+
+class _Https(http.client.HTTPSConnection):
+    """HTTPS that expects `name` in the certificate."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str, timeout_seconds: float) -> None:
+        super().__init__(host, port, timeout=timeout_seconds, context=context)
+        self._tls, self._name = context, name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+
+
+def _body(answer: http.client.HTTPResponse, until: float, url: str) -> bytes:
+    """The whole body. The socket limits each piece's time, `until` that of all. Raises Gone: it is too large."""
+    body = bytearray()
+    while piece := answer.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise Gone(f"{url} answers more than {MOST_BYTES} bytes")
+        if time.monotonic() > until:
+            raise TimeoutError
+    return bytes(body)

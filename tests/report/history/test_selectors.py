@@ -1,0 +1,44 @@
+"""PromQL that is made of what users and nodes are called."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.report.history.collect import batches, of_nodes, read_match, selector
+
+
+@pytest.mark.parametrize(
+    ("text", "matcher"),
+    [
+        ("cluster=a", 'cluster="a"'),
+        ('cluster="a"', 'cluster="a"'),
+        ("cluster!=a=b", 'cluster!="a=b"'),
+        ("node=~gpu-.*", 'node=~"gpu-.*"'),
+        ("node!~a|b", 'node!~"a|b"'),
+        ('a="} or vector(1) #', 'a="\\"} or vector(1) #"'),
+        ("a=", 'a=""'),
+    ],
+)
+def test_a_match_is_one_matcher(text: str, matcher: str) -> None:
+    assert read_match(text) == matcher
+
+
+@pytest.mark.parametrize("text", ["", "a", "=b", "1a=b", "a b=c", "a-b=c", '{a="b"}'])
+def test_what_is_no_match_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text) or "^$"):
+        read_match(text)
+
+
+def test_a_selector() -> None:
+    nodes = of_nodes(["", "a/n.1", "n.1", 'b/x"\n'])
+    assert selector("up", ['a="b"', nodes]) == 'up{a="b", node=~"|n\\\\.1|x\\"\\\\\\n"}'
+
+
+@given(st.lists(st.text(min_size=1, max_size=300), unique=True, max_size=200))
+def test_batches_hold_every_node_once_and_are_short(nodes: list[str]) -> None:
+    made = list(batches(nodes))
+    assert [node for batch in made for node in batch] == sorted(nodes)
+    assert all(batch for batch in made)
+    assert all(len(batch) <= 50 and sum(map(len, batch)) <= 2000 for batch in made)
