@@ -79,7 +79,7 @@ class RareLog:
         warning(message, **fields)
 
 
-class _Event(logging.Formatter):
+class _EventFormatter(logging.Formatter):
     """Time, level, message and fields of a record, in that order."""
 
     def event(self, record: logging.LogRecord) -> dict[str, object]:
@@ -93,12 +93,12 @@ class _Event(logging.Formatter):
         return event
 
 
-class _Json(_Event):
+class _Json(_EventFormatter):
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(self.event(record), default=str)
 
 
-class _Logfmt(_Event):
+class _Logfmt(_EventFormatter):
     def format(self, record: logging.LogRecord) -> str:
         return " ".join(f"{key}={_logfmt_value(str(value))}" for key, value in self.event(record).items())
 

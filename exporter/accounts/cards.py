@@ -76,7 +76,7 @@ def cards_by_owner(
     `subjects` are the page's subjects, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of GPUs
     by UUID.
     """
-    page = _Page()
+    page = _DeviceValues()
     for number, reading in enumerate(readings, start=1):
         page.take(*reading)
         if not number % ITEMS_A_SLICE:
@@ -101,7 +101,7 @@ def cards_by_owner(
     return cards
 
 
-class _Page:
+class _DeviceValues:
     """A page's values of devices. A GPU's values do not include those of its instances."""
 
     def __init__(self) -> None:
@@ -143,10 +143,10 @@ class _Page:
         return None if used_and_free is None else used_and_free + (self.of(device, _RESERVED) or 0.0)
 
 
-_NO_PAGE = _Page()
+_NO_PAGE = _DeviceValues()
 
 
-def _use(key: DeviceKey, owner: Owner, page: _Page, measured: "Measured | None") -> _Used:
+def _use(key: DeviceKey, owner: Owner, page: _DeviceValues, measured: "Measured | None") -> _Used:
     use = measured.uses.get((key, owner)) if measured else None
     memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
     if _is_instance(key):
@@ -163,7 +163,7 @@ def _is_instance(key: DeviceKey) -> bool:
 _Asked = tuple[float | None, float | None]
 
 
-def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
+def _asked(gpus: Iterable[Gpu], page: _DeviceValues) -> dict[Owner, _Asked]:
     cards: defaultdict[Owner, list[float | None]] = defaultdict(list)
     memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
     for gpu in gpus:
@@ -180,7 +180,7 @@ def _asked(gpus: Iterable[Gpu], page: _Page) -> dict[Owner, _Asked]:
 def _add_units(
     owners: Owners,
     gpus: Iterable[Gpu],
-    page: _Page,
+    page: _DeviceValues,
     measured: "Measured | None",
     used: "defaultdict[Owner, list[_Used]]",
     asked: dict[Owner, _Asked],

@@ -116,7 +116,7 @@ def gpus_of(
     instances = _instances_of(keys)
     yield
     models = {**known_models, **{uuid: model for uuid, model in sampled.models.items() if model}}
-    slices = _Slices(inventory, models, profiles)
+    slices = _SliceCounts(inventory, models, profiles)
     maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners.matches, owners.offered))
     yield
     # GPUs that rules name otherwise than samples do; without samples nobody knows of which GPUs these are the names
@@ -156,7 +156,7 @@ def _of_inventory(inventory: Inventory, sampled: _SampledDevices) -> Iterable[st
         yield uuid
 
 
-class _Slices:
+class _SliceCounts:
     """The number of compute slices of GPUs: by NVML, else by the model, and at least that of the largest profile."""
 
     def __init__(self, inventory: Inventory, models: Mapping[str, str], profiles: Mapping[DeviceKey, str]) -> None:
@@ -215,7 +215,7 @@ class _GpuMaker:
     owners: Owners
     sampled: AbstractSet[DeviceKey]
     profiles: Mapping[DeviceKey, str]
-    slices: _Slices
+    slices: _SliceCounts
     shares: _Shares
 
     def make(self, uuid: str, model: str, keys: Sequence[DeviceKey]) -> Gpu:

@@ -62,7 +62,7 @@ class GpuSamples:
         return self.of("utilization").get(instance) if activity is None else activity
 
 
-class _Family(NamedTuple):
+class _RowKind(NamedTuple):
     """A family's kind of rows, the power of ten that makes the kind's unit of its own, and a violation's reason."""
 
     kind: str
@@ -75,17 +75,17 @@ _XID_TEXT = re.compile(r"0*[1-9][0-9]{0,2}")
 _MOST_XID = 999
 
 
-def _families() -> Iterator[tuple[bytes, _Family]]:
+def _families() -> Iterator[tuple[bytes, _RowKind]]:
     for name, dcgm_field in FIELDS.items():
         if dcgm_field.accounts is not None:
             quantity, power = dcgm_field.accounts
             is_violation = quantity == "violations"
             reason = dcgm_field.name.removeprefix("DEV_").removesuffix("_VIOLATION").lower() if is_violation else ""
             # some names of a field have a unit that is larger by a power of ten
-            yield name.encode(), _Family(quantity, power + len(str(dcgm_field.times)) - 1, reason)
+            yield name.encode(), _RowKind(quantity, power + len(str(dcgm_field.times)) - 1, reason)
 
 
-_OF: Mapping[bytes, _Family] = dict(_families())
+_OF: Mapping[bytes, _RowKind] = dict(_families())
 FAMILIES = frozenset(_OF)
 # Sign, digits before and after the point, exponent. Programs print floats with no more digits.
 _NUMBER = re.compile(rb"([+-]?)([0-9]{0,20})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
@@ -131,7 +131,7 @@ class _Table(NamedTuple):
     """The key of one GPU's rows of one family and, if the family counts errors, of one XID."""
 
     uuid: str
-    family: _Family
+    family: _RowKind
     xid: str
 
 

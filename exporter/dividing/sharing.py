@@ -215,7 +215,7 @@ def split_gauge(text: bytes, parts: int) -> list[bytes]:
 
 
 @dataclass(slots=True)
-class _Rows:
+class _DividedCounter:
     """One counter of one device: its value, the sources that reported the value, and its rows' values by owner.
 
     The key None is the row without owner. `read` is the number of the read that last moved the rows. `has_part`: at
@@ -270,7 +270,7 @@ class CounterBook:
     """
 
     def __init__(self) -> None:
-        self._series: OrderedDict[bytes, _Rows] = OrderedDict()
+        self._series: OrderedDict[bytes, _DividedCounter] = OrderedDict()
         self._read_at: OrderedDict[str, float] = OrderedDict()
         self._sources: frozenset[str] = frozenset()
         self._read = 0
@@ -318,7 +318,7 @@ class CounterBook:
         now, of_gpu = read_amount(value), self._grown.get(series)
         if state is None:
             rows = OrderedDict[Owner | None, Amount]({None: NOTHING})
-            state = _Rows(now, self._sources, rows, read=self._read, has_part=of_gpu is not None, ran=times)
+            state = _DividedCounter(now, self._sources, rows, read=self._read, has_part=of_gpu is not None, ran=times)
             self._series[series] = state
             _limit(self._series, MOST_SERIES)
         self._series.move_to_end(series)

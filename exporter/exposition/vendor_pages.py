@@ -51,7 +51,7 @@ class Vendor:
     owner_labels: frozenset[str]
 
 
-class _CountedSeries(NamedTuple):
+class _VendorSeries(NamedTuple):
     """A series that a rule counts: its device, and the text of the labels that DCGM's sample gets."""
 
     family: VendorFamily
@@ -85,7 +85,7 @@ class _Samples:
     parts: defaultdict[tuple[bytes, bytes], list[_Value]] = field(default_factory=lambda: defaultdict(list))
     names: set[str] = field(default_factory=set)
 
-    def add(self, series: _CountedSeries, value: _Value) -> None:
+    def add(self, series: _VendorSeries, value: _Value) -> None:
         """Add a sample of this device."""
         self.names.add(series.name)
         of_series = self.parts if series.is_part else self.own
@@ -114,7 +114,7 @@ class VendorPages:
         for family in vendor.families:
             for name in (family.family, *family.plus):
                 self._families[name.encode()].append(family)
-        self._series: Mapping[bytes, Sequence[_CountedSeries]] = {}
+        self._series: Mapping[bytes, Sequence[_VendorSeries]] = {}
 
     def with_dcgm(self, body: bytes, odd: list[Trouble]) -> Work[bytes]:
         """The page with DCGM's families after its own, in slices. Troubles with its units go into `odd`."""
@@ -122,7 +122,7 @@ class VendorPages:
         samples: defaultdict[VendorFamily, defaultdict[_Device, _Samples]]
         samples = defaultdict(lambda: defaultdict(_Samples))
         owners: defaultdict[_Device, set[bytes]] = defaultdict(set)
-        series_of: dict[bytes, Sequence[_CountedSeries]] = {}
+        series_of: dict[bytes, Sequence[_VendorSeries]] = {}
         for number, line in enumerate(body.split(b"\n"), start=1):
             if not number % ITEMS_A_SLICE:
                 yield
@@ -158,7 +158,7 @@ class VendorPages:
             if word := unit_named(text.decode("utf-8", "replace"), family.named_in):
                 refused[family] = f"its HELP or UNIT names {word}"
 
-    def _read_series(self, head: bytes) -> Sequence[_CountedSeries]:
+    def _read_series(self, head: bytes) -> Sequence[_VendorSeries]:
         """A series for each rule that counts the sample; none if no label names a device."""
         line = read_line(head + b" 0")
         if not isinstance(line, SampleLine):
@@ -170,7 +170,7 @@ class VendorPages:
             return ()
         owner = tuple((name, value) for name, value in labels.items() if name in self._vendor.owner_labels)
         return [
-            _CountedSeries(
+            _VendorSeries(
                 family=family,
                 name=line.name.decode(),
                 device=(gpu, named.get("GPU_I_ID", "")),

@@ -58,7 +58,7 @@ class _HeldAtXid(NamedTuple):
     at_seconds: float
 
 
-class _Refusal(NamedTuple):
+class _RefusedWrites(NamedTuple):
     trouble: Trouble
     failures: int
     until: float
@@ -76,7 +76,7 @@ class PodEvents:
         self._heard: set[_HeldAtXid] = set()
         # by namespace, when the events there happened, by their names
         self._written: dict[str, dict[str, float]] = {}
-        self._refusals: dict[tuple[Key, str], _Refusal] = {}
+        self._refusals: dict[tuple[Key, str], _RefusedWrites] = {}
 
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
         """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
@@ -130,7 +130,7 @@ class PodEvents:
                 why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}"
             )
             _bound(self._refusals, _MOST_NAMESPACES)
-            self._refusals[key] = _Refusal(why, failures, until)
+            self._refusals[key] = _RefusedWrites(why, failures, until)
             if before is None or before.trouble != why:
                 log.warning("a pod is not told", key=str(held.owner), error=str(why))
                 self._on_change(held.owner)

@@ -47,7 +47,7 @@ SILENT = "The kubelet does not say who holds devices."
 
 
 @dataclass(slots=True)
-class _Held:
+class _HolderFields:
     """A device in one container: its metrics, and what is known of the pod beside its names."""
 
     shared: bool = False
@@ -55,7 +55,7 @@ class _Held:
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-_Holders = dict[Owner, _Held]
+_Holders = dict[Owner, _HolderFields]
 
 
 def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
@@ -184,14 +184,14 @@ def _hold_the_rest(
         yield
 
 
-def _hold(holders: _Holders, row: Row, subject: Subject) -> _Held:
+def _hold(holders: _Holders, row: Row, subject: Subject) -> _HolderFields:
     """The entry of the row's owner among a device's holders; a new entry if the owner has none yet."""
     owner = row.owner or _NOBODY
     if owner == _NOBODY and subject.exported:
         owner = subject.exported
     entry = holders.get(owner)
     if entry is None:
-        entry = holders[owner] = _Held()
+        entry = holders[owner] = _HolderFields()
     entry.shared = entry.shared or row.shared
     entry.of_pod = entry.of_pod or _of_pod(row)
     return entry
@@ -266,7 +266,7 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, An
     return {"health": verdict.verdict, "health_reasons": tuple(map(str, verdict.reasons)), **message}
 
 
-def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _Held) -> int | None:
+def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _HolderFields) -> int | None:
     """The last XID by the kernel's log, which also has those that no page shows; else by the page."""
     verdict = snapshot.verdicts.get(device)
     by_log = verdict.last_xid if verdict else None

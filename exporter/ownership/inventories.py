@@ -109,9 +109,9 @@ def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlac
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
     """The inventory made of these specs, by file, and these places of capabilities. Parents have only a device name."""
-    gpus: defaultdict[str, _Answers[str]] = defaultdict(_Answers)  # UUID → device names
-    instances: defaultdict[str, _Answers[CutPlace]] = defaultdict(_Answers)
-    by_name: defaultdict[str, _Answers[CdiPlace | None]] = defaultdict(_Answers)
+    gpus: defaultdict[str, _Votes[str]] = defaultdict(_Votes)  # UUID → device names
+    instances: defaultdict[str, _Votes[CutPlace]] = defaultdict(_Votes)
+    by_name: defaultdict[str, _Votes[CdiPlace | None]] = defaultdict(_Votes)
     doubts = []
     for file, devices in specs.items():
         for device in devices:
@@ -128,7 +128,7 @@ def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, 
                     instances[device.uuid].add(place, file)
     mixed = {uuid for doubt in doubts for uuid in doubt.leaves_out}
     unmixed = {uuid: answers for uuid, answers in instances.items() if uuid not in mixed}
-    answers_to: Iterable[tuple[str, _Answers[Any]]] = (*unmixed.items(), *gpus.items(), *by_name.items())
+    answers_to: Iterable[tuple[str, _Votes[Any]]] = (*unmixed.items(), *gpus.items(), *by_name.items())
     doubts += (
         _contradiction(name, of_name.answers)
         for name, of_name in answers_to
@@ -193,7 +193,7 @@ class Part(NamedTuple):
     wins: bool = False
 
 
-class _Place(NamedTuple):
+class _InstancePlace(NamedTuple):
     parent: str
     instance: str
 
@@ -201,7 +201,7 @@ class _Place(NamedTuple):
         return f"GPU instance {self.instance} of {self.parent}"
 
 
-class _Answers(Generic[T]):
+class _Votes(Generic[T]):
     """The parts' answers to one question, the parts that give each of them, and the answer of a part that wins."""
 
     def __init__(self) -> None:
@@ -229,15 +229,15 @@ class _Answers(Generic[T]):
         return answers if self.winner is None else f"{answers}; {self.winner} counts"
 
 
-class _AllAnswers:
+class _AllVotes:
     """All answers of the parts, and those of them on which the inventory can rely."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = parts
         self.gpus: dict[str, dict[str, None]] = {}  # UUID → the names of the parts that have it, in order
-        self.uuids: dict[str, _Answers[str]] = {}  # device name → UUIDs
-        self.devices: dict[str, _Answers[str]] = {}  # UUID → device names
-        self.instances: dict[str, _Answers[_Place]] = {}  # MIG UUID → places
+        self.uuids: dict[str, _Votes[str]] = {}  # device name → UUIDs
+        self.devices: dict[str, _Votes[str]] = {}  # UUID → device names
+        self.instances: dict[str, _Votes[_InstancePlace]] = {}  # MIG UUID → places
         self.homeless: dict[str, set[str]] = {}  # device name without a GPU → MIG UUIDs
         for part in parts:
             self._add_gpus(part)
@@ -262,8 +262,8 @@ class _AllAnswers:
                 continue
             self.gpus.setdefault(gpu.uuid, {})[part.name] = None
             if gpu.device:
-                self.uuids.setdefault(gpu.device, _Answers()).add(gpu.uuid, part.name, wins=part.wins)
-                self.devices.setdefault(gpu.uuid, _Answers()).add(gpu.device, part.name, wins=part.wins)
+                self.uuids.setdefault(gpu.device, _Votes()).add(gpu.uuid, part.name, wins=part.wins)
+                self.devices.setdefault(gpu.uuid, _Votes()).add(gpu.device, part.name, wins=part.wins)
 
     def _add_instances(self, part: Part) -> None:
         for gpu in part.inventory.gpus:
@@ -271,15 +271,15 @@ class _AllAnswers:
             for mig in gpu.mig:
                 if parent:
                     self.gpus.setdefault(parent, {})
-                    answers = self.instances.setdefault(mig.uuid, _Answers())
-                    answers.add(_Place(parent, mig.instance_id), part.name, wins=part.wins)
+                    answers = self.instances.setdefault(mig.uuid, _Votes())
+                    answers.add(_InstancePlace(parent, mig.instance_id), part.name, wins=part.wins)
                 else:
                     self.homeless.setdefault(gpu.device, set()).add(mig.uuid)
 
 
 def put_together(parts: Sequence[Part]) -> Inventory:
     """One inventory made of all parts, the best part first. It lacks GPUs whose UUID no part gives."""
-    answers = _AllAnswers(parts)
+    answers = _AllVotes(parts)
     instances, gpus = _instances(answers), [gpu for part in parts for gpu in part.inventory.gpus]
     indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the value of the best part
     slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
@@ -309,7 +309,7 @@ def places_among(inventories: Iterable[Inventory]) -> CdiPlaces:
     return next((inventory.places for inventory in inventories if inventory.places), NO_PLACES)
 
 
-def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]]:
+def _instances(all_answers: _AllVotes) -> Mapping[str, tuple[MigInstance, ...]]:
     """The instances on whose places the parts agree, by their GPUs' UUIDs."""
     gpus = (gpu for part in reversed(all_answers.parts) for gpu in part.inventory.gpus)
     profiles = {mig.uuid: mig.profile for gpu in gpus for mig in gpu.mig if mig.profile}
@@ -323,7 +323,7 @@ def _instances(all_answers: _AllAnswers) -> Mapping[str, tuple[MigInstance, ...]
     return {parent: tuple(mig) for parent, mig in of.items()}
 
 
-def _doubts(all_answers: _AllAnswers) -> Iterator[InventoryDoubt]:
+def _doubts(all_answers: _AllVotes) -> Iterator[InventoryDoubt]:
     for of in (all_answers.uuids, all_answers.devices, all_answers.instances):
         for what, answers in of.items():
             if answers.words:

@@ -67,7 +67,7 @@ class _SeenAtLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
+class _WaitingEvent:
     event: DeviceEvent
     before: _SeenAtLook | None
     heard_at: float
@@ -94,7 +94,7 @@ class KernelEvents:
         self.newest: tuple[DeviceEvent, ...] = ()
         self.standing: tuple[DeviceEvent, ...] = ()
         self._recalled: tuple[DeviceEvent, ...] = ()  # their `uuid` is the GPU's address
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingEvent] = deque()
         self._counts: Counter[tuple[DeviceKey, Owner | None, int]] = Counter()
         self._errors: dict[tuple[object, ...], int] = {}  # error → the moment of its first line
         self._before: _SeenAtLook | None = None
@@ -138,7 +138,7 @@ class KernelEvents:
         for address, uuid in uuids.items():
             self._gpus.setdefault(address, InventoryGpu(uuid=uuid))
         heard = DeviceEvent(event=event, at_seconds=at_seconds)
-        self._waiting.append(_Waiting(event=heard, before=self._before, heard_at=heard_at, is_new=is_new))
+        self._waiting.append(_WaitingEvent(event=heard, before=self._before, heard_at=heard_at, is_new=is_new))
         return True
 
     def recall(self, event: KernelEvent, uuids: Mapping[str, str], at_seconds: float) -> None:
@@ -229,7 +229,7 @@ class KernelEvents:
         return next((gpu for gpu in self._inventory.gpus if gpu.uuid == of_page.uuid), of_page)
 
     def _settled(
-        self, waiting: _Waiting, seen: _SeenAtLook, delay: float | None, holders_of: HoldersOf
+        self, waiting: _WaitingEvent, seen: _SeenAtLook, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
         event = waiting.event.event
         gpu = self._gpu_at(event.address)
@@ -255,7 +255,10 @@ class KernelEvents:
 
 
 def _holders_at(
-    waiting: _Waiting, seen: _SeenAtLook, delay: float | None, holders_of: Callable[[Owners], Mapping[Owner, DeviceKey]]
+    waiting: _WaitingEvent,
+    seen: _SeenAtLook,
+    delay: float | None,
+    holders_of: Callable[[Owners], Mapping[Owner, DeviceKey]],
 ) -> _HoldersAtEvent:
     """The holders of the GPU at the event, by the look before it and the look `seen` after it.
 

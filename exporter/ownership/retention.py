@@ -107,9 +107,9 @@ def answered(
     """
     unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
     if unlisted:
-        given = _Given(answer.assignments, read)
+        given = _AssignedDevices(answer.assignments, read)
         # a claim's share of a GPU has no name of its own, so only new assignments can take a claim's device away
-        given_anew = _Given(answer.assignments - before.assignments, read)
+        given_anew = _AssignedDevices(answer.assignments - before.assignments, read)
         unlisted = {
             assignment: missing
             for assignment, missing in unlisted.items()
@@ -148,7 +148,9 @@ def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retain
     if not before.unlisted:
         return before
     listed = before.assignments - before.unlisted.keys()
-    given = _Given((one for one in listed if one.claim and not cdi_names.isdisjoint(one.claim.cdi_names)), read)
+    given = _AssignedDevices(
+        (item for item in listed if item.claim and not cdi_names.isdisjoint(item.claim.cdi_names)), read
+    )
     unlisted = {held: missing for held, missing in before.unlisted.items() if not given.displaces(held)}
     if len(unlisted) == len(before.unlisted):
         return before
@@ -183,7 +185,7 @@ def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str)
     return bool(answer.listed) and all(held.owner.pod.endswith(ending) for held in unlisted)
 
 
-class _Given:
+class _AssignedDevices:
     """The devices that an answer gives to containers: earlier holders have given them back."""
 
     def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:

@@ -226,7 +226,7 @@ _NOBODY: AbstractSet[Owner] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
-class _Process:
+class _ProcessUses:
     """A process' requests to each device, by ordinal.
 
     `gone_ns` is the moment of the first reading without the process.
@@ -253,7 +253,7 @@ class CudaLedger:
         self._uses: Mapping[CudaKey, CudaUse] | None = {}
         self.lost: Counter[str] = Counter()
         self._rows: dict[CudaKey, CudaRow] = {}
-        self._processes: dict[ProcessId, _Process] = {}
+        self._processes: dict[ProcessId, _ProcessUses] = {}
         self._read_at_ns: int | None = None
 
     @property
@@ -306,7 +306,7 @@ class CudaLedger:
         for device, counts in reading.counts.items():
             process = self._processes.get(device.process)
             if process is None:
-                process = self._processes[device.process] = _Process()
+                process = self._processes[device.process] = _ProcessUses()
             use = process.uses.get(device.ordinal)
             if use is None:
                 use = process.uses[device.ordinal] = RowUse(self._read_at_ns)

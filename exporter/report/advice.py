@@ -94,7 +94,7 @@ class _NoAdvice(NamedTuple):
     exactly: str = ""
 
 
-class _HeldDevice(NamedTuple):
+class _DeviceOfWorkload(NamedTuple):
     key: RowKey
     amounts: Amounts
     peaks: RowPeaks
@@ -120,13 +120,13 @@ class _HeldDevice(NamedTuple):
 def advise(collected: ReportInput, peaks: Mapping[RowId, RowPeaks], prices: Prices) -> Sequence[Advice]:
     """Advice for each workload and model, or the reason why there is none; the workload that could save most first."""
     names = GroupNames(collected.labels.items())
-    devices_of = defaultdict[tuple[str, str], list[_HeldDevice]](list)
+    devices_of = defaultdict[tuple[str, str], list[_DeviceOfWorkload]](list)
     for key, amounts in collected.grown.items():
         name = names.name_of(key, collected.labels.get(key, {}))
         if amounts.held and name:
             model = collected.facts.models.get(key.uuid, "")
             of_row = peaks.get(key[:5]) or RowPeaks()
-            devices_of[name, model].append(_HeldDevice(key, amounts, of_row, share_of(of_row.profile, model)))
+            devices_of[name, model].append(_DeviceOfWorkload(key, amounts, of_row, share_of(of_row.profile, model)))
     restarts = collected.facts.restarts
     advices = [_advice(name, model, devices, restarts, prices) for (name, model), devices in devices_of.items()]
     return sorted(advices, key=_most_beyond_first)
@@ -137,7 +137,7 @@ def _most_beyond_first(advice: Advice) -> tuple[bool, float, float, str]:
 
 
 def _advice(
-    name: str, model: str, devices: Sequence[_HeldDevice], restarts: Mapping[str, int], prices: Prices
+    name: str, model: str, devices: Sequence[_DeviceOfWorkload], restarts: Mapping[str, int], prices: Prices
 ) -> Advice:
     amounts = Amounts()
     for device in devices:
@@ -168,7 +168,7 @@ def _advice(
     )
 
 
-def _held(device: _HeldDevice) -> str:
+def _held(device: _DeviceOfWorkload) -> str:
     whole = device.peaks.profile or "a GPU"
     return f"part of {whole}" if device.is_shared else whole
 
@@ -177,17 +177,17 @@ def _first_with(sizes: Iterable[GpuSize], activity: float) -> GpuSize | None:
     return next((size for size in sizes if size.least >= activity), None)
 
 
-def _seconds_beyond(devices: Iterable[_HeldDevice], size: GpuSize | None) -> float:
+def _seconds_beyond(devices: Iterable[_DeviceOfWorkload], size: GpuSize | None) -> float:
     """The GPU-seconds held that `size` would have saved."""
     share = size.share if size else 1.0
     return sum(device.amounts.held * max(0.0, 1 - share / device.share) for device in devices)
 
 
-def _highest(function: str, of: Mapping[str, float], devices: Iterable[_HeldDevice]) -> tuple[float, Evidence]:
+def _highest(function: str, of: Mapping[str, float], devices: Iterable[_DeviceOfWorkload]) -> tuple[float, Evidence]:
     return max(_peak(device, function, of) for device in devices)
 
 
-def _peak(device: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[float, Evidence]:
+def _peak(device: _DeviceOfWorkload, function: str, of: Mapping[str, float]) -> tuple[float, Evidence]:
     """A device's peak in bytes, or as a part of a whole GPU, with its evidence."""
     family = device.family(of)
     evidence = device.peaks.evidence[function, family]
@@ -195,7 +195,7 @@ def _peak(device: _HeldDevice, function: str, of: Mapping[str, float]) -> tuple[
     return evidence.value * of[family] * part_of_gpu, evidence
 
 
-def _refused(model: str, devices: Sequence[_HeldDevice], restarts: Mapping[str, int]) -> _NoAdvice:
+def _refused(model: str, devices: Sequence[_DeviceOfWorkload], restarts: Mapping[str, int]) -> _NoAdvice:
     hours = sum(device.amounts.held / device.share for device in devices) / SECONDS_OF_HOUR
     if not sizes_of(model):
         return _NoAdvice(f"what {model or 'an unknown model'} can be cut into is not known")
@@ -215,7 +215,7 @@ def _refused(model: str, devices: Sequence[_HeldDevice], restarts: Mapping[str, 
     return _unseen("memory", MEMORY, devices, hours) or _unseen("activity", ACTIVITY, devices, hours) or _NoAdvice()
 
 
-def _unseen(what: str, of: Mapping[str, float], devices: Sequence[_HeldDevice], hours: float) -> _NoAdvice | None:
+def _unseen(what: str, of: Mapping[str, float], devices: Sequence[_DeviceOfWorkload], hours: float) -> _NoAdvice | None:
     unmeasured = [device for device in devices if not device.family(of)]
     if unmeasured:
         shared = "it shared a GPU, and " if unmeasured[0].is_shared else ""

@@ -29,7 +29,7 @@ _UNIT_PRICES = ("ContractedUnitPrice", "ListUnitPrice")
 _PROVIDERS = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
 
 
-class _Part(NamedTuple):
+class _FocusRow(NamedTuple):
     """A row, its quantity, and its origin charge: cluster, model and unit."""
 
     origin: tuple[str, str, str]
@@ -40,7 +40,7 @@ class _Part(NamedTuple):
 def render_focus(report: Report, currency: str) -> str:
     """The CSV of all charges that have a price; `currency` is a code of ISO 4217."""
     common = _of_all(report, currency)
-    parts: list[_Part] = []
+    parts: list[_FocusRow] = []
     for charge in report.charges:
         parts += _of_charge(report, charge)
     rows = [{**common, **part.row, **allocated} for part, allocated in zip(parts, _allocated(parts), strict=True)]
@@ -70,7 +70,7 @@ def _of_all(report: Report, currency: str) -> Mapping[str, str]:
     }
 
 
-def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
+def _allocated(parts: Sequence[_FocusRow]) -> Sequence[Mapping[str, str]]:
     """The columns of split costs, for each part. The ratios of an origin charge's parts add up to 1.
 
     Hours that nobody held are unallocated: their rows name no resource.
@@ -87,7 +87,7 @@ def _allocated(parts: Sequence[_Part]) -> Sequence[Mapping[str, str]]:
     return [_columns_of_part(part, ratio) for part, ratio in zip(parts, ratios, strict=True)]
 
 
-def _columns_of_part(part: _Part, ratio: Decimal) -> Mapping[str, str]:
+def _columns_of_part(part: _FocusRow, ratio: Decimal) -> Mapping[str, str]:
     element = {
         "AllocatedRatio": float(ratio),
         "UsageUnit": part.row["PricingUnit"],
@@ -102,7 +102,7 @@ def _columns_of_part(part: _Part, ratio: Decimal) -> Mapping[str, str]:
     }
 
 
-def _of_charge(report: Report, charge: Charge) -> Iterator[_Part]:
+def _of_charge(report: Report, charge: Charge) -> Iterator[_FocusRow]:
     """The rows of a charge: hours held, hours free, and energy."""
     common = _of_all_its_rows(report, charge)
     model = charge.model or "unknown model"
@@ -113,7 +113,7 @@ def _of_charge(report: Report, charge: Charge) -> Iterator[_Part]:
     price_of_kwh = report.prices.of_kwh
     if energy and price_of_kwh is not None:
         row = {**common, **_priced(f"Energy of {model}", "kWh", energy, price_of_kwh)}
-        yield _Part((charge.cluster, charge.model, "kWh"), energy, row)
+        yield _FocusRow((charge.cluster, charge.model, "kWh"), energy, row)
 
 
 def _of_all_its_rows(report: Report, charge: Charge) -> Mapping[str, str]:
@@ -131,7 +131,7 @@ def _of_all_its_rows(report: Report, charge: Charge) -> Mapping[str, str]:
     }
 
 
-def _of_hours(charge: Charge, common: Mapping[str, str], model: str, price: Decimal) -> Iterator[_Part]:
+def _of_hours(charge: Charge, common: Mapping[str, str], model: str, price: Decimal) -> Iterator[_FocusRow]:
     """The rows of hours held and hours free, at the model's price of an hour."""
     origin = (charge.cluster, charge.model, _GPU_HOURS)
     held = quantity(charge.amounts.held, SECONDS_OF_HOUR)
@@ -139,11 +139,11 @@ def _of_hours(charge: Charge, common: Mapping[str, str], model: str, price: Deci
         idle = quantity(charge.amounts.idle, SECONDS_OF_HOUR)
         columns_of_idle = {"x_IdleQuantity": plain(idle), "x_IdleCost": plain(idle * Fraction(price))}
         priced = _priced(f"Hours held of {model}", _GPU_HOURS, held, price)
-        yield _Part(origin, held, {**common, **priced, **columns_of_idle})
+        yield _FocusRow(origin, held, {**common, **priced, **columns_of_idle})
     free = quantity(charge.amounts.free, SECONDS_OF_HOUR)
     if free:
         priced = _priced(f"Hours that nobody held of {model}", _GPU_HOURS, free, price)
-        yield _Part(origin, free, {**common, **priced, "ConsumedQuantity": "0"})
+        yield _FocusRow(origin, free, {**common, **priced, "ConsumedQuantity": "0"})
 
 
 def _priced(says: str, unit: str, amount: Fraction, price: Decimal) -> Mapping[str, str]:

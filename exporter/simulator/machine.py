@@ -141,7 +141,7 @@ class RunningPod(NamedTuple):
     activity: float
 
 
-class _Holder(NamedTuple):
+class _SimulatedUse(NamedTuple):
     of: tuple[str, str, str]
     seed: str
     workload: str
@@ -163,7 +163,7 @@ class Machine:
         self._speed = speed
         self.clock = clock
         self._born: dict[tuple[str, str, str], float] = {}
-        self._holders: dict[str, list[_Holder]] = {}
+        self._holders: dict[str, list[_SimulatedUse]] = {}
         self._uses: dict[str, WorkloadUse] = {}
 
     @property
@@ -278,7 +278,7 @@ class Machine:
         """Note that a container holds a device, or `count` shares of it if `::` follows the GPU's UUID."""
         work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
         uuid, is_share, _ = device_id.partition("::")
-        holder = _Holder(
+        holder = _SimulatedUse(
             of=(pod.namespace, pod.name, container.name),
             seed=seed,
             workload=work,
@@ -301,7 +301,7 @@ def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
         yield f"{part.partition('::')[0]}::"
 
 
-def _of_holder(holder: _Holder, life: float) -> WorkloadUse:
+def _of_holder(holder: _SimulatedUse, life: float) -> WorkloadUse:
     use_now = use(holder.workload, holder.seed, life - holder.born, life)
     nvlink = use_now.nvlink if holder.is_linked else 0.0
     return use_now._replace(activity=use_now.activity * holder.pace, nvlink=nvlink)

@@ -178,7 +178,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
+class _SharingFacts:
     """`sharing` is "" where nobody knows it; `owners` are the mapping's word, by device."""
 
     sharing: str
@@ -197,7 +197,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
     """
     nodes, which = mappings(about, "nodes", MOST_DEVICES), mapping(about, "which_nodes")
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
-    rules = _Rules(
+    facts = _SharingFacts(
         sharing=text(mapping(about, "settings", "sharing"), "value"),
         owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in mappings(about, "seen", MOST_DEVICES)},
     )
@@ -207,7 +207,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
         version=text(about, "version"),
         node=text(about, "node"),
         at=max((row.timestamp or "" for row in rows), default=""),
-        devices=[*_devices(rows, rules)],
+        devices=[*_devices(rows, facts)],
         sources=(*_sources(mapping(about, "sources")), *unknown),
         missing=[_source(text(each, "name"), each, up=False) for each in nodes if each.get("missing")],
         nodes=1 if role == "node" else len(nodes),
@@ -257,34 +257,37 @@ def _key(seen: AnyObject) -> tuple[str, str]:
     return text(seen, "uuid") or text(seen, "gpu"), text(seen, "gpu_i_id")
 
 
-def _devices(rows: Sequence[DeviceRow], rules: _Rules) -> Iterator[ShownDevice]:
+def _devices(rows: Sequence[DeviceRow], facts: _SharingFacts) -> Iterator[ShownDevice]:
     for _, rows_of_gpu in groupby(rows, lambda row: row.row_device[:2]):
         by_instance = groupby(rows_of_gpu, lambda row: row.mig_instance_id)
-        yield from _gpu({instance: [*of_instance] for instance, of_instance in by_instance}, rules)
+        yield from _gpu({instance: [*of_instance] for instance, of_instance in by_instance}, facts)
 
 
-def _gpu(rows: Mapping[str, Sequence[DeviceRow]], rules: _Rules) -> Iterator[ShownDevice]:
+def _gpu(rows: Mapping[str, Sequence[DeviceRow]], facts: _SharingFacts) -> Iterator[ShownDevice]:
     """A GPU, or one that is cut (by its own rows, under "", or by those of its instances) before its instances."""
     own = rows.get("", ())
     instances = [rows_of_instance for name, rows_of_instance in rows.items() if name]
     if not instances:
-        yield _device(own, rules)
+        yield _device(own, facts)
         return
-    shown = [_device(rows_of_instance, rules) for rows_of_instance in instances]
-    yield _cut_gpu(own, instances, shown, rules)
+    shown = [_device(rows_of_instance, facts) for rows_of_instance in instances]
+    yield _cut_gpu(own, instances, shown, facts)
     for device in shown:
         yield replace(device, xid=None, is_xid_why=False)
 
 
 def _cut_gpu(
-    own: Sequence[DeviceRow], instances: Sequence[Sequence[DeviceRow]], shown: Sequence[ShownDevice], rules: _Rules
+    own: Sequence[DeviceRow],
+    instances: Sequence[Sequence[DeviceRow]],
+    shown: Sequence[ShownDevice],
+    facts: _SharingFacts,
 ) -> ShownDevice:
     """The GPU above its instances; `shown` is what is shown of these."""
-    of_instances = [of_device(rows, rules.sharing) for rows in instances]
+    of_instances = [of_device(rows, facts.sharing) for rows in instances]
     figures = of_cut_gpu(own[0] if own else None, [rows[0] for rows in instances], of_instances)
     first = shown[0]
     blank = ShownDevice(node=first.node, gpu=first.gpu, uuid=first.uuid, entity="mig-parent", model=first.model)
-    parent = _device(own, rules) if own else blank
+    parent = _device(own, facts) if own else blank
     return replace(
         parent,
         state=DeviceState.CUT,
@@ -299,17 +302,17 @@ def _cut_gpu(
     )
 
 
-def _device(rows: Sequence[DeviceRow], rules: _Rules) -> ShownDevice:
+def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
     first = rows[0]
     holders = [_holder(row, is_alone=len(rows) == 1) for row in rows if row.pod]
     if not holders:
         # --sharing device has one row, without an owner, of a device that several share
         key = (first.device_uuid or first.device_id, first.mig_instance_id)
-        holders = [*map(_named, rules.owners.get(key, ()))]
+        holders = [*map(_named, facts.owners.get(key, ()))]
     state = state_of_device(row.state for row in rows)
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
-    figures = of_device(rows, rules.sharing)
+    figures = of_device(rows, facts.sharing)
     return ShownDevice(
         node=first.node_name,
         gpu=first.device_id,

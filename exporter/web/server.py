@@ -122,7 +122,7 @@ def _answer_in_plain(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_WR)
 
 
-class _Web(WebServer):
+class _WatchedServer(WebServer):
     """aiohttp's server, which also calls `on_lost` with the handler of each connection that has ended."""
 
     def __init__(self, answer: Handler, on_lost: Callable[[object], None]) -> None:
@@ -146,7 +146,7 @@ class Server:
         self._guard = guard
         self._telemetry = telemetry
         # not an Application, whose router, signals and middlewares cost a tenth of a scrape
-        self._web = _Web(guard.answer, self._forget)
+        self._web = _WatchedServer(guard.answer, self._forget)
         self._listening: list[socket.socket] = []
         self._tls: ssl.SSLContext | None = None
         # all connections by handler, oldest first, each with the task that begins it (and may still do the handshake)

@@ -1,7 +1,7 @@
 """The exporter stays easy to read: lines and functions hold little, a file has one subject, a name one meaning."""
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ FUNCTIONS_WITH_MORE_LINES = 7
 # into each of them. A name for a step, or a blank line, costs nothing here; what is said once instead of twice pays.
 MOST_NODES_OF_THE_EXPORTER = 424_000
 MOST_NODES_A_LINE = 7.23
+FILES_THAT_SHARE_A_NAME = 37
 BRANCHES = (
     ast.If,
     ast.For,
@@ -127,6 +128,20 @@ def test_no_class_name_stands_for_two_things() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+# issue 23, part 4
+def test_no_class_names_differ_only_by_an_underscore() -> None:
+    names = {node.name for path in modules("exporter") for node in nodes_of(path) if isinstance(node, ast.ClassDef)}
+    assert {name for name in names if name.startswith("_") and name.lstrip("_") in names} == set()
+
+
+# issue 23, part 4: 37 in November 2026
+def test_few_files_share_their_name_with_another() -> None:
+    paths = [path for path in modules("exporter") if path.name != "__init__.py"]
+    files_of = Counter(path.stem for path in paths)
+    shared = {stem: count for stem, count in files_of.items() if count > 1}
+    assert sum(shared.values()) <= FILES_THAT_SHARE_A_NAME, shared
 
 
 # issue 16, Must show 1

@@ -25,7 +25,7 @@ QUIET_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class _Series:
+class _RepeatedEvent:
     item: Object
     count: int
     last_seconds: float
@@ -42,7 +42,7 @@ class Events:
     writer: Writer
     instance: str
     clock: Callable[[], float] = time.time
-    _series: OrderedDict[tuple[str, ...], _Series] = field(default_factory=OrderedDict)
+    _series: OrderedDict[tuple[str, ...], _RepeatedEvent] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._series)
@@ -58,7 +58,7 @@ class Events:
             else:
                 item = self._object(about, event, now)
                 await self.writer.create(item, tries=2)
-                self._series[key] = _Series(item, 1, now, now)
+                self._series[key] = _RepeatedEvent(item, 1, now, now)
                 while len(self._series) > MOST_REMEMBERED:
                     self._series.popitem(last=False)
         except SourceError as error:
@@ -75,7 +75,7 @@ class Events:
             if error.reason_given != "AlreadyExists":
                 raise
 
-    async def _again(self, series: _Series, now: float) -> None:
+    async def _again(self, series: _RepeatedEvent, now: float) -> None:
         series.count, series.last_seconds = series.count + 1, now
         if now - series.written_seconds < QUIET_SECONDS and series.count > 2:  # noqa: PLR2004 - the second makes a series
             return

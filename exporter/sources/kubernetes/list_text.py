@@ -24,7 +24,7 @@ async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any
 
     Raises Malformed: one value is larger than MAX_ITEM_BYTES. ValueError, RecursionError: it is no JSON, or no list.
     """
-    text = _JsonText(chunks, path)
+    text = _StreamedJson(chunks, path)
     fields: dict[str, Any] = {}
     await text.expect("{")
     async for _ in text.elements("}"):
@@ -42,7 +42,7 @@ async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any
     return fields.get("metadata") or {}
 
 
-class _JsonText:
+class _StreamedJson:
     """JSON of which not all has come yet."""
 
     def __init__(self, chunks: AsyncIterator[bytes], path: str) -> None:
