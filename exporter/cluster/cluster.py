@@ -1,6 +1,6 @@
-"""The cluster role: a source keeps the last answers of all nodes, and a look takes those without waiting.
+"""The cluster role: a source keeps the last answers of all nodes, and a look takes them without waiting.
 
-Only the first looks wait for the first answers, and no longer than their client does.
+Only the first looks wait, for the first answers, and no longer than their client waits.
 """
 
 import asyncio
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 
 class ClusterHandover:
-    """The counters, the sources, and whether the role has been ready.
+    """The state that outlives a reload: counters, sources, and whether the role has been ready.
 
-    `instance` is what the process calls itself towards upstreams. `not_ready` says why it has not been ready so far,
-    and is "" from then on. `heard` is the source whose first answers have come, or failed. `workloads` are those that
-    autoscalers have asked about.
+    Attributes:
+        instance: The name of the process towards upstreams.
+        not_ready: The reason why the role has not been ready so far. Once it has been, this stays "".
+        heard: The source whose first answers have come, or failed.
+        workloads: The workloads that autoscalers have asked about.
     """
 
     def __init__(self) -> None:
@@ -43,11 +45,14 @@ class ClusterHandover:
 
 @dataclass(eq=False, kw_only=True)
 class Cluster:
-    """Asks all nodes with every beat of the pulse, and answers from the last answers.
+    """The cluster role. It asks all nodes with every beat of the pulse, and answers from their last answers.
 
-    `source` knows the nodes; `others` are sources of its own whose health is shown, too. `cache` closes them.
-    `scaled_objects` say what KEDA's ScaledObjects scale, where KEDA may ask and the Kubernetes API can be asked.
-    `patience_seconds` is how long the first looks wait where nobody says how long they may.
+    Attributes:
+        source: The source that knows the nodes.
+        others: The sources that `source` uses, whose health is shown, too.
+        scaled_objects: The targets of KEDA's ScaledObjects; None unless KEDA may ask and there is a Kubernetes API.
+        cache: All these sources. It closes them.
+        patience_seconds: The time that a first look waits if its client names none.
     """
 
     source: ClusterSource
@@ -68,7 +73,7 @@ class Cluster:
         self.telemetry.bound("scaled_workloads", MOST_WORKLOADS, self.handover.workloads.__len__)
 
     def looked(self, seen: ClusterView | None, **rest: Any) -> ClusterLook:  # noqa: ANN401 - the fields of AnyLook
-        """A look at `seen`, or at the last answers."""
+        """A look at `seen`, or at the last answers if that is None."""
         return ClusterLook(
             view=self.source.view if seen is None else seen,
             health={
@@ -82,7 +87,7 @@ class Cluster:
         )
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> ClusterView:  # noqa: ARG002 - there is one look for all
-        """The last answers; the first time, wait for them for `wait_seconds` at most."""
+        """Return the last answers. Until the first have come, wait for them, for at most `wait_seconds`."""
         if self.handover.heard is not self.source:
             await self._hear(self.patience_seconds if wait_seconds is None else wait_seconds)
         return self.source.view
@@ -92,16 +97,16 @@ class Cluster:
         await self._hear(None)
 
     async def why_not_ready(self) -> str:
-        """The reason, or "" once the nodes are known and each was asked, and from then on."""
+        """The reason; "" for good as soon as the nodes are known and every node has been asked."""
         self._note()
         return self.handover.not_ready
 
     async def give_way(self, successor: "Cluster") -> None:
-        """Close what the successor does not go on with. A look in flight ends with what is known."""
+        """Close the sources that the successor does not use. A look in flight ends with the last answers."""
         await asyncio.gather(*(source.close() for source in self.cache.not_in(successor.cache)))
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """Close all sources, and end their requests in flight."""
         await asyncio.gather(*(source.close() for source in self.cache.sources.values()))
 
     async def _hear(self, wait_seconds: float | None) -> None:

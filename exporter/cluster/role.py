@@ -1,4 +1,4 @@
-"""The cluster role as the service runs it: made of a configuration and of the role until now."""
+"""The cluster role as the service runs it: made of a configuration and the role before it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) -> tuple[ClusterSource, Sequence[Source]]:
-    """What knows the nodes, and the sources that it has of its own."""
-    # the source does not decide how often it is asked
+    """The source that knows the nodes, and the sources that it uses."""
+    # the pulse decides how often the source asks, so a changed interval makes no new source
     cluster = replace(config.cluster, interval_seconds=0.0)
     if cluster.prometheus_url is not None:
         from exporter.cluster.prometheus.prometheus_source import Prometheus  # noqa: PLC0415 - only where it is asked
@@ -70,7 +70,7 @@ def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: st
 class KedaPort:
     """KEDA's port, or none. A reload cannot open it, close it, or switch its TLS on or off.
 
-    `address` has the real number where port 0 is `wanted`.
+    `wanted` is the configured address. `address` has the real number if the wanted port is 0.
     """
 
     wanted: Address | None
@@ -80,7 +80,7 @@ class KedaPort:
 
     @classmethod
     async def open(cls, config: ClusterConfig, web: WebConfig, current: Callable[[], Role]) -> "KedaPort":
-        """Listen where the configuration says so. See `AnswerBeside`."""
+        """Listen on the configured address, if there is one. See `AnswerBeside`."""
         address = config.keda.listen_address
         if address is None:
             return cls(None)
@@ -96,7 +96,7 @@ class KedaPort:
         return cls(address, real, web.tls, server)
 
     def check_stays(self, config: ClusterConfig, web: WebConfig) -> None:
-        """Refuse another address, and other TLS but for the certificates themselves. See `SecondServer`."""
+        """Refuse another address or other TLS settings; the certificates may change. See `SecondServer`."""
         if config.keda.listen_address != self.wanted:
             raise ConfigError("--keda.listen-address cannot change while the exporter runs: restart it")
         if self.server is not None and web.tls != self.tls:
@@ -106,7 +106,7 @@ class KedaPort:
             )
 
     def use_certificates(self) -> None:
-        """Use the certificates as they are in their files now."""
+        """Read the certificates' files again."""
         if self.server is not None and self.server.certificates:
             self.server.certificates.read_again()
 
@@ -117,9 +117,10 @@ class KedaPort:
 
 
 def make_role(config: ClusterConfig, before: object = None) -> Cluster:
-    """A cluster that takes over the counters and sources of `before`, if that was a cluster. All files are read first.
+    """Make a cluster role that takes over the counters and sources of `before`, if that was one. Read all files first.
 
-    Raises ConfigError: a file that the configuration names cannot be used. `before` is then what it was.
+    Raises:
+        ConfigError: A file that the configuration names cannot be used. `before` is unchanged then.
     """
     http = read_cluster_http(config.cluster)
     handover = before.handover if isinstance(before, Cluster) else ClusterHandover()
@@ -141,7 +142,7 @@ def make_role(config: ClusterConfig, before: object = None) -> Cluster:
 
 
 def say_what_is_asked(config: ClusterConfig) -> None:
-    """One line that says who will be asked."""
+    """Log one line that says which nodes will be asked."""
     cluster = config.cluster
     log.info(
         "asking",

@@ -1,7 +1,7 @@
-"""A question of an autoscaler → a number. Pure.
+"""An autoscaler's question → a number. Pure.
 
-The value of a metric for a workload is the sum over its pods of each pod's mean over its devices. Where a part is
-unknown, `Unanswerable` is raised. A number that is too low would make an autoscaler remove pods.
+The value of a metric for a workload is a sum over its pods. Each pod counts with the mean over its devices. If a part
+is unknown, `Unanswerable` is raised: a number that is too low would make an autoscaler remove pods.
 """
 
 import re
@@ -20,12 +20,12 @@ from exporter.outputs.device_rows import METRICS_TO_ASK
 MOST_NAMED = 5
 FORM = "/autoscale/<namespace>/<workload>/<metric>"
 _PARTS = 3
-# The forms that Kubernetes allows; a workload may have its name from a label's value (--workload.labels).
+# The names that Kubernetes allows. A workload's name may come from a label's value (--workload.labels).
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _KIND = re.compile(r"[A-Za-z0-9]{1,63}")
 
-# Family → the field of `measured` that says the same.
+# Family → the field of `measured` with the same value.
 _OWN_FIELDS = {family: name for name, family in OWN_FAMILIES.items()}
 # The family that measures for a container what a field measures for a device, and the factor between them.
 _SAME_OF_CONTAINER = {
@@ -36,7 +36,10 @@ _SAME_OF_CONTAINER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingQuestion:
-    """`metric` is a numeric field of /container/metrics, or one of OWN_FAMILIES. `kind` is "" where any will do."""
+    """An autoscaler's question: the value of a metric for a workload.
+
+    `metric` is a numeric field of /container/metrics, or one of OWN_FAMILIES. `kind` is "" for a workload of any kind.
+    """
 
     namespace: str
     workload: str
@@ -46,7 +49,7 @@ class ScalingQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """The answer: the value, over how many pods, on which nodes."""
+    """The answer: the value, the number of pods, and their nodes."""
 
     value: float
     pods: int
@@ -54,7 +57,7 @@ class Scaled:
 
 
 class Unanswerable(Exception):
-    """There is no number. `status` is HTTP's; the text says why, and what to do."""
+    """There is no number. `status` is a status of HTTP; the text says why there is none, and what to do."""
 
     def __init__(
         self, status: HTTPStatus, message: str, remedy: str = "", *, missing_nodes: tuple[str, ...] = ()
@@ -69,9 +72,12 @@ def _unknown(message: str, remedy: str = "", *, missing_nodes: tuple[str, ...] =
 
 
 def read_question(rest: str) -> ScalingQuestion:
-    """The question of `<namespace>/<workload>/<metric>`, each part percent-encoded, as it was sent.
+    """Read a question from `<namespace>/<workload>/<metric>`, each part percent-encoded, as it was sent.
 
-    The workload may be `<kind>:<name>`; neither kinds nor names have a colon in them. Raises Unanswerable (400).
+    The workload may be `<kind>:<name>`, since neither kinds nor names have a colon.
+
+    Raises:
+        Unanswerable: The text is no question (400).
     """
     parts = rest.split("/")
     try:
@@ -88,12 +94,13 @@ def read_question(rest: str) -> ScalingQuestion:
 
 
 def question_of(namespace: str, workload: str, metric: str) -> ScalingQuestion:
-    """The question for a workload, which is its name or `<kind>:<name>`. The metric is not judged here.
+    """Make the question for a workload, which is given as its name or `<kind>:<name>`. The metric is not checked.
 
-    Raises ValueError: no namespace or no workload can have this name.
+    Raises:
+        ValueError: No namespace, or no workload, can have this name.
     """
     kind, colon, name = workload.rpartition(":")
-    # a name that Kubernetes does not allow has no pods: the answer to a typo would be 0
+    # a name that Kubernetes does not allow is a typo, and would have the answer 0, since it has no pods
     if not _NAMESPACE.fullmatch(namespace):
         raise ValueError(f"{namespace!r} is no namespace's name")
     if not _NAME.fullmatch(name) or (colon and not _KIND.fullmatch(kind)):
@@ -106,12 +113,13 @@ def _not_asked(why: str) -> Unanswerable:
 
 
 def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
-    """The value of a metric for a workload; 0 where every node has answered and none has a pod of it.
+    """The value of a metric for a workload; 0 if every node has answered and none has a pod of the workload.
 
-    Whether there ever was such a workload is for workloads.py to say.
+    workloads.py decides whether there ever was such a workload.
 
-    Raises Unanswerable: there is no number. 400: nobody can ask this. 409: what is asked has no answer as things are
-    (two workloads of one name, a GPU that several containers share). 503: something is not known now.
+    Raises:
+        Unanswerable: There is no number. 400: nobody can ask this. 409: there is no answer as things are (two workloads
+            of one name, or a GPU that several containers share). 503: a part is not known now.
     """
     check_metric(question.metric)
     _check_all_answered(view)
@@ -121,13 +129,17 @@ def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     for row in rows:
         own = values.setdefault(row.pod_name, {}).setdefault(row.row_device, [])
         own.append(_value(row, question.metric))
-    # of containers of one pod on one device each value is the container's own: the pod's is their sum
+    # If containers of one pod share a device, each value is the container's own. The pod's value is their sum.
     means = [fsum(map(fsum, of_devices.values())) / len(of_devices) for of_devices in values.values()]
     return Scaled(value=fsum(means), pods=len(means), nodes=tuple(dict.fromkeys(row.node_name for row in rows)))
 
 
 def check_metric(metric: str) -> None:
-    """Refuse what is no number of a container: Unanswerable (400) has the names that come close."""
+    """Check that containers have a number of this name.
+
+    Raises:
+        Unanswerable: They have none (400). The text names metrics with similar names.
+    """
     if metric in METRICS_TO_ASK:
         return
     from difflib import get_close_matches  # noqa: PLC0415 - 0.5 MiB that only a wrong name is worth
@@ -142,7 +154,7 @@ def check_metric(metric: str) -> None:
 
 
 def _check_all_answered(view: ClusterView) -> None:
-    """Any node could hold a pod of any workload."""
+    """Refuse to answer unless every node has answered, since each could have a pod of the workload."""
     missing = view.missing
     if view.trouble:
         raise _unknown(f"it is not known which nodes there are: {view.trouble}", missing_nodes=missing)
@@ -162,7 +174,11 @@ def _check_all_answered(view: ClusterView) -> None:
 
 
 def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[DeviceRow]:
-    """What the workload's pods hold. Raises Unanswerable (503) where a holder, or a pod's workload, is unknown."""
+    """The rows of devices that the workload's pods hold.
+
+    Raises:
+        Unanswerable: A holder, or a pod's workload, is unknown (503).
+    """
     rows: list[DeviceRow] = []
     unknown: dict[str, str] = {}
     for name, node in view.nodes.items():
@@ -192,12 +208,12 @@ def _rows_of(view: ClusterView, question: ScalingQuestion) -> Sequence[DeviceRow
 
 
 def _device(row: DeviceRow) -> str:
-    """The device of a row, for people: its UUID, or its name where it has none."""
+    """A row's device in words for people: its UUID, or its name if it has none."""
     return row.device_uuid or row.device or row.device_id or "a device without UUID"
 
 
 def _place(row: DeviceRow) -> str:
-    """The pod, device and node of a row, for people."""
+    """A row's pod, device and node in words for people."""
     instance = f", instance {row.mig_instance_id}" if row.mig_instance_id else ""
     return f"pod {row.pod_name} on {_device(row)}{instance} of node {row.node_name}"
 
@@ -214,7 +230,11 @@ def _check_one_kind(rows: Iterable[DeviceRow], question: ScalingQuestion) -> Non
 
 
 def _value(row: DeviceRow, metric: str) -> float:
-    """A container's own value on a device. Raises Unanswerable where only the whole device's is known, or none."""
+    """A container's own value on a device.
+
+    Raises:
+        Unanswerable: No value is known, or only that of the whole device.
+    """
     is_own = metric in _OWN_FIELDS
     if row.gpu_shared and not is_own:
         return _measured_instead(row, metric)
@@ -233,13 +253,13 @@ def _value(row: DeviceRow, metric: str) -> float:
 
 
 def _measured(row: DeviceRow, family: str) -> float | None:
-    """What is measured of the container itself, by the family that says the same on /metrics."""
+    """The container's own measured value, by the name of the family that has it on /metrics."""
     value: float | None = getattr(row.measured, _OWN_FIELDS.get(family, ""), None)
     return value
 
 
 def _measured_instead(row: DeviceRow, metric: str) -> float:
-    """The container's own measured value, in place of that of the whole shared device."""
+    """The container's own measured value, in place of the value of the whole shared device."""
     family, times = _SAME_OF_CONTAINER.get(metric, ("", 0.0))
     own = _measured(row, family)
     if own is not None:

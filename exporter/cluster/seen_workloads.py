@@ -1,7 +1,7 @@
-"""Which workloads have had a pod with a GPU: a name of which no pod was ever seen is mostly a typo, and no 0.
+"""The workloads that have had a pod with a GPU. A name without any pod so far is mostly a typo, and its value is not 0.
 
-A workload that scales to zero is asked about while it has pods, too, so what is remembered is what was answered. The
-memory is the process's own: after a restart a workload without pods is unknown until its first pod is seen.
+An autoscaler asks about a workload also while it has pods, so it is enough to remember the workloads of past answers.
+The process alone remembers them: after a restart, a workload without pods is unknown until its first pod is seen.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ MOST_WORKLOADS = 10_000
 
 
 class SeenWorkloads:
-    """The workloads that questions were answered about with pods, the last ones; it forgets those asked about least."""
+    """The workloads that had pods in an answer. If there are too many, the one not asked about for longest goes."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str, str], None] = OrderedDict()
@@ -22,9 +22,11 @@ class SeenWorkloads:
         return len(self._seen)
 
     def check(self, question: ScalingQuestion, answer: Scaled) -> Scaled:
-        """The answer, if it is about a workload that has pods or has had some.
+        """Return the answer, if it is about a workload that has pods or has had some.
 
-        Raises Unanswerable (404): no pod of a workload of this name was ever seen. 0 would scale in for a typo.
+        Raises:
+            Unanswerable: No pod of a workload of this name was ever seen (404). The name may be a typo, and with the
+                value 0 the autoscaler would remove pods.
         """
         workload = (question.namespace, question.kind.lower(), question.workload)
         if answer.pods:

@@ -1,1 +1,1 @@
-"""KEDA's external scaler: the same numbers as at /autoscale/, as KEDA asks for them over gRPC."""
+"""KEDA's external scaler: the numbers of /autoscale/, for KEDA, which asks over gRPC."""

@@ -1,6 +1,6 @@
-"""The gRPC server that KEDA's operator asks: limits, TLS that can be exchanged, and who may ask.
+"""The gRPC server that KEDA's operator asks: its limits, TLS with certificates that may change, and allowed clients.
 
-gRPC cannot limit its connections. So it listens on an abstract unix socket, and `Door` in front of it hands bytes on.
+gRPC cannot limit its connections. So it listens on an abstract unix socket, and `Door` hands it the bytes of clients.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _PIECE_BYTES = 64 * 1024
 _PLAIN = ServerTls()
 SERVICE = "externalscaler.ExternalScaler"
 MOST_CALLS = 256
-# A trigger's metadata are a few short texts.
+# The metadata of a trigger is a few short texts.
 MOST_BYTES = 64 * 1024
 DRAIN_SECONDS = 5.0
 OPTIONS = (
@@ -40,10 +40,10 @@ OPTIONS = (
     ("grpc.absolute_max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", MOST_CALLS + MOST_STREAMS),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # a peer that has gone without closing would hold its stream for ever
+    # without this, a peer that is gone without closing would hold its stream for ever
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    # KEDA keeps one connection for each address, and a silent one costs it nothing to open again
+    # KEDA keeps one connection for each address, and opens a closed one again at no cost
     ("grpc.max_connection_idle_ms", 300_000),
 )
 
@@ -52,7 +52,7 @@ Asked = TypeVar("Asked", bound=Message)
 
 
 class Door:
-    """Listens from `start` to `close`. With too many connections, the peer that has most of them loses its oldest."""
+    """The TCP listener in front of gRPC. If there are too many connections, the peer with most loses its oldest."""
 
     def __init__(self, inside: str) -> None:
         """`inside` is the name of the abstract unix socket on which gRPC listens."""
@@ -73,7 +73,7 @@ class Door:
         return port
 
     async def close(self) -> None:
-        """Stop listening. The last answers of gRPC are handed on for _HAND_ON_SECONDS at most."""
+        """Stop listening. For at most _HAND_ON_SECONDS, hand on gRPC's last answers."""
         if self._server is not None:
             self._server.close()
         if tasks := tuple(self._peers):
@@ -89,7 +89,7 @@ class Door:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close one connection. It counts no longer from here on, whenever its task ends."""
+        """Close one connection. From now on it does not count, even if its task still runs."""
         counts = Counter(self._peers.values())
         most = max(counts.values())
         oldest = next(task for task, peer in self._peers.items() if counts[peer] == most)
@@ -115,7 +115,7 @@ class Door:
                     inside.close()
             writer.close()
         finally:
-            # where `_make_room` cancelled this task; a closed connection stays as it is
+            # if `_make_room` cancelled this task, the connection is still open
             if not writer.is_closing():
                 writer.transport.abort()
 
@@ -129,10 +129,12 @@ async def _hand_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> No
 
 
 def check_fits(tls: ServerTls) -> None:
-    """Refuse protection that gRPC cannot give: a user must not believe that it is there.
+    """Refuse settings that gRPC cannot keep, so that no user relies on them.
 
-    A client certificate that is optional is not asked for: clients without one are allowed anyway. Raises ConfigError:
-    with the key.
+    gRPC does not ask for an optional client certificate, since clients without one are allowed anyway.
+
+    Raises:
+        ConfigError: gRPC cannot keep a setting. The message names its key.
     """
     for key in ("min_version", "max_version"):
         if getattr(tls, key) != getattr(_PLAIN, key):
@@ -147,10 +149,14 @@ def check_fits(tls: ServerTls) -> None:
 
 
 class Certificates:
-    """What gRPC needs of a web config's TLS. Another certificate is used from the next handshake on."""
+    """The certificates of a web config, for gRPC. A changed certificate is used from the next handshake on."""
 
     def __init__(self, tls: ServerTls) -> None:
-        """Read the files, which the web config's check found usable. Raises ConfigError if gRPC cannot use them."""
+        """Read the files, which the web config's check has found usable.
+
+        Raises:
+            ConfigError: A file cannot be read any more, or gRPC cannot keep a setting.
+        """
         check_fits(tls)
         self.allowed_sans = frozenset(tls.client_allowed_sans)
         self._tls = tls
@@ -160,12 +166,12 @@ class Certificates:
             first = self._read()
         except OSError as error:
             raise ConfigError(f"--web.config.file: {error.filename!r}: {error.strerror or error}") from error
-        # None says that nothing has changed, which types-grpcio does not know
+        # `_take` may return None for "unchanged", which types-grpcio does not know
         take: Any = self._take
         self.credentials = grpc.dynamic_ssl_server_credentials(first, take, self._is_required)
 
     def read_again(self) -> None:
-        """The files may have changed. If one cannot be read, the certificates stay as they are."""
+        """Read the files again. If one cannot be read, the certificates stay as they are."""
         try:
             self._next = self._read()
         except OSError as error:
@@ -178,16 +184,20 @@ class Certificates:
         return grpc.ssl_server_certificate_configuration([pair], authority)
 
     def _take(self) -> grpc.ServerCertificateConfiguration | None:
-        """What has changed since the last handshake, for a thread of gRPC's."""
+        """The certificates if they have changed since the last handshake, else None. A thread of gRPC calls this."""
         pair, self._next = self._next, None
         return pair
 
 
 class KedaServer:
-    """Listens from `start` to `close`, whichever role answers."""
+    """The gRPC server. It listens from `start` to `close`, also while roles replace each other."""
 
     def __init__(self, scaler: Scaler, web: WebConfig) -> None:
-        """`web` says who may connect. Raises ConfigError where gRPC cannot protect what it protects."""
+        """Prepare the server; `web` says which clients may connect.
+
+        Raises:
+            ConfigError: gRPC cannot keep a setting of `web`.
+        """
         self._scaler = scaler
         self.certificates = Certificates(web.tls) if web.tls else None
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS + MOST_STREAMS)
@@ -202,7 +212,11 @@ class KedaServer:
             )
 
     async def start(self, address: Address) -> Address:
-        """Listen. Returns the address, with the real number in place of port 0, or raises PortTaken."""
+        """Listen, and return the address with the real number in place of port 0.
+
+        Raises:
+            PortTaken: The port cannot be had.
+        """
         named = f"unix-abstract:{self._inside}"
         if self.certificates:
             self._server.add_secure_port(named, self.certificates.credentials)
@@ -220,13 +234,13 @@ class KedaServer:
         return Address(host=address.host, port=port)
 
     async def close(self) -> None:
-        """Stop listening. Streams end without an error, and other calls have DRAIN_SECONDS."""
+        """Stop listening. Streams end without an error, and other calls get DRAIN_SECONDS to end."""
         self._scaler.end_streams()
         await self._server.stop(DRAIN_SECONDS)
         await self._door.close()
 
     def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]:
-        """The methods, with bytes for messages: grpc itself writes a trace into the log for each that is garbage."""
+        """The methods, with messages as bytes: grpc itself would log a trace for each message that is garbage."""
         scaler, reference = self._scaler, messages.ScaledObjectRef
         return {
             "IsActive": grpc.unary_unary_rpc_method_handler(self._unary("IsActive", reference, scaler.is_active)),
@@ -261,7 +275,7 @@ class KedaServer:
             await _abort(context, error, "StreamIsActive")
 
     def _check_peer(self, context: Context) -> None:
-        """Refuse a certificate for none of the names that the web config allows."""
+        """Refuse a client whose certificate has none of the names that the web config allows."""
         if self.certificates is None or not self.certificates.allowed_sans:
             return
         names = context.auth_context().get("x509_subject_alternative_name", ())

@@ -1,10 +1,10 @@
-"""The four calls of KEDA's external scaler, answered from what the cluster role knows.
+"""The four calls of KEDA's external scaler, answered from the cluster role's last look.
 
-Where there is no number there is an error. KEDA asks GetMetricSpec while it makes the HorizontalPodAutoscaler (HPA),
-and GetMetrics and IsActive together: at its polling interval, to go from 0 to 1 and back, and whenever the HPA wants to
-know, to go further. An error of these is an error for the HPA, which then does not scale in. GetMetricSpec needs only
-the trigger's own metadata: while it fails, KEDA leaves this trigger out of the HPA, and the others would scale in
-alone. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_scaler.go.)
+If there is no number, the answer is an error. KEDA calls GetMetricSpec when it makes the HorizontalPodAutoscaler (HPA).
+It calls GetMetrics and IsActive together: at its polling interval, to scale from 0 to 1 and back, and whenever the HPA
+asks, to scale further. An error of these calls is an error for the HPA, which then does not scale in. If GetMetricSpec
+failed, KEDA would leave this trigger out of the HPA, and other triggers would scale in alone. So GetMetricSpec needs
+only the trigger's own metadata. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_scaler.go.)
 """
 
 import asyncio
@@ -31,9 +31,9 @@ PERIOD_SECONDS = 60.0
 _GOOD = "good"
 
 _Key = tuple[str, str, str, str]
-# Each stream is a trigger `external-push`, held for as long as its ScaledObject is there.
+# KEDA keeps a stream for each trigger `external-push`, as long as its ScaledObject is there.
 MOST_STREAMS = 512
-# grpc sends it in a header, percent-encoded where it is not ASCII; many clients take 8 KiB of headers.
+# gRPC sends an error's text in a header, with percent-encoding for all but ASCII. Many clients take 8 KiB of headers.
 MOST_ERROR_CHARS = 1200
 _MOST_INT = 2**63 - 1
 _CODES = {
@@ -45,7 +45,7 @@ _CODES = {
 
 
 class Notes:
-    """Remembers how each trigger's last answer was."""
+    """The kind of each trigger's last answer. If it changes, the log gets a line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,7 +57,7 @@ class Notes:
         return len(self._last)
 
     def answered(self, trigger: Trigger, workload: str, pods: int) -> None:
-        """There was a value, over so many pods."""
+        """Note that a trigger got a value, from so many pods."""
         if pods:
             self._turn(trigger, _GOOD, log.info, "KEDA is answered again", workload=workload)
             return
@@ -72,7 +72,7 @@ class Notes:
         )
 
     def refused(self, trigger: Trigger, code: str, why: str) -> None:
-        """There was an error: KEDA leaves the replicas as they are."""
+        """Note that a trigger got an error, so that KEDA leaves the replicas as they are."""
         self._turn(trigger, code, log.warning, "KEDA is answered with an error", code=code, error=why)
 
     def _turn(self, trigger: Trigger, now: str, write: Callable[..., None], message: str, **fields: object) -> None:
@@ -101,7 +101,7 @@ class Notes:
 
 
 class NoAnswer(Exception):
-    """The call ends with this status. The text is one line that says why, and what to do."""
+    """A call ends with the status `code`. The text is one line that says why, and what to do."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
         line = " ".join(why.split()).encode("ascii", "backslashreplace").decode()
@@ -110,9 +110,10 @@ class NoAnswer(Exception):
 
 
 class Scaler:
-    """Answers by the cluster role of the moment, which `current` gives.
+    """The four calls, answered by the current cluster role, which `current` gives.
 
-    The calls raise NoAnswer: the metadata cannot be meant, or (all but `metric_spec`) the value is not known.
+    Every call raises NoAnswer if the trigger's metadata is wrong. All but `metric_spec` also raise it if the value is
+    not known.
     """
 
     def __init__(self, current: Callable[[], Cluster]) -> None:
@@ -126,13 +127,13 @@ class Scaler:
         }
 
     def end_streams(self) -> None:
-        """End every stream without an error: KEDA opens it again at once, where somebody answers."""
+        """End every stream without an error. KEDA opens it again at once, if a server answers."""
         self._ending.set()
 
     async def metric_spec(self, asked: messages.ScaledObjectRef) -> messages.GetMetricSpecResponse:
-        """The name of the metric, and what one pod may have of it."""
+        """The name of the metric, and the target for one pod."""
         trigger = _trigger(asked)
-        # KEDA before 2.17 reads the whole number alone. With 0 its HPA is refused: better than a rounded target.
+        # KEDA before 2.17 reads only the whole number. With 0 its HPA is refused: that is better than a rounded target.
         whole = int(trigger.target) if trigger.target.is_integer() else 0
         spec = messages.MetricSpec(metricName=trigger.metric, targetSize=whole, targetSizeFloat=trigger.target)
         return messages.GetMetricSpecResponse(metricSpecs=[spec])
@@ -146,7 +147,7 @@ class Scaler:
                 f"metricName: {asked.metricName[:100]!r} is not the metric of this trigger, {trigger.metric!r}",
             )
         value = (await self._scaled(trigger)).value
-        # KEDA before 2.17 reads the whole number: rounded up, since a value above 0 must not become 0
+        # KEDA before 2.17 reads only the whole number, rounded up so that a value above 0 does not become 0
         whole = max(-_MOST_INT, min(_MOST_INT, ceil(value)))
         metric = messages.MetricValue(metricName=trigger.metric, metricValue=whole, metricValueFloat=value)
         return messages.GetMetricsResponse(metricValues=[metric])
@@ -157,7 +158,10 @@ class Scaler:
         return messages.IsActiveResponse(result=(await self._scaled(trigger)).value > trigger.threshold)
 
     async def stream_is_active(self, asked: messages.ScaledObjectRef) -> AsyncGenerator[messages.IsActiveResponse]:
-        """The same now, and whenever it has changed. After NoAnswer KEDA opens another stream after a while."""
+        """Whether the value is above the threshold: now, and after each change.
+
+        After NoAnswer KEDA waits for a while, and opens another stream.
+        """
         trigger = _trigger(asked)
         if self._streams >= MOST_STREAMS:
             raise NoAnswer(
@@ -172,20 +176,20 @@ class Scaler:
                 if now is not last:
                     last = now
                     yield messages.IsActiveResponse(result=now)
-                # the nodes are not asked more often than this
+                # the nodes are asked with each pulse, and not more often
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), self._current().pulse_seconds or 1.0)
         finally:
             self._streams -= 1
 
     async def _scaled(self, trigger: Trigger) -> Scaled:
-        """The answer, or NoAnswer; the log hears of both."""
+        """Return the answer or raise NoAnswer. Both are noted for the log."""
         try:
             cluster = self._current()
             workload = trigger.workload or await _scaled_by(cluster, trigger)
             question = trigger.question(workload)
             answer = scaled(await cluster.look(None), question)
-            # what a ScaledObject scales is there, with pods or without
+            # the target of a ScaledObject exists, with pods or without
             if trigger.workload:
                 cluster.handover.workloads.check(question, answer)
         except Unanswerable as error:
@@ -204,7 +208,11 @@ class Scaler:
 
 
 async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
-    """What the trigger's ScaledObject scales, as `<kind>:<name>`. Raises SourceError where that is not known."""
+    """The target of the trigger's ScaledObject, as `<kind>:<name>`.
+
+    Raises:
+        SourceError: The target is not known.
+    """
     if cluster.scaled_objects is None:
         raise Unsupported(
             "there is no Kubernetes API to ask",
@@ -222,6 +230,6 @@ def _trigger(asked: messages.ScaledObjectRef) -> Trigger:
 
 
 def fault(error: Exception, of: str) -> NoAnswer:
-    """The status of a call that a fault of this program ended."""
+    """Log a fault of this program that ended a call. Return the call's status."""
     log.error("a call of KEDA failed by a fault of the exporter", error, call=of)
     return NoAnswer(grpc.StatusCode.INTERNAL, "a fault of the exporter: its log has the trace")

@@ -1,7 +1,7 @@
-"""What KEDA sends with every call → what is asked. Pure.
+"""A trigger's metadata, which KEDA sends with every call → the question. Pure.
 
-A trigger's metadata are texts. KEDA adds its own keys to them (where the scaler answers, TLS), and a later KEDA may add
-others: a key is refused only if it looks like a misspelt one of ours.
+The metadata is texts by keys. KEDA adds keys of its own (the scaler's address, TLS), and a later version may add
+others. So a key is refused only if it looks like a misspelt key of ours.
 """
 
 import re
@@ -13,10 +13,10 @@ from exporter.cluster.scaling import ScalingQuestion, Unanswerable, check_metric
 from exporter.ownership.workloads import is_object_name
 
 METRIC, TARGET, THRESHOLD, WORKLOAD = KEYS = ("metric", "target", "activationThreshold", "workload")
-# What KEDA's triggers `external` and `external-push` read themselves.
+# The keys that KEDA's triggers `external` and `external-push` read themselves.
 KEDAS_KEYS = frozenset({"scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey"})
 MOST_KEYS = 64
-# KEDA hands the target to the HorizontalPodAutoscaler in thousandths, and below one half of these as 0.
+# KEDA hands the target to the HorizontalPodAutoscaler in whole thousandths: less than half of one becomes 0.
 LEAST_TARGET = 0.001
 # KEDA before 2.17 reads whole numbers of 64 bits
 MOST_TARGET = 2.0**53
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """A trigger of a ScaledObject. `workload` is "" where the ScaledObject's scaleTargetRef says what it is about."""
+    """A trigger of a ScaledObject. If `workload` is "", the ScaledObject's scaleTargetRef names the workload."""
 
     namespace: str
     scaled_object: str
@@ -36,7 +36,11 @@ class Trigger:
     workload: str
 
     def question(self, workload: str) -> ScalingQuestion:
-        """The question about a workload, by its name or `<kind>:<name>`. Raises Unanswerable (400) for no such name."""
+        """The question about a workload, which is given as its name or `<kind>:<name>`.
+
+        Raises:
+            Unanswerable: No workload can have this name (400).
+        """
         try:
             return question_of(self.namespace, workload, self.metric)
         except ValueError as error:
@@ -44,7 +48,11 @@ class Trigger:
 
 
 def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trigger:
-    """The trigger of the ScaledObject `name`. Raises Unanswerable (400), which names the key and what to do."""
+    """Read a trigger of the ScaledObject `name`.
+
+    Raises:
+        Unanswerable: The metadata is wrong (400). The text names the key, and says what to do.
+    """
     if not is_object_name(name):
         raise _refused(f"{_shown(name)} is no ScaledObject's name")
     if len(metadata) > MOST_KEYS:
@@ -72,12 +80,12 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
         raise _refused(f"{WORKLOAD} is empty; leave it out, and the ScaledObject's scaleTargetRef says what it is")
     if len(namespace) > MOST_SHOWN_CHARS or len(trigger.workload) > 4 * MOST_SHOWN_CHARS:
         raise _refused(f"{_shown(namespace)} or {_shown(trigger.workload)} is no name")
-    trigger.question(trigger.workload or name)  # judges the namespace, too
+    trigger.question(trigger.workload or name)  # checks the namespace, too
     return trigger
 
 
 def _check_key(key: str) -> None:
-    """Refuse a misspelt key of ours: the scaler would ignore its value."""
+    """Refuse a misspelt key of ours. Otherwise its value would be ignored without a word."""
     if key in KEYS or key in KEDAS_KEYS:
         return
     lower = {key_name.lower(): key_name for key_name in KEYS}

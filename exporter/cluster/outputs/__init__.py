@@ -1,1 +1,1 @@
-"""What the cluster role answers. One file a path; table.py: all of them."""
+"""The answers of the cluster role, a file for each path. table.py lists them all."""

@@ -1,6 +1,6 @@
 """/autoscale/<namespace>/<workload>/<metric>: one number for an autoscaler, or the reason why there is none.
 
-The question is in the path, since KEDA's metrics-api scaler leaves out the query.
+The whole question is in the path, since KEDA's metrics-api scaler leaves out the query.
 """
 
 import json

@@ -1,7 +1,6 @@
 """/container/metrics: the objects of all nodes, as their exporters wrote them, with the node role's filters.
 
-It is an array as a node's is, so the nodes that are missing in it are named in a header. Their last objects are too
-old, and are left out.
+The answer is an array like a node's. So a header names the missing nodes, whose last objects are too old and left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from exporter.outputs.output import JSON_FORMAT, Answer, Output, Question, json_
 
 
 def render(view: ClusterView, filters: Mapping[str, str]) -> Work[Sequence[bytes]]:
-    """The array in pieces. `filters` are by query parameter; an empty one is none."""
+    """The array in pieces. `filters` has the wanted value by query parameter; an empty value filters nothing."""
     node = filters.get("node", "")
     wanted = [(FILTERS[name], value) for name, value in filters.items() if value and name != "node"]
     devices: Iterator[HeldDevice] = (
@@ -40,7 +39,7 @@ def _make(look: ClusterLook) -> Work[Answer]:
     view, filters = look.view, dict(look.question.query)
     one = view.nodes.get(filters.get("node", ""))
     why = f"node {one.name} has not answered: {one.trouble}" if one and one.trouble else why_nothing(view)
-    # who asks for one node that has answered does not need the list of all nodes
+    # a question about one node that has answered does not need the list of all nodes
     if not why and view.trouble and not one:
         why = f"it is not known which nodes there are: {view.trouble}"
     headers = missing_header(view)

@@ -1,4 +1,4 @@
-"""/debug/nodes: every node that is known, when it answered, and why it is missing; and this role's settings."""
+"""/debug/nodes: every known node, the time of its answer, and why it is missing; and this role's settings."""
 
 import json
 from datetime import UTC, datetime

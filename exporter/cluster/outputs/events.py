@@ -1,6 +1,6 @@
 """/events: the last errors of GPUs in the kernel's logs of all nodes, as their exporters wrote them, the newest first.
 
-As in /container/metrics, a header names missing nodes. One that does not read its log is none of them.
+As in /container/metrics, a header names missing nodes. A node that does not read its log is not missing.
 """
 
 from exporter.cluster.outputs.look import ClusterLook, missing_header, why_nothing

@@ -1,4 +1,4 @@
-"""What the cluster role's answers are made of, and what they share."""
+"""A look at the cluster, from which every answer is made, and the texts that several answers have."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ MOST_NAMED = 20
 
 @dataclass(kw_only=True, eq=False)
 class ClusterLook(AnyLook):
-    """A look at the cluster, at `at_seconds` since 1970, with the health of the sources.
+    """A look at the cluster at `at_seconds` since 1970, with the health of the sources.
 
-    `workloads` are those that autoscalers have asked about.
+    `workloads` are the workloads that autoscalers have asked about.
     """
 
     view: ClusterView
@@ -33,7 +33,7 @@ def answered(view: ClusterView) -> Sequence[NodeView]:
 
 
 def why_nothing(view: ClusterView) -> str:
-    """One line that says why no node's devices are known; "" where those of some are."""
+    """One line that says why no node's devices are known; "" if some are."""
     missing = view.missing
     if view.trouble and len(missing) == len(view.nodes):
         return f"it is not known which nodes there are: {view.trouble}"
@@ -50,7 +50,7 @@ def which_are_missing(view: ClusterView) -> str:
 
 
 def missing_header(view: ClusterView, more: Sequence[str] = ()) -> Sequence[tuple[str, str]]:
-    """The header that names the missing nodes, and `more`, if any; `...` ends it where there are more than fit."""
+    """The header that names the missing nodes and `more`, if there are any; `...` at its end says that it is cut."""
     missing = tuple(dict.fromkeys((*view.missing, *more)))
     if not missing:
         return ()

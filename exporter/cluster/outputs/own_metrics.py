@@ -1,4 +1,4 @@
-"""/metrics: what the cluster role says of itself and of the nodes that it knows."""
+"""/metrics: the cluster role's metrics about itself and the nodes that it knows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

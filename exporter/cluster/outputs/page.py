@@ -1,4 +1,4 @@
-"""/: a page for people: the nodes, and who holds which GPU on each. `?node=` has the GPUs of one node alone."""
+"""/: a page for people with all nodes, their GPUs and the holders. With `?node=` it has the GPUs of that node alone."""
 
 import json
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from exporter.outputs.page.view import PageView
 
 
 def render(look: ClusterLook) -> Work[Answer]:
-    """The page of this moment."""
+    """The page, made of a look."""
     view, asked = look.view, PageView.of(look.question.query)
     one = asked.node
     rows = [held.row for node in answered(view) for held in node.devices]

@@ -1,6 +1,6 @@
-"""/-/ready: 200 once the nodes are known and each was asked, then for good. Missing nodes are named there.
+"""/-/ready: 200 for good as soon as the nodes are known and each has been asked. The answer names missing nodes.
 
-A missing node does not make a replica unready: another replica would miss it too, and most answers do not need it.
+A missing node does not make a replica unready: other replicas would miss it, too, and most answers do not need it.
 """
 
 from exporter.cluster.outputs.look import ClusterLook, which_are_missing
