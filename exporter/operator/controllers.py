@@ -1,4 +1,4 @@
-"""What is looked after: GPUExporters (exporters/, exporter_health.py) and GPUAutoscalers (autoscalers/)."""
+"""The controllers of GPUExporters (exporters/, exporter_health.py) and of GPUAutoscalers (autoscalers/)."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from exporter.reading import Invalid
 
 @contextmanager
 def _noting_a_missing_right(troubles: list[Trouble]) -> Iterator[None]:
-    """Go on without what the operator may not read; why is added to `troubles`."""
+    """Go on if the operator may not read something, and add the trouble to `troubles`."""
     try:
         yield
     except SourceError as error:
@@ -63,10 +63,13 @@ def _noting_a_missing_right(troubles: list[Trouble]) -> Iterator[None]:
 
 @dataclass(eq=False)
 class ExporterController(Controller):
-    """What runs on nodes.
+    """The controller of GPUExporters.
 
-    `image` and `dcgm_image` are the defaults (None: this version's). No `namespaces` means all. `event_troubles` are
-    why events on pods are not written for a GPUExporter that wants them.
+    Attributes:
+        event_troubles: Gives the reasons why events on pods are not written for a GPUExporter that wants them.
+        namespaces: The namespaces that the operator looks after; empty for all.
+        image: The default image of the exporter, None for this version's.
+        dcgm_image: The default image of dcgm-exporter, None for this version's.
     """
 
     kind = kinds.GPU_EXPORTER
@@ -78,13 +81,13 @@ class ExporterController(Controller):
     namespaces: Sequence[str] = ()
     image: str | None = None
     dcgm_image: str | None = None
-    # of GPUExporters, as the reader gave them last
+    # the lists of GPUExporters that the reader gave last
     _lists: Sequence[Sequence[AnyObject]] = ()
-    # by the labels that select them
+    # nodes, by the labels that select them
     _nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = field(default_factory=dict)
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
-        """What is to be written for it, and what is there."""
+        """The objects of a GPUExporter that are to be written, and those that are there."""
         key = key_of(owner)
         uid = uid_of(owner)
         spec = read_exporter(owner)
@@ -102,7 +105,7 @@ class ExporterController(Controller):
     async def _avoids(
         self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Trouble]
     ) -> Sequence[Mapping[str, str]]:
-        """The node selectors of older GPUExporters that have nodes of this one; why is added to what is `lacking`."""
+        """The node selectors of older GPUExporters that choose nodes of this one. Their troubles go to `lacking`."""
         exporters = await self._exporters()
         avoids = []
         with _noting_a_missing_right(lacking):
@@ -111,7 +114,7 @@ class ExporterController(Controller):
                     continue
                 if not await self._shared(spec, spec_of_nodes(rival)):
                     continue
-                # its DaemonSet may not have the nodes of its spec yet
+                # the older one's DaemonSet may not have the nodes of its spec yet
                 key = key_of(rival)
                 daemon_set = Key(kinds.DAEMON_SET.name, key.namespace, base_name(key.name))
                 choice = choice_of(rival, await self.reader.get(daemon_set))
@@ -122,7 +125,7 @@ class ExporterController(Controller):
         return avoids
 
     async def _exporters(self) -> Sequence[AnyObject]:
-        """All GPUExporters, as far as others are concerned with them. With a new list, nodes are listed anew, too."""
+        """All GPUExporters, with the fields that `overlaps` reads. If a list is new, nodes are listed again, too."""
         lists = [
             await self.reader.neighbours(kinds.GPU_EXPORTER, namespace, overlaps.used_of)
             for namespace in self.namespaces or (None,)
@@ -133,7 +136,7 @@ class ExporterController(Controller):
         return [*chain.from_iterable(lists)]
 
     async def _shared(self, spec: GPUExporterSpec, rival: GPUExporterSpec | None) -> Sequence[str]:
-        """The names of the nodes that both choose."""
+        """The names of the nodes that both specs choose."""
         if rival is None:
             return ()
         labels = both(spec, rival)
@@ -145,11 +148,11 @@ class ExporterController(Controller):
         return shared(spec, rival, self._nodes[selected])
 
     async def _lacking(self, spec: GPUExporterSpec, namespace: str, served: AbstractSet[Kind]) -> list[Trouble]:
-        """What the spec names and the cluster does not have."""
+        """The troubles of things that the spec names and the cluster lacks."""
         lacking = []
         named = spec.collectors.config_map if spec.collectors else None
         if named is not None:
-            # a pod that mounts none waits without a word
+            # a pod whose ConfigMap is missing would wait without a word
             live = await self.reader.get(Key(kinds.CONFIG_MAP.name, namespace, named.name))
             if live is None or not (named.key in mapping(live, "data") or named.key in mapping(live, "binaryData")):
                 lacking.append(no_counters(named.name, named.key, is_there=live is not None))
@@ -158,7 +161,7 @@ class ExporterController(Controller):
         return lacking
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole. That the operator may not list pods is an obstacle, and no error."""
+        """The whole status of a GPUExporter. If the operator may not list pods, that is an obstacle, and no error."""
         key = key_of(outcome.owner)
         obstacles = _obstacles(outcome)
         has_events = text(mapping(outcome.owner, "spec"), "events") == "on"
@@ -166,7 +169,7 @@ class ExporterController(Controller):
         pods: Sequence[AnyObject] = ()
         with _noting_a_missing_right(obstacles):
             labelled = await self.reader.listed(kinds.POD, key.namespace, selector(key.name), use=_used_of)
-            # what is not known because of a problem may be its DaemonSet, too
+            # if a problem hides the objects, the DaemonSet may be unknown, too
             pods = labelled if outcome.desired is None else [pod for pod in labelled if _is_of(pod, daemon_set)]
             self.health.follow(key, pods, has_events=has_events)
         seen = ExporterObjects(
@@ -180,36 +183,39 @@ class ExporterController(Controller):
         return status_of(outcome.owner, seen, datetime.now(UTC))
 
     def keep_only(self, keys: AbstractSet[Key]) -> None:
-        """Ask the exporters of no others."""
+        """Ask the exporters of only these GPUExporters."""
         self.health.keep_only(keys)
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:
-        """The binding that no namespaced object can own. Raises SourceError: it cannot be read."""
+        """The ClusterRoleBinding, which no namespaced object can own. Raises SourceError if it cannot be read."""
         self.health.forget(key)
         live = await self.reader.all_of(each for each in all_keys(key.name, key.namespace) if not each.namespace)
         return [item for item in live.values() if is_for(item, key)]
 
 
 def _used_of(pod: AnyObject) -> AnyObject:
-    """A pod without what nobody reads here: whoever makes pods in the namespace decides how large that is."""
+    """A pod without the fields that nobody reads here. They may be as large as the maker of the pod likes."""
     about = {name: value for name, value in metadata(pod).items() if name not in ("annotations", "managedFields")}
     return {**pod, "metadata": about, "spec": {"nodeName": node_of(pod)}}
 
 
 def _is_of(pod: AnyObject, daemon_set: AnyObject | None) -> bool:
-    """Whether a DaemonSet may have made a pod: another object's pods can have the same labels."""
+    """Whether a DaemonSet may have made a pod. Pods of another object can have the same labels."""
     controller = controller_of(pod)
     return not controller or controller.get("uid") == metadata(daemon_set or {}).get("uid")
 
 
 def _own(live: Mapping[Key, AnyObject], compared: Plan) -> Mapping[Key, AnyObject]:
-    """What is there without what is somebody else's under a name that is wanted."""
+    """The live objects without those of somebody else under a wanted name."""
     foreign = {id(item) for item in compared.not_ours}
     return {key: item for key, item in live.items() if id(item) not in foreign}
 
 
 def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
-    """A plan without the DaemonSet and what it uses; a foreign account gets no role, and loses any in `bindings`."""
+    """The plan without the DaemonSet.
+
+    If the ServiceAccount is somebody else's, it gets no role, and loses the role that it has in `bindings`.
+    """
     foreign = _foreign_accounts(compared)
     left_out = [kinds.DAEMON_SET.name]
     if foreign:
@@ -221,7 +227,7 @@ def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
 
 
 def _holding(compared: Plan, lacking: Sequence[Trouble]) -> Sequence[Trouble]:
-    """Why the DaemonSet and all that it uses stay as they are: a foreign account, or no list of fields."""
+    """The troubles that keep the DaemonSet as it is: a foreign account, or a missing list of fields."""
     no_list = (trouble for trouble in lacking if trouble.reason == "CollectorsMissing")
     return [*map(in_the_way, _foreign_accounts(compared)), *no_list]
 
@@ -231,21 +237,21 @@ def _foreign_accounts(compared: Plan) -> Sequence[AnyObject]:
 
 
 def _obstacles(outcome: Outcome) -> list[Trouble]:
-    """Why not all is as it is wanted, the worst first."""
+    """The reasons why not all objects are as wanted, the worst first."""
     obstacles = [invalid(outcome.problem)] if isinstance(outcome.problem, Invalid) else outcome.refusals
     if outcome.desired is not None:
         obstacles += [*map(in_the_way, outcome.desired.plan.not_ours), *outcome.desired.about]
     return obstacles
 
 
-# A GPUAutoscaler has one object, and KEDA makes one more: if somebody made others in its name, not all are read whole.
+# A GPUAutoscaler has one object, and KEDA makes another. If somebody makes more in its name, only this many are read.
 MOST_OWN = 8
 _VIA = {kind.name: via for via, kind in SCALERS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerController(Controller):
-    """What scales workloads."""
+    """The controller of GPUAutoscalers."""
 
     kind = kinds.GPU_AUTOSCALER
     events = staticmethod(events_of_autoscaler)
@@ -253,7 +259,7 @@ class AutoscalerController(Controller):
     reader: Reader
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
-        """What is to be written for it, and what is there."""
+        """The object of a GPUAutoscaler that is to be written, and those that are there."""
         key = key_of(owner)
         uid = uid_of(owner)
         has_keda = kinds.SCALED_OBJECT in served
@@ -275,7 +281,7 @@ class AutoscalerController(Controller):
             wanted = choice.desired(spec, key.name, key.namespace, uid, there, mapping(metadata(owner), "annotations"))
         compared = plan(key, uid, wanted.apply, _with_names_of(wanted.apply, scalers))
         return Desired(
-            # what stays though it is not wanted now goes on scaling: what is to go is named
+            # an object that is no longer wanted may go on scaling; only those in `wanted.delete` go
             plan=compared._replace(delete=wanted.delete),
             live={key_of(item): item for item in own},
             waits_for=wanted.waits_for,
@@ -283,7 +289,7 @@ class AutoscalerController(Controller):
         )
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole. Events that the operator may not list are none."""
+        """The whole status of a GPUAutoscaler. Events that the operator may not list are left out."""
         owner = outcome.owner
         obstacles = outcome.refusals
         now = datetime.now(UTC)
@@ -303,7 +309,7 @@ class AutoscalerController(Controller):
         return autoscaler_status(owner, now, wanted=wanted, via=via, decision=decided, obstacles=obstacles)
 
     async def _scalers(self, key: Key, uid: str, *, has_keda: bool) -> Sequence[AnyObject]:
-        """What scales in the namespace. What is the GPUAutoscaler's is read whole, and as it is now."""
+        """The HPAs and ScaledObjects of the namespace. The GPUAutoscaler's own are read whole, and as they are now."""
         scaling = (kinds.AUTOSCALER, kinds.SCALED_OBJECT) if has_keda else (kinds.AUTOSCALER,)
         near: list[AnyObject] = []
         for kind in scaling:
@@ -321,7 +327,7 @@ class AutoscalerController(Controller):
         return [*chain.from_iterable(lists), *others]
 
     async def _why_not(self, ref: ScaleTarget, namespace: str) -> Trouble | None:
-        """Why it cannot be scaled; nothing is refused for what the operator may not read."""
+        """The trouble of a target that cannot be scaled. A target that the operator may not read has none."""
         resource: Resource | None = Resource("", is_scalable=True)
         item: AnyObject | None = {}
         with _noting_a_missing_right([]):
@@ -332,7 +338,7 @@ class AutoscalerController(Controller):
         return why_not(ref, namespace, resource, item)
 
     async def _events(self, scalers: Sequence[AnyObject], uid: str) -> Sequence[AnyObject]:
-        """The events of what scales for it: of its own object, and of the HPA that KEDA made for that."""
+        """The events of the GPUAutoscaler's own object, and of the HPA that KEDA made for that object."""
         own = {*map(uid_of, _controlled(scalers, uid))}
         below = {*map(uid_of, _controlled(scalers, *own))}
         events: list[AnyObject] = []
@@ -344,7 +350,7 @@ class AutoscalerController(Controller):
 
 
 def _controlled(items: Sequence[AnyObject], *uids: str) -> Sequence[AnyObject]:
-    """Those that an object with one of these uids controls."""
+    """The objects that an object with one of these uids controls."""
     return [item for item in items if controller_of(item).get("uid") in uids]
 
 
@@ -353,7 +359,7 @@ def _kind_and_name(item: AnyObject) -> tuple[str, str]:
 
 
 def _with_names_of(wanted: Sequence[Object], scalers: Sequence[AnyObject]) -> Mapping[Key, AnyObject]:
-    """Those of the objects that are called as one of the wanted ones is."""
+    """The objects that have the name of a wanted object."""
     by_key = {key_of(item): item for item in scalers}
     return {key: by_key[key] for key in map(key_of, wanted) if key in by_key}
 

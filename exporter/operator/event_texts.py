@@ -1,6 +1,6 @@
-"""What the operator decided and saw → Kubernetes events for people. Pure.
+"""The operator's decisions and observations → Kubernetes events for people. Pure.
 
-An event tells what changed between two statuses, or was written, not what stays. What many nodes have is one event.
+An event tells what was written, or what differs between two statuses. The same trouble on many nodes is one event.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from exporter.operator.exporters.exporter_status import (
 from exporter.operator.objects.change_report import Change
 from exporter.operator.objects.object_fields import and_more, condition, moment, one_line, word
 
-MOST_NOTE_BYTES = 1024  # of events.k8s.io/v1
+MOST_NOTE_BYTES = 1024  # the limit of events.k8s.io/v1
 _MOST_NAMED = 5
 _SAME_SECONDS = 10
 _MOST_KINDS = 4
@@ -42,18 +42,18 @@ _SWITCHED = {
 
 
 def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
-    """The events of a GPUExporter: from its status before and now, and what was written for it."""
+    """The events of a GPUExporter, from its old and its new status, and from the changes that were written for it."""
     of_status = (*_of_readiness(old, new), *_of_nodes(old, new), *_of_pod_events(old, new))
     return [noted(event) for event in (*_of_changes(old, new, changes), *of_status)]
 
 
 def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
-    """The same of a GPUAutoscaler."""
+    """The events of a GPUAutoscaler, likewise."""
     return [noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
 
 
 def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Iterator[Event]:
-    """What was written, all in one; what somebody else had changed, each for itself."""
+    """One event for all that was written, and one for each object that somebody else had changed."""
     events = []
     for verb in ("created", "updated", "deleted"):
         whats = [str(change) for change in changes if change.verb == verb and not change.by]
@@ -93,12 +93,15 @@ def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 
 
 def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
-    """Troubles that began (only new kinds where a status has too many to name), and nodes that have none any more."""
+    """Events of troubles that began, and of nodes whose troubles ended.
+
+    If a status has too many troubles to name them all, only a new kind of trouble counts as begun.
+    """
     if "troubles" not in new:
         return
     before, now = troubles_in(old), troubles_in(new)
     are_cut = MOST_TROUBLES in (len(before), len(now))
-    # source and reason; the node, too, where all are named
+    # source and reason; the node, too, if both statuses name all troubles
     compared = slice(1, 3) if are_cut else slice(3)
     before_kinds = {trouble[compared] for trouble in before}
     began = [trouble for trouble in now if trouble[compared] not in before_kinds]
@@ -115,7 +118,7 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 
 
 def _of_pod_events(old: AnyObject, new: AnyObject) -> Iterator[Event]:
-    """Events on pods begin to be refused, or are refused no more."""
+    """The event that says that events on pods are refused now, or are refused no more."""
     before, now = condition(old, EVENTS_WRITTEN), condition(new, EVENTS_WRITTEN)
     if now.status == "False" and now[1:] != before[1:]:
         yield Event("Warning", "EventsNotWritten", "Tell", now.message)
@@ -135,13 +138,13 @@ def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
         kind: EventType = "Normal" if now.reason == "Waiting" else "Warning"
         yield Event(kind, word(now.reason) or "NotReady", "Apply", now.message)
     scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
-    # what happened before anybody looked is no news
+    # a change before the operator's first look is no news
     if old and number(scale, "to") is not None and not _is_same_scale(scale, last):
         yield Event("Normal", "Scaled", "Scale", _scaled(scale))
 
 
 def _is_same_scale(scale: AnyObject, last: AnyObject) -> bool:
-    """Whether both are one change: the autoscaler's event and its status tell of it, a moment apart."""
+    """Whether both are the same change. The autoscaler tells of it in an event, and a moment later in its status."""
     now, before = moment(scale, "time"), moment(last, "time")
     if now is None or before is None:
         return scale.get("time") == last.get("time") and scale.get("to") == last.get("to")
@@ -155,7 +158,7 @@ def _scaled(scale: AnyObject) -> str:
 
 
 def noted(event: Event) -> Event:
-    """The event with a note on one line, of the length that the API takes."""
+    """The event, with its note on one line and no longer than the API allows."""
     note = one_line(event.note, MOST_NOTE_BYTES)
     if len(note.encode()) > MOST_NOTE_BYTES:
         note = f"{note.encode()[: MOST_NOTE_BYTES - 3].decode(errors='ignore')}…"

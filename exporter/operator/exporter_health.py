@@ -1,8 +1,8 @@
-"""Asks the exporters of every GPUExporter how their sources are: the kubelet, dcgm-exporter and the others.
+"""Asks the exporters of every GPUExporter about their sources: the kubelet, dcgm-exporter and the others.
 
-Each is asked every half minute, few at a time, and only failures are kept. A failure counts once it has been seen
-twice, some seconds apart: a source that starts again is no trouble. Nothing here raises: what keeps the operator from
-an answer, such as a NetworkPolicy, is a trouble of that node.
+Each exporter is asked every half minute, a few at a time, and only failures are kept. A failure counts after it was
+seen twice, some seconds apart, so a source that restarts is no trouble. Nothing here raises: if something keeps the
+operator from an answer, such as a NetworkPolicy, that is a trouble of the node.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from exporter.sources.pause import Pause
 from exporter.sources.source import Bound
 
 EVERY_SECONDS = 30.0
-# After a failure that is seen for the first time.
+# The time until the next question after a new failure.
 AGAIN_SECONDS = 5.0
-# Who does not answer is asked less and less often, up to this.
+# An exporter that does not answer is asked less and less often, but at least this often.
 SELDOM_SECONDS = 120.0
 AT_ONCE = 20
 MOST_PODS = 5_000
-# An exporter gives the dcgm-exporter beside it 5 s.
+# Longer than the 5 s that an exporter gives the dcgm-exporter beside it.
 ANSWER_SECONDS = 8.0
 CONNECT_SECONDS = 2.0
-# Changes within this long are told together.
+# All changes within this time are told together.
 TOGETHER_SECONDS = 1.0
-_READS_KERNEL_LOG = b'"kernel-log"'  # one of its sources
+_READS_KERNEL_LOG = b'"kernel-log"'  # the source of an exporter that reads the kernel's log
 MOST_IN_FLIGHT_BYTES = 8 * 1024 * 1024
 
 _Kind = tuple[str, str]
@@ -50,7 +50,7 @@ _Kind = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class _Exporter:
-    """An exporter that is asked. `troubles` count; `unconfirmed` failures were seen once."""
+    """An exporter that is asked. `troubles` are its failures that count; `unconfirmed` failures were seen once."""
 
     owner: Key
     node: str
@@ -64,18 +64,18 @@ class _Exporter:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has been asked, and asked again if a failure was unconfirmed."""
+        """Whether the exporter has been asked, and has been asked again if a failure was unconfirmed."""
         return self.asks > 1 or (self.asks == 1 and not self.unconfirmed)
 
 
 def url_of_pod(pod: AnyObject) -> str:
-    """Where the exporter of a pod answers; "" where it has no address yet, or runs no more."""
+    """The URL of a pod's exporter; "" if the pod has no address yet, or does not run any more."""
     status = mapping(pod, "status")
     try:
         address = ip_address(text(status, "podIP"))
     except ValueError:
         return ""
-    # addresses that no pod has lead to the operator itself, or to the services of a cloud
+    # such addresses, which no pod has, would lead to the operator itself or to a cloud's services
     is_odd = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
     if is_odd or text(status, "phase") != "Running":
         return ""
@@ -86,8 +86,10 @@ def url_of_pod(pod: AnyObject) -> str:
 class ExporterHealth:
     """The exporters of all GPUExporters. `run` asks them until it is cancelled.
 
-    `on_change` hears of each GPUExporter whose troubles are others now; `url_of` says where a pod answers. `on_events`
-    hears what the exporter of a node answers at /events, where that is asked for.
+    Attributes:
+        on_change: Is called with each GPUExporter whose troubles have changed.
+        on_events: Is called with a GPUExporter, a node, and its exporter's answer at /events, if that is asked for.
+        url_of: Gives the URL of a pod's exporter.
     """
 
     on_change: Callable[[Key], None]
@@ -104,13 +106,13 @@ class ExporterHealth:
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """How many exporters are asked, and how many at most."""
+        """The number of exporters that are asked, and its limit."""
         return {"operator_exporters": Bound(MOST_PODS, self._count)}
 
     def follow(self, owner: Key, pods: Iterable[AnyObject], *, has_events: bool = False) -> None:
-        """These are the pods of a GPUExporter now; those that may answer are asked from now on, the others no more.
+        """Note the present pods of a GPUExporter. From now on, ask those of them that may answer, and no others.
 
-        `has_events`: for their events, too.
+        `has_events` says whether they are asked for events, too.
         """
         before = self._followed.get(owner, {})
         others = self._count() - len(before)
@@ -131,7 +133,7 @@ class ExporterHealth:
         self._learn(owner)
 
     def forget(self, owner: Key) -> None:
-        """There is no such GPUExporter any more."""
+        """Forget a GPUExporter that is gone."""
         for exporter in self._followed.pop(owner, {}).values():
             exporter.is_followed = False
         self._owners.discard(owner)
@@ -139,12 +141,12 @@ class ExporterHealth:
             waiting.cancel()
 
     def keep_only(self, owners: Container[Key]) -> None:
-        """There are no other GPUExporters than these."""
+        """Forget all GPUExporters other than these."""
         for owner in [owner for owner in self._followed if owner not in owners]:
             self.forget(owner)
 
     def troubles(self, owner: Key) -> Sequence[NodeTrouble] | None:
-        """What its exporters say of sources that fail; None while some of the first have not been asked yet."""
+        """The troubles that a GPUExporter's exporters tell; None until all of its first exporters have been asked."""
         if owner not in self._owners:
             return None
         return [of for exporter in self._followed[owner].values() for of in exporter.troubles.values()]
@@ -158,11 +160,11 @@ class ExporterHealth:
             most_in_flight_bytes=MOST_IN_FLIGHT_BYTES,
             peer=OPERATED_EXPORTERS,
             path=PATH,
-            # an exporter does not wait longer for its sources than somebody waits for it
+            # an exporter does not wait longer for its sources than its client waits for it
             http=HttpConfig(headers=(("X-Prometheus-Scrape-Timeout-Seconds", f"{ANSWER_SECONDS:g}"),)),
         )
         at_once = asyncio.Semaphore(AT_ONCE)
-        # those that were asked when the last run ended are in no queue
+        # exporters that were being asked when the last run ended are not in the queue
         self._due = []
         for exporters in self._followed.values():
             for exporter in exporters.values():
@@ -180,7 +182,7 @@ class ExporterHealth:
             await asking.close()
 
     async def _next(self) -> _Exporter:
-        """The one that is due first, once it is."""
+        """Wait until an exporter is due, and take it from the queue."""
         clock = asyncio.get_running_loop().time
         while True:
             while self._due and not self._due[0][2].is_followed:
@@ -227,7 +229,7 @@ class ExporterHealth:
         }
         exporter.unconfirmed = frozenset(failing.keys() - counts.keys())
         exporter.failures = 0 if answered else exporter.failures + 1
-        # one answer that is lost says nothing of what was said before it
+        # after one lost answer, the troubles of the last answer still count
         exporter.troubles = counts if answered or counts else before
         exporter.asks += 1
         if not exporter.is_followed:
@@ -239,7 +241,7 @@ class ExporterHealth:
             self._tell(exporter.owner)
 
     def _learn(self, owner: Key) -> None:
-        """Note it when all exporters that a GPUExporter had at first have been asked."""
+        """Note if all exporters that a GPUExporter had at first have been asked."""
         if owner not in self._owners and all(exporter.is_known for exporter in self._followed[owner].values()):
             self._owners.add(owner)
             self._tell(owner)

@@ -1,4 +1,4 @@
-"""The operator as a role: one task that waits for the lease and then works; a look shows how that goes."""
+"""The operator as a role. One task waits for the lease and then works. A look shows its state."""
 
 import asyncio
 import secrets
@@ -28,20 +28,23 @@ from exporter.role import RoleKind, about
 from exporter.sources.pause import Pause
 from exporter.telemetry import Telemetry
 
-# The pulse only sees to it that the task runs: one that ended by a fault is begun anew.
+# The pulse only keeps the task running: if the task ended by a fault, the pulse starts a new one.
 PULSE_SECONDS = 5.0
 PAUSE = Pause(0.5, 30.0)
-# Lists that come within this long lead to one look at everything.
+# All lists within this time lead to a single look at everything.
 TOGETHER_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class OperatorHandover:
-    """What outlives a reload: the counters, and whose turn it is to work.
+    """The state that outlives a reload.
 
-    `identity` is what the process calls itself in the lease: the pod's name, and what no other process has.
-    `not_ready` says why the role has not been ready so far, and is "" from then on. `turn` is held by the role that
-    works: the next one begins when it has let go of the lease.
+    Attributes:
+        telemetry: The counters that every role has.
+        metrics: The operator's own counters.
+        identity: The name of the process in the lease: the pod's name, and random digits that no other process has.
+        not_ready: The reason why the role has not been ready so far. Once it has been, this stays "".
+        turn: The lock that the working role holds. The next role begins after the last one has released the lease.
     """
 
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -53,10 +56,12 @@ class OperatorHandover:
 
 @dataclass(eq=False, kw_only=True)
 class Operator:
-    """Works while it is the leader: is told of changes, and puts right what is not as it is wanted.
+    """The operator role. While it is the leader, it hears of changes, and writes objects that are not as wanted.
 
-    While it works, `beside` goes on, and `watch` names changes of the served kinds. `interval_seconds` is how often it
-    is looked which kinds the API serves.
+    Attributes:
+        beside: Tasks that run while the operator works.
+        watch: Watches the served kinds, and names changed custom resources.
+        interval_seconds: The time between two questions which kinds the API serves.
     """
 
     writer: Writer
@@ -78,29 +83,29 @@ class Operator:
         self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(self.work))
 
     def looked(self, seen: "OperatorView | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
-        """A look at what the operator does."""
+        """A look at the operator."""
         return OperatorLook(seen=seen or self._seen(), metrics=self.handover.metrics, **rest)
 
     async def look(self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> OperatorView:  # noqa: ARG002 - nothing is waited for
-        """How things are."""
+        """The operator's state."""
         return self._seen()
 
     async def pulse(self) -> None:
-        """See to it that it works, unless it has been told to stop."""
+        """Start the task if it does not run, unless the role is closed."""
         if not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
     async def why_not_ready(self) -> str:
-        """The reason, or "" once the API has answered, and from then on."""
+        """The reason; "" for good as soon as the API has answered."""
         return self.handover.not_ready
 
     async def give_way(self, successor: "Operator") -> None:
-        """Stop, and let go of the lease; the successor takes it at once."""
+        """Stop, and release the lease. The successor takes it at once."""
         await self.close()
         await successor.pulse()
 
     async def close(self) -> None:
-        """Stop, and let go of the lease."""
+        """Stop, and release the lease."""
         self._is_closed = True
         await end_tasks(self._task)
         await self.writer.close()
@@ -127,7 +132,7 @@ class Operator:
                 log.error("a fault of the operator", error)
 
     async def _reached(self) -> None:
-        """Wait for the first answer of the API: until then nothing is ready."""
+        """Wait for the first answer of the API. Until then the role is not ready."""
         failures, reason = 0, ""
         while self.handover.not_ready:
             try:
@@ -142,7 +147,7 @@ class Operator:
                 await asyncio.sleep(PAUSE.after(failures))
 
     async def _work(self) -> None:
-        """As the leader: until this is cancelled."""
+        """Work as the leader until this is cancelled."""
         tasks = [
             asyncio.create_task(each)
             for each in (self._watch(), self.reconciler.run(), *(run() for run in self.beside))
@@ -155,7 +160,7 @@ class Operator:
             await end_tasks(*tasks)
 
     async def _watch(self) -> None:
-        """Watch the kinds that are served; begin anew when other ones are."""
+        """Watch the kinds that the API serves. If they change, start new watches."""
         kinds: AbstractSet[Kind] = await self._served(frozenset())
         while True:
             self.reconciler.served = before = kinds
@@ -165,7 +170,7 @@ class Operator:
                 while kinds == before:
                     done, _ = await asyncio.wait({watching}, timeout=self.interval_seconds)
                     for task in done:
-                        task.result()  # it ends by a fault alone
+                        task.result()  # it ends only by a fault
                     kinds = await self._served(kinds)
             finally:
                 await end_tasks(watching)
@@ -173,7 +178,7 @@ class Operator:
             log.info("the kinds that the API serves have changed", come=come, gone=gone)
 
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
-        """What the API serves; what it served before where it does not answer."""
+        """The kinds that the API serves; if it does not answer, those that it served before."""
         try:
             return await served(self.writer)
         except SourceError:
@@ -181,7 +186,7 @@ class Operator:
 
 
 def make_role(config: OperatorConfig, before: object = None) -> Operator:
-    """An operator that goes on with what `before` hands over, where that was one."""
+    """Make an operator, which goes on with the state of `before` if that was an operator."""
     handover = before.handover if isinstance(before, Operator) else OperatorHandover()
     operator = config.operator
     writer = Writer(**asdict(config.kubernetes), on_answer=handover.metrics.answered)
@@ -231,7 +236,7 @@ def _watching(writer: Writer, namespaces: Sequence[str], work: WorkQueue, handov
 
 
 def _leader(writer: Writer, operator: OperatorSettings, handover: OperatorHandover) -> Leader | None:
-    """Who holds the lease; None where there is one operator alone."""
+    """This process as a replica in the election; None if there is only one operator."""
     if operator.leader_election != "on":
         return None
     return Leader(
@@ -244,7 +249,7 @@ def _leader(writer: Writer, operator: OperatorSettings, handover: OperatorHandov
 
 
 def say_what_is_done(config: OperatorConfig) -> None:
-    """One line that says what will be looked after."""
+    """Log one line that says what the operator looks after."""
     operator = config.operator
     log.info(
         "operating",

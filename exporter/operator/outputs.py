@@ -1,4 +1,4 @@
-"""What the operator answers: its own metrics, and the probes. Pure."""
+"""The operator's answers: its own metrics, and the probes. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ RESULTS = ("settled", "waits", "error", "fault")
 
 
 class OperatorMetrics:
-    """Counters of the process, whatever its configuration becomes. `objects` counts those of each custom resource."""
+    """Counters of the process, which outlive a reload. `objects` has the number of objects of each custom resource."""
 
     def __init__(self) -> None:
         self.reconciliations: Counter[tuple[str, str]] = Counter()
@@ -30,22 +30,29 @@ class OperatorMetrics:
         self.objects = dict[Key, int]()
 
     def reconciled(self, kind: str, result: str, seconds: float) -> None:
-        """A look at a custom resource of a kind, or at `all`, is over."""
+        """Count a finished look at a custom resource of a kind, or at `all`."""
         self.reconciliations[kind, result] += 1
         self.durations.observe(seconds)
 
     def answered(self, verb: str, code: str) -> None:
-        """An answer of the Kubernetes API, or none."""
+        """Count a request to the Kubernetes API by its status, `none` if there was no answer."""
         self.requests[verb, code] += 1
 
     def watch_ended(self) -> None:
-        """A list or a watch has failed."""
+        """Count a list or a watch that has failed."""
         self.watches_ended += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorView:
-    """How the operator is: whether it works, who does, what waits, and which kinds that come and go are served."""
+    """The operator's state.
+
+    Attributes:
+        is_leader: Whether this replica works.
+        holder: The replica that works, "" if none is known.
+        queued: The number of custom resources that wait for a look.
+        served: The kinds that the API serves now, of those that come and go.
+    """
 
     is_leader: bool
     holder: str

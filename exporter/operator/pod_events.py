@@ -1,14 +1,14 @@
-"""Tells pods of XIDs of the GPUs that they held, as Kubernetes events: `kubectl describe pod` shows them.
+"""Kubernetes events on pods about XIDs of GPUs that they held: `kubectl describe pod` shows them.
 
-Node exporters name holders by namespace and name, as the kubelet does, and by the uid where they read pods. The pod of
-that name is read from the API, and is the holder if it is on that node and has the uid. Without one, it is if its
-kubelet knew it before the XID: `status.startTime` is of the same clock as the XID's moment, so a pod that came later
-under the same name is told nothing.
+Node exporters name holders by namespace and name, as the kubelet does, and also by uid if they read pods. The operator
+reads the pod of that name from the API. The pod is the holder if it is on that node and has the uid. Without a uid, it
+is the holder if its kubelet knew it before the XID. `status.startTime` is by the same clock as the XID's time, so
+a later pod of the same name gets no event.
 
-An XID that is no error is a Normal event where it says that a program has come to its end, and none otherwise.
+An XID that is no error gives a Normal event if it says that a program has ended, and no event otherwise.
 
-An event's name is made of what it tells: what another process wrote is there already. What was written in a namespace
-is listed once by each process, and the times in it, which outlive the process, say what may be written.
+An event's name is made of its content, so a process does not write again what another one has written. Each process
+lists the events of a namespace once. Their times, which outlive the process, decide which events may be written.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from exporter.ownership.workloads import is_object_name
 from exporter.sources.pause import Pause
 
 REASON = "GpuXid"
-# A pod is told of an XID of a device once in this time, and of none that is older.
+# A pod gets one event for an XID of a device in this time, and none for an older XID.
 AGAIN_SECONDS = 3600.0
 MOST_IN_NAMESPACE = 20
 MOST_WAITING = 1_000
 _MOST_HEARD, _MOST_NAMESPACES = 10_000, 1_000
-_MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an hour unless it is told otherwise
+_MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an hour by default
 _MOST_CHARS = 80  # of a GPU's index
-# After a failure in a namespace nothing is asked or written there for a while.
+# The time for which nothing is asked or written in a namespace after a failure.
 _PAUSE = Pause(30.0, 600.0)
-_START_SECONDS = 1.0  # metav1.Time has whole seconds
+_START_SECONDS = 1.0  # a start time may be this much later than it says, since metav1.Time has whole seconds
 
 
 class _HeldAtXid(NamedTuple):
-    """A pod that held a device at an XID, by a node's exporter. Its later answers say the same again."""
+    """A pod that held a device at an XID, according to a node's exporter, whose later answers repeat it."""
 
     owner: Key
     node: str
@@ -65,21 +65,24 @@ class _RefusedWrites(NamedTuple):
 
 
 class PodEvents:
-    """What is to be told, and what was. `run` writes until it is cancelled."""
+    """The events to write, and those that were written. `run` writes until it is cancelled."""
 
     def __init__(
         self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time
     ) -> None:
-        """`on_change` hears of each GPUExporter whose troubles are others now; `clock` counts from 1970."""
+        """`on_change` is called with each GPUExporter whose troubles have changed; `clock` counts from 1970."""
         self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
         self._reader, self._events, self._on_change, self._clock = reader, events, on_change, clock
         self._heard: set[_HeldAtXid] = set()
-        # by namespace, when the events there happened, by their names
+        # by namespace: the times of its events by their names
         self._written: dict[str, dict[str, float]] = {}
         self._refusals: dict[tuple[Key, str], _RefusedWrites] = {}
 
     def hear(self, owner: Key, node: str, events: Iterable[NodeEvent]) -> None:
-        """What the exporter of a node of a GPUExporter says, the newest first. What finds no place comes again."""
+        """Queue the events that the exporter of a GPUExporter's node tells, the newest first.
+
+        An event that finds no room is told again later.
+        """
         for event in [*events][::-1]:
             xid = XIDS.get(event.code or 0, OTHER_XID)
             if event.kind != "xid" or not event.code or (xid.informs and not xid.is_program_end):
@@ -95,14 +98,17 @@ class PodEvents:
                     self.waiting.put_nowait(held)
 
     def troubles(self, owner: Key) -> Sequence[Trouble]:
-        """Why events of a GPUExporter are not written, in the first of the namespaces; not what passes by itself."""
+        """The reason why events of a GPUExporter are not written, in the first such namespace.
+
+        A reason that passes by itself is left out.
+        """
         since = self._clock() - AGAIN_SECONDS
         refusals = (refusal for (key, _), refusal in sorted(self._refusals.items()) if key == owner)
         lasting = (each.trouble for each in refusals if each.until > since and each.trouble.reason != "ApiUnavailable")
         return [*islice(lasting, 1)]
 
     async def run(self) -> None:
-        """Write what is to be told. Another process may have written meanwhile."""
+        """Write queued events. First forget all that is known, since another process may have written meanwhile."""
         self._heard.clear()
         self._written.clear()
         while True:
@@ -140,14 +146,15 @@ class PodEvents:
         self._heard.discard(held)
 
     async def _tell(self, held: _HeldAtXid) -> None:
-        """Write it, unless it is not to be told.
+        """Write the event, if the pod should get it.
 
-        Raises SourceError: it is not known whether it is, or it could not be written.
+        Raises:
+            SourceError: It is not known whether it should, or the event could not be written.
         """
         if not (is_object_name(held.namespace) and is_object_name(held.pod)):
             return
         xid = XIDS.get(held.code, OTHER_XID)
-        most = MOST_IN_NAMESPACE // 2 if xid.informs else MOST_IN_NAMESPACE  # warnings keep a place
+        most = MOST_IN_NAMESPACE // 2 if xid.informs else MOST_IN_NAMESPACE  # the other half is for warnings
         written, now = await self._written_in(held.namespace), self._clock()
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= most:
             return
@@ -175,7 +182,7 @@ class PodEvents:
 
 
 def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
-    """Whether it is the very pod: on that node, and of that uid, or else known to its kubelet before the XID."""
+    """Whether a pod is the holder: on that node, with that uid, or else known to the kubelet before the XID."""
     if text(mapping(pod, "spec"), "nodeName") != held.node:
         return False
     if held.uid:
@@ -185,12 +192,12 @@ def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
 
 
 def _used_of(event: AnyObject) -> AnyObject:
-    """When an event of the operator's happened, by its name; nothing of others'."""
+    """The time of an event of the operator, by its name; nothing for others' events."""
     at, is_ours = moment(event, "eventTime"), text(event, "reportingController") == OPERATOR
     return {name_of(event): at.timestamp()} if at and is_ours else {}
 
 
 def _bound(entries: set[_HeldAtXid] | dict[Any, Any], most: int) -> None:
-    """Make room for one more. What is forgotten is asked for again."""
+    """Make room for one more entry, by forgetting all. They are asked for again."""
     if len(entries) >= most:
         entries.clear()

@@ -1,6 +1,6 @@
-"""The worker: a key → what its controller wants → what is there → what differs is written, and the status.
+"""The worker. It takes a key, asks its controller for the wanted objects, and writes what differs, and the status.
 
-An event only names the key; the worker reads the current state: so a lost event or an interruption costs nothing.
+An event only names the key, and the worker reads the current state. So a lost event or an interruption does no harm.
 """
 
 import time
@@ -29,21 +29,24 @@ from exporter.operator.work_queue import EVERYTHING, WorkQueue
 from exporter.reading import Invalid
 
 RESYNC_SECONDS = 600.0
-# How often the worker looks at each custom resource although no event came. What a GPUAutoscaler scales is not watched.
+# The worker looks at each custom resource this often without an event: the target of a GPUAutoscaler is not watched.
 LOOK_AGAIN_SECONDS = 30.0
 MOST_NEEDLESS = 10_000
-# An object that is not ours, or is being deleted, may be gone soon, and no event may say so.
+# An object that is not ours, or is being deleted, may be gone after this time, and perhaps no event says so.
 WAIT_SECONDS = 1.0
-# Failures of which the custom resource can tell: the API server has answered.
+# Failures that a status can tell, since the API server has answered.
 _ANSWERED = frozenset({"permission", "http_status", "rate_limited", "oversize"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """What is to be written for a custom resource.
+    """The objects to write for a custom resource.
 
-    `live` are its objects as they are, by what they are called. While `waits_for` says what is still there, `plan` is
-    to delete, and to apply nothing. `about` is what the controller wants to know again for the status.
+    Attributes:
+        plan: The objects to apply and to delete. While it waits, nothing is applied.
+        live: The custom resource's objects as they are, by their names.
+        waits_for: The object that must be gone first, in words; "" if there is none.
+        about: The controller's own notes for the status.
     """
 
     plan: Plan
@@ -54,11 +57,15 @@ class Desired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How it went with a custom resource this time.
+    """The result of one look at a custom resource.
 
-    `desired` is None where it is not known what is to be written; `problem` says why, or why it could not be written.
-    `live` are the objects as they are now, `changes` what was written of them. `refused` are those that the API server
-    did not take, or does not let the operator write.
+    Attributes:
+        owner: The custom resource.
+        desired: The objects to write, None if they are not known.
+        live: The objects as they are now.
+        changes: The changes that were written.
+        problem: The reason why it is unknown what to write, or why it could not be written.
+        refused: The errors of objects that the API server refused, or does not let the operator write.
     """
 
     owner: AnyObject
@@ -70,40 +77,52 @@ class Outcome:
 
     @property
     def refusals(self) -> list[Trouble]:
-        """What the API server does not let the operator do, the worst first."""
+        """The requests that the API server refused, the worst first."""
         problems = [self.problem] if isinstance(self.problem, SourceError) else []
         return [*map(as_trouble, (*problems, *self.refused))]
 
 
 class Controller(Protocol):
-    """Looks after the custom resources of one kind."""
+    """The rules for the custom resources of one kind."""
 
     kind: Kind
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
-        """What is to be written for it, in order. `served` are the kinds that come and go, and that are there now.
+        """The objects to write for a custom resource, in order.
 
-        Raises Invalid: its spec cannot be used: what it has stays as it is. SourceError: it is not known what there is.
+        `served` are the kinds that the API serves now, of those that come and go.
+
+        Raises:
+            Invalid: The spec cannot be used. The objects stay as they are.
+            SourceError: It is not known which objects there are.
         """
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
-        """Its status, whole; equal where nothing has changed. Raises SourceError: it cannot be known now."""
+        """The whole status, which is equal to the old one if nothing has changed.
+
+        Raises:
+            SourceError: The status cannot be known now.
+        """
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
-        """The events for people: from the status before and now, and from what was written."""
+        """The events for people, from the old and the new status, and from the changes that were written."""
 
     def keep_only(self, keys: AbstractSet[Key]) -> None:  # noqa: ARG002 - for who remembers something
-        """Forget what is known of custom resources other than these. `keys` has those of every kind."""
+        """Forget all custom resources other than `keys`, which has those of every kind."""
         return
 
     async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for who has something of the kind
-        """What nobody could own, and is to be deleted with the custom resource. Raises SourceError: it is not known."""
+        """The objects to delete with a custom resource that is gone, since it could not own them.
+
+        Raises:
+            SourceError: The objects are not known.
+        """
         return ()
 
 
 @dataclass(eq=False, kw_only=True)
 class Reconciler:
-    """Takes one key after another, for as long as this process is the leader. No `namespaces` means all."""
+    """The worker. It takes one key after another as long as this process is the leader. No `namespaces` means all."""
 
     writer: Writer
     reader: Reader
@@ -117,7 +136,7 @@ class Reconciler:
     _needless: dict[Key, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Work until this is cancelled."""
         while True:
             key = await self.work.get()
             self.reader.named_at_seconds = self.work.named_at_seconds
@@ -127,7 +146,7 @@ class Reconciler:
             log.debug("reconciled", key=str(key), result=result, seconds=round(time.monotonic() - began, 6))
 
     async def _looked_at(self, key: Key) -> str:
-        """Look at a key; what came of it, as a label's value."""
+        """Look at a key. Return the result, which is a label's value."""
         try:
             settled = await (self._everything() if key == EVERYTHING else self._one(key))
         except SourceError as error:
@@ -147,7 +166,8 @@ class Reconciler:
     async def _everything(self) -> bool:
         """Queue every custom resource, and delete objects without an owner reference whose custom resource is gone.
 
-        Raises SourceError: some cannot be listed. The others are queued all the same.
+        Raises:
+            SourceError: Some custom resources cannot be listed. The others are queued all the same.
         """
         there: set[Key] = set()
         failed: SourceError | None = None
@@ -166,7 +186,7 @@ class Reconciler:
         for controller in self.controllers:
             controller.keep_only(there)
         self.work.add_after(EVERYTHING, RESYNC_SECONDS)
-        if not self.namespaces:  # only who looks everywhere knows who is nowhere
+        if not self.namespaces:  # only an operator of all namespaces knows that a custom resource is in none
             await self._sweep(there)
         return True
 
@@ -177,7 +197,7 @@ class Reconciler:
                     await self._deleted(item, None)
 
     async def _one(self, key: Key) -> bool:
-        """Write what is to be written for a custom resource, and its status; whether nothing is left to be done."""
+        """Write a custom resource's objects and its status. Return whether nothing is left to do."""
         controller = next((each for each in self.controllers if each.kind.name == key.kind), None)
         if controller is None or controller.kind not in self.served:
             return True
@@ -189,7 +209,7 @@ class Reconciler:
                 await self._deleted(item, None)
             return True
         if is_going(owner):
-            return True  # the garbage collector takes what it owns; its end is told
+            return True  # the garbage collector deletes its objects, and an event will tell that it is gone
         outcome = await self._outcome(owner, controller)
         self.metrics.objects[key] = len(outcome.live)
         problem = outcome.problem
@@ -225,7 +245,7 @@ class Reconciler:
         return Outcome(owner=owner, desired=desired, live=live, changes=changes, problem=problem, refused=refused)
 
     async def _applied(self, item: Object, there: AnyObject | None, changes: list[Change]) -> AnyObject:
-        """Apply an object, and note the change if it was one; the object afterwards."""
+        """Apply an object, and note the change if it was one. Return the object as it is then."""
         key = key_of(item)
         if there is not None and key in self._needless and self._needless[key] == fingerprint(item, there):
             return there
@@ -241,19 +261,19 @@ class Reconciler:
         return {**answer, "apiVersion": item["apiVersion"], "kind": key.kind}
 
     async def _deleted(self, item: AnyObject, owner: AnyObject | None) -> None:
-        """Delete an object; `owner` is None where that is gone."""
+        """Delete an object; `owner` is None if it is gone."""
         await self.writer.delete(item)
         log.info("deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
     async def _tell(self, controller: Controller, outcome: Outcome) -> None:
-        """Write the status, unless it says so already, and tell people what happened."""
+        """Write the status if it has changed, and the events for people."""
         owner = outcome.owner
         old, new = mapping(owner, "status"), await controller.status(outcome)
         try:
             if not is_same(old, new):
                 await self.writer.apply_status(owner, new)
         except Refused as error:
-            # An object that is gone, or made anew, has an event of its own: the refusal is no trouble then.
+            # If the custom resource is gone, or was made anew, an event tells it, and this refusal is no trouble.
             is_gone = error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
             write = log.info if is_gone else log.warning
             write("the status was not taken", key=str(key_of(owner)), error=error.why)
@@ -264,13 +284,13 @@ class Reconciler:
 
 @contextmanager
 def _noting_refusal(item: AnyObject, refused: list[SourceError]) -> Iterator[None]:
-    """Note an object that the API server refuses; the others go on."""
+    """Note an object that the API server refuses, and let the others go on."""
     try:
         yield
     except SourceError as error:
         if not isinstance(error, Refused) and error.reason != "permission":
             raise
-        # a refusal may come of a deletion or a change at the same moment; one that stays is in the status
+        # A simultaneous deletion or change may have caused the refusal. The status has a refusal that lasts.
         write = log.info if isinstance(error, Refused) else log.warning
         write("not written", what=str(key_of(item)), error=str(error.trouble))
         refused.append(error)

@@ -1,8 +1,8 @@
-"""What is to be done: a queue of keys, each of which is in it once, however often it was named.
+"""The queue of keys to look at. A key is in it once, however often it was named.
 
-Namespaces take turns: one with thousands of objects delays another one by a single look. A key whose work failed comes
-again by itself, after a pause of its own that grows from 0.2 s to 60 s. A key that is named again and again gets fewer
-looks: after a burst, one in two seconds.
+Namespaces take turns, so a namespace with thousands of objects delays another one by only one look. A key whose look
+failed comes again by itself, after a pause of its own that grows from 0.2 s to 60 s. A key that is named again and
+again gets fewer looks: after a burst, one every two seconds.
 """
 
 import asyncio
@@ -16,33 +16,36 @@ from exporter.operator.objects.kinds import Key
 from exporter.sources.pause import Pause
 
 PAUSE = Pause(0.2, 60.0, least=0.5)
-# In a cluster with more custom resources than this, the rest are looked at only when something happens to them. Half of
-# it goes to who comes first, the other half to namespaces that have less than their share.
+# If a cluster has more custom resources, the rest get a look only when something happens to them. Half of the places go
+# to the first keys, the other half to namespaces that have less than their share.
 MOST_KEYS = 10_000
 MOST_KEYS_IN_NAMESPACE = 2_500
-# A key may have so many looks in a row, plus one in so many seconds; then it has to wait.
+# A key may have BURST looks in a row, and one more every FORGIVEN_SECONDS. After that it has to wait.
 BURST, FORGIVEN_SECONDS = 20, 2.0
 _MOST_DOUBLINGS = 5
-# Stands for all custom resources: list them, and look for objects whose custom resource is gone. Always has a place.
+# The key of all custom resources: list them, and look for objects whose custom resource is gone. It always has a place.
 EVERYTHING = Key("", "", "everything")
 
 
 class WorkQueue:
-    """Keys to look at: at once, in the order in which they were named in their namespace, or at a time of their own."""
+    """The queue. Some keys wait for their turn, in the order in which they were named in their namespace.
+
+    Others wait for a time of their own.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
-        """`seed` is of the pauses."""
-        # when the key that `get` gave last was named; None where its time had come
+        """Make an empty queue. `seed` is that of the pauses' random part."""
+        # the time at which the key that `get` gave last was named; None if it came by its own time
         self.named_at_seconds: float | None = None
         self._chance = random.Random(seed)  # noqa: S311 - no secret
-        # by namespace: those whose turn is next stand first
+        # keys by namespace; the namespace whose turn is next is first
         self._now: dict[str, dict[Key, None]] = {}
         self._later: list[tuple[float, int, Key]] = []
-        # when each key is due; an entry of `_later` with another time is forgotten
+        # the time at which each key is due; an entry of `_later` with another time does not count
         self._due: dict[Key, float] = {}
         self._named: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
-        # how many looks in a row a key has had, and when the last one was
+        # the number of looks in a row that a key has had, and the time of the last one
         self._looks: dict[Key, tuple[float, float]] = {}
         self._waiting: Counter[str] = Counter()
         self._left_out: set[str] = set()
@@ -53,7 +56,7 @@ class WorkQueue:
         return self._waiting.total()
 
     def add(self, key: Key) -> None:
-        """Look at it as soon as possible; later, where it was looked at again and again just now."""
+        """Queue a key for a look as soon as possible, or later if it has just had too many looks."""
         if not self._has_room(key):
             return
         now = self._named[key] = asyncio.get_running_loop().time()
@@ -66,29 +69,29 @@ class WorkQueue:
             self._changed.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Look at it in so many seconds, unless it is looked at before."""
+        """Queue a key for a look in so many seconds, unless it gets one before."""
         if self._has_room(key):
             self._push(key, asyncio.get_running_loop().time() + seconds)
 
     def failed(self, key: Key, at_least_seconds: float = 0.0) -> float:
-        """Look at it again, after a pause that grows with each failure in a row; the pause."""
+        """Queue a key again after a pause that grows with each failure in a row. Return the pause."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = max(PAUSE.after(failures, self._chance), at_least_seconds)
         self.add_after(key, pause)
         return pause
 
     def went_well(self, key: Key) -> None:
-        """The next failure of it is the first one."""
+        """Forget the failures of a key."""
         self._failures.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """There is no such object any more."""
+        """Forget a key whose object is gone."""
         self._failures.pop(key, None)
         self._named.pop(key, None)
         self._forget_due(key)
 
     async def get(self) -> Key:
-        """The next key; waits for it. It is out of the queue: named again, it comes again."""
+        """Wait for the next key, and take it out of the queue. If it is named again, it comes again."""
         while True:
             self._changed.clear()
             wait_seconds = self._ripen()
@@ -101,7 +104,7 @@ class WorkQueue:
                 continue
 
     def _taken(self) -> Key:
-        """The first key of the namespace whose turn it is, which goes to the end."""
+        """Take the first key of the namespace whose turn it is, and put the namespace at the end."""
         namespace = next(iter(self._now))
         keys = self._now.pop(namespace)
         key = next(iter(keys))
@@ -122,7 +125,7 @@ class WorkQueue:
         return max(looks - (now - last) / FORGIVEN_SECONDS, 0.0)
 
     def _pause(self, key: Key, now: float) -> float:
-        """How long a key that is named now is left alone: longer and longer, while it goes on being named."""
+        """The pause before the next look at a key. It grows while the key is named again and again."""
         too_many = min(self._looks_in_a_row(key, now) - BURST, _MOST_DOUBLINGS)
         return 0.0 if too_many <= 0 or key == EVERYTHING else PAUSE.first_seconds * 2.0**too_many
 
@@ -150,7 +153,7 @@ class WorkQueue:
         self._count(key, 1)
 
     def _push(self, key: Key, due: float) -> None:
-        """Let it come at a time, unless it comes before."""
+        """Let a key come at a time, unless it comes before."""
         if self._is_next(key) or self._due.get(key, due) < due:
             return
         self._forget_due(key)
@@ -170,7 +173,7 @@ class WorkQueue:
             self._left_out.discard(key.namespace)
 
     def _ripen(self) -> float | None:
-        """Move what is due to what is to be done; how long until the next is due, None where none is."""
+        """Queue the keys that are due. Return the seconds until the next one is due, None if there is none."""
         now = asyncio.get_running_loop().time()
         while self._later:
             at, _, key = self._later[0]

@@ -1,6 +1,6 @@
-"""Kubernetes events (events.k8s.io/v1) about what the operator does: `kubectl describe` shows them below an object.
+"""Kubernetes events (events.k8s.io/v1) about the operator's work, which `kubectl describe` shows below an object.
 
-The same event again adds to a count (`series`), as in client-go. One that cannot be written holds up nothing else.
+If an event comes again, its count (`series`) grows, as in client-go. An event that cannot be written delays nothing.
 """
 
 import time
@@ -18,9 +18,9 @@ from exporter.operator.objects.object_fields import in_microseconds
 from exporter.operator.objects.resources import Object
 
 MOST_REMEMBERED = 1000
-# The API server keeps an event for an hour. One that comes again after this is a new one.
+# An event that comes again after this time is a new one. (The API server keeps an event for an hour.)
 SERIES_SECONDS = 360.0
-# A series is written no more often than this, however often its event comes.
+# The least time between two writes of a series, however often its event comes.
 QUIET_SECONDS = 30.0
 
 
@@ -34,9 +34,9 @@ class _RepeatedEvent:
 
 @dataclass(eq=False)
 class Events:
-    """Tells what was done, and remembers the last thousand things that it told.
+    """A writer of events, which remembers the last thousand.
 
-    `instance` is this process' name; `clock` counts from 1970.
+    `instance` is this process's name; `clock` counts from 1970.
     """
 
     writer: Writer
@@ -65,9 +65,12 @@ class Events:
             log.debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
 
     async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
-        """Write an event of this name, which happened at `at_seconds` since 1970; one that is there stays as it is.
+        """Write an event of this name, which happened at `at_seconds` since 1970.
 
-        Raises SourceError: it is not written.
+        If there is an event of that name, it stays as it is.
+
+        Raises:
+            SourceError: The event could not be written.
         """
         try:
             await self.writer.create(self._object(about, event, at_seconds, name), tries=2)
@@ -91,7 +94,7 @@ class Events:
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
-            # as client-go names them: when it was, in hexadecimal nanoseconds
+            # as client-go names events: the object's name, and the time in hexadecimal nanoseconds
             "metadata": {
                 "name": name or f"{text(named, 'name')[:230].rstrip('-.')}.{time.time_ns():x}",
                 "namespace": namespace,

@@ -1,8 +1,9 @@
-"""One of several replicas works: the one that holds a Lease (coordination.k8s.io/v1), as client-go does it.
+"""The election of the replica that works: it holds a Lease (coordination.k8s.io/v1), as with client-go.
 
-The holder renews its lease of 15 s every 2 s, and stops after 10 s without a renewal; others take it when they have
-seen none for 15 s. A process compares the times at which it saw changes, and never another machine's clock. An API
-server may answer late: so a process counts its own write from when it was sent, and another's from when it was read.
+The holder renews its lease of 15 s every 2 s, and stops working after 10 s without a renewal. Another replica takes the
+lease after it has seen no renewal for 15 s. A process uses only its own clock, never another machine's. Since an API
+server may answer late, the process counts its own renewal from the moment of sending, and another's from the moment of
+reading.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from exporter.operator.objects.kinds import LEASE
 from exporter.operator.objects.object_fields import in_microseconds
 from exporter.operator.objects.resources import Object
 
-# Parts of the lease: how long the holder works without a renewal, and how often anybody tries.
+# As parts of the lease: the time that a holder works without a renewal, and the time between two attempts.
 RENEW = 10 / 15
 RETRY = 2 / 15
 RELEASE_SECONDS = 3.0
@@ -29,23 +30,23 @@ _LATE = "the Kubernetes API does not answer in time"
 
 
 class Leader:
-    """Takes the lease, works while it is held, and lets go of it at the end."""
+    """A replica in the election: it takes the lease, works while it holds it, and releases it at the end."""
 
     def __init__(self, *, writer: Writer, namespace: str, name: str, identity: str, lease_seconds: int) -> None:
-        """`identity` is this process': no other may have it."""
+        """Make a replica whose `identity` no other process has."""
         self.is_leader = False
         self.holder = ""
         self._writer = writer
         self._namespace, self._name, self._identity = namespace, name, identity
         self._lease_seconds = lease_seconds
         self._renew_seconds, self._retry_seconds = lease_seconds * RENEW, lease_seconds * RETRY
-        # the lease as it was last seen, and when it was seen to be that
+        # the lease as it was last seen, and the time at which it was first seen so
         self._seen: Mapping[str, Any] | None = None
         self._seen_at = 0.0
         self._failed = ""
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work whenever the lease is held, and while it is; until this is cancelled."""
+        """Do the work whenever this process holds the lease, until this is cancelled."""
         while True:
             held_since = await self._until_held()
             self.is_leader = True
@@ -57,14 +58,14 @@ class Leader:
                 self.is_leader = False
                 working.cancel()
                 ended, _ = await asyncio.wait({working}, timeout=self._retry_seconds)
-                # while this replica still works no other may begin: the lease is kept, and runs out by itself
+                # If the work has not ended yet, no other replica may begin. So the lease is kept, and runs out.
                 if ended:
                     await self._release()
             await asyncio.wait({working})
             log.warning("leading no more", holder=self.holder)
 
     async def _until_held(self) -> float:
-        """Try until the lease is held. Returns when the successful try began, by the clock of the loop."""
+        """Try until the lease is held. Return the time at which the successful try began, by the loop's clock."""
         while True:
             began = asyncio.get_running_loop().time()
             if await self._take(self._renew_seconds):
@@ -72,7 +73,7 @@ class Leader:
             await asyncio.sleep(self._retry_seconds)
 
     async def _while_held(self, working: "asyncio.Future[None]", renewed_at: float) -> None:
-        """Renew the lease. Ends when renewing has failed for too long, or when the work ends by a fault."""
+        """Renew the lease, until renewing has failed for too long or the work has ended by a fault."""
         clock = asyncio.get_running_loop().time
         while (left := renewed_at + self._renew_seconds - clock()) > 0:
             done, _ = await asyncio.wait({working}, timeout=min(self._retry_seconds, left))
@@ -86,7 +87,7 @@ class Leader:
                 return  # somebody else has it
 
     async def _take(self, seconds: float) -> bool:
-        """Take the lease, or renew it. Returns whether that went well within `seconds`."""
+        """Take or renew the lease. Return whether that succeeded within `seconds`."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 held = await self._try()
@@ -104,7 +105,7 @@ class Leader:
         return False
 
     async def _try(self) -> bool:
-        """Write the lease, or make it, unless somebody else holds it."""
+        """Write or create the lease, unless another replica holds it."""
         spec: Object = {}
         write = self._writer.replace
         try:
@@ -126,14 +127,14 @@ class Leader:
             answer = await write({**lease, "spec": spec})
         except Refused as error:
             if error.status == HTTPStatus.CONFLICT:
-                return False  # another one was faster
+                return False  # another replica was faster
             raise
         self.holder = self._identity
         self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
         return True
 
     def _may_be_had(self, spec: Object) -> bool:
-        """Note what a lease says; whether it is this process', nobody's, or has run out."""
+        """Note the lease as it is. Return whether this process may take it: it is ours or nobody's, or has run out."""
         now = asyncio.get_running_loop().time()
         if spec != self._seen:
             self._seen, self._seen_at = spec.copy(), now
@@ -143,7 +144,7 @@ class Leader:
         return self.holder in ("", self._identity) or now >= self._seen_at + lasts
 
     async def _release(self) -> None:
-        """Let another one work at once. Where that fails it takes over when the lease has run out."""
+        """Release the lease, so that another replica can work at once. If that fails, the lease runs out by itself."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 lease = dict(await self._writer.get(LEASE.path(self._namespace, self._name)))

@@ -1,9 +1,9 @@
-"""Reads objects for the worker, as they are now, and watches which of them change.
+"""Reads objects for the worker as they are now, and watches which of them change.
 
-What else is in a namespace is listed once for all who look at it in a row: a list for each of a thousand objects would
-take minutes. Each kind of custom resource, and each that the operator makes, is watched. An event only names what
-changed, and the worker reads it: so nothing but metadata is asked for, and a ConfigMap of 1 MB weighs as much as an
-empty one. A kind whose list or watch fails is asked again, with a growing pause, and holds up no other.
+For consecutive looks in a namespace, its other objects are listed once: a list for each of a thousand objects would
+take minutes. The operator watches each kind of custom resource, and each kind that it makes. An event only names the
+changed object, and the worker reads it. So the operator asks for metadata alone, and a ConfigMap of 1 MB costs as much
+as an empty one. A kind whose list or watch fails is asked for again after a growing pause, and delays no other kind.
 """
 
 import asyncio
@@ -21,13 +21,14 @@ from exporter.operator.objects.kinds import Key, Kind, key_of, whose
 from exporter.sources.kubernetes.api import KubernetesApi, as_it_is
 from exporter.sources.kubernetes.list_watch import ListWatch
 
-# So many objects of a kind in one namespace are looked through, and so many are kept of all namespaces together.
+# The most objects of a kind that are looked through in one namespace, and the most that are kept of all namespaces.
 MOST_NEIGHBOURS = 2_000
 MOST_KEPT = 20_000
-# So many names of a namespace are given, of so many that are read.
+# The most names that are given for one namespace, and the most that are read in all.
 MOST_NAMES_OF_NAMESPACE = 2_500
 MOST_NAMES = 1_000_000
-# A list may be so many times older than a periodic look as it took to read: that leaves time for all else.
+# For a periodic look, a list may be this many times as old as the time that it took to read. So reading lists takes
+# only a small part of the time.
 _TIMES_OLDER, _MOST_SECONDS_OLDER = 20.0, 10.0
 Use = Callable[[AnyObject], AnyObject]
 _ANY: Mapping[str, str] = {}
@@ -35,7 +36,7 @@ _ANY: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """What is in a namespace, or why nobody knows; when it was asked for, and for how long."""
+    """The objects in a namespace, or the failure; the time of the request, and how long it took."""
 
     items: Sequence[AnyObject]
     failure: SourceError | None
@@ -44,21 +45,25 @@ class _Listed:
 
 
 class Reader:
-    """Reads objects. Each has its apiVersion and kind, which the items of a list do not say.
+    """A reader of objects. Each object has its apiVersion and kind, which the items of a list lack.
 
-    Every method raises SourceError: it is not known, or there are too many of them.
+    Every method raises SourceError if the answer is not known, or if there are too many objects.
     """
 
-    # when what is looked at now was named, by the event loop's clock: `neighbours` are no older. None: a periodic look
+    # The time, by the event loop's clock, at which the key of this look was named. `neighbours` gives no older list.
+    # None for a periodic look.
     named_at_seconds: float | None = None
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
-        # the one that was listed last is at the end
+        # the last one that was used is at the end
         self._listed: dict[tuple[Kind, str | None], _Listed] = {}
 
     async def get(self, key: Key) -> AnyObject | None:
-        """An object; None where there is none, or one of the whole cluster that may not be read: it is not ours."""
+        """An object; None if there is none.
+
+        None, too, for a cluster-wide object that the operator may not read: it is not ours.
+        """
         kind = kinds.BY_NAME[key.kind]
         try:
             item = await self.document(kind.path(key.namespace, key.name))
@@ -69,7 +74,7 @@ class Reader:
         return None if item is None else _of(kind, item)
 
     async def all_of(self, keys: Iterable[Key]) -> dict[Key, AnyObject]:
-        """Those of the objects that there are."""
+        """The objects with these names, as far as they exist."""
         wanted = tuple(keys)
         objects = await asyncio.gather(*(self.get(key) for key in wanted))
         return {key: item for key, item in zip(wanted, objects, strict=True) if item is not None}
@@ -84,7 +89,16 @@ class Reader:
         use: Use = as_it_is,
         most: int | None = None,
     ) -> Sequence[AnyObject]:
-        """What `use` makes of the objects of a kind with these labels and fields, in a namespace or everywhere."""
+        """List the objects of a kind with these labels and fields, in a namespace or everywhere (None).
+
+        Args:
+            kind: The kind.
+            namespace: The namespace, None for all.
+            labels: The wanted values by label.
+            fields: The wanted values by field, such as `metadata.name`.
+            use: The function that makes of an object what is returned of it.
+            most: The most objects allowed.
+        """
         given = {"labelSelector": labels, "fieldSelector": fields}
         selectors = {name: ",".join(f"{key}={value}" for key, value in each.items()) for name, each in given.items()}
         parameters = {name: selector for name, selector in selectors.items() if selector}
@@ -93,7 +107,7 @@ class Reader:
         return items
 
     async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
-        """What the objects of a kind are called; of each namespace not more than are looked after."""
+        """The names of the objects of a kind; of each namespace only as many as the operator looks after."""
         keys, counts = set[Key](), Counter[str]()
 
         def note(item: AnyObject) -> None:
@@ -106,9 +120,9 @@ class Reader:
         return keys
 
     async def neighbours(self, kind: Kind, namespace: str | None, use: Use) -> Sequence[AnyObject]:
-        """What `use` makes of all objects of a kind, in a namespace or everywhere.
+        """All objects of a kind, in a namespace or everywhere, each as `use` makes it.
 
-        They are as they were when the key was named, or later. Callers that share a list get the same sequence.
+        The list was read after the key was named. Callers that share a list get the same sequence.
         """
         now, listed = asyncio.get_running_loop().time(), self._listed.pop((kind, namespace), None)
         if listed is None or not self._is_new_enough(listed, now):
@@ -133,7 +147,7 @@ class Reader:
         return now - listed.began_seconds <= min(_TIMES_OLDER * listed.took_seconds, _MOST_SECONDS_OLDER)
 
     async def document(self, path: str) -> AnyObject | None:
-        """What stands at a path; None where there is nothing."""
+        """The document at a path; None if there is none."""
         try:
             return await self._api.get(path)
         except Unsupported:
@@ -154,10 +168,12 @@ def _of(kind: Kind, item: AnyObject) -> AnyObject:
 
 
 async def served(api: KubernetesApi) -> AbstractSet[Kind]:
-    """Those of COME_AND_GO that the API serves, as its discovery says, which everybody may read.
+    """The kinds of COME_AND_GO that the API serves, according to its discovery, which everybody may read.
 
     A CustomResourceDefinition that says Established may not be served yet (recorded on 1.36: 404 for 0.1 s, then 429).
-    Raises SourceError: it is not known.
+
+    Raises:
+        SourceError: It is not known what the API serves.
     """
     kinds_served: set[Kind] = set()
     for root in {kind.root for kind in kinds.COME_AND_GO}:
@@ -172,10 +188,10 @@ async def served(api: KubernetesApi) -> AbstractSet[Kind]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """Names what changed for as long as `run` runs. No `namespaces` means all of them.
+    """The watches, which tell of changes as long as `run` runs. No `namespaces` means all of them.
 
-    `on_key` is called with each custom resource that may have to be looked at, `on_list` after each list: what is gone
-    since the list before is not in it. `on_failure` is called for each list or watch that failed.
+    `on_key` is called with each custom resource that may need a look, and `on_failure` for each list or watch that
+    failed. `on_list` is called after each list, since a list does not tell which objects are gone since the last one.
     """
 
     api: KubernetesApi
@@ -186,7 +202,7 @@ class Watching:
     _failing: dict[str, str] = field(default_factory=dict)
 
     async def run(self, served: AbstractSet[Kind]) -> None:
-        """Watch, of the kinds that come and go, those that are `served`; until this is cancelled."""
+        """Watch until this is cancelled. Kinds that come and go are watched if they are `served`."""
         watched = [kind for kind in (*kinds.CUSTOM, *kinds.MADE) if kind.is_in(served)]
         watches = [self._list_watch(kind, within) for kind in watched for within in self._places(kind)]
         try:
@@ -197,14 +213,17 @@ class Watching:
             await asyncio.gather(*(each.end() for each in watches))
 
     def _places(self, kind: Kind) -> Sequence[str | None]:
-        """Where a kind is watched: who looks after some namespaces may not see what is in none."""
+        """The namespaces in which a kind is watched.
+
+        An operator of some namespaces may not see objects without a namespace.
+        """
         if not self.namespaces:
             return (None,)
         return () if kind in kinds.CLUSTER_WIDE else self.namespaces
 
     def _list_watch(self, kind: Kind, namespace: str | None) -> ListWatch:
         def name(item: AnyObject) -> None:
-            # in metadata alone the kind is PartialObjectMetadata
+            # an answer of only metadata has the kind PartialObjectMetadata
             for key in [key_of({**item, "kind": kind.name})] if kind in kinds.CUSTOM else whose(item):
                 self.on_key(key)
 
@@ -212,11 +231,11 @@ class Watching:
             kind.path(namespace),
             self.api,
             paths=(kind.path(namespace),),
-            # of what the operator makes, only what has its label
+            # of the kinds that the operator makes, only objects with its label
             labels="" if kind in kinds.CUSTOM else f"{kinds.MANAGER_LABEL}={kinds.OPERATOR}",
             metadata_only=True,
             most=MOST_NAMES,
-            # named as it is read, and let go: of a million objects nothing is kept
+            # an object is named as it is read, and not kept: there may be a million
             read=name,
             replace=lambda _: self.on_list(),
             put=lambda _: None,
@@ -225,7 +244,7 @@ class Watching:
         )
 
     def _note(self, path: str, health: Health) -> None:
-        """Say once what fails, however many kinds fail by it."""
+        """Log a failure once, even if many kinds fail for the same reason."""
         trouble = str(health.trouble) if health.trouble else ""
         if trouble:
             self.on_failure()

@@ -1,8 +1,8 @@
 """The only code that writes to the Kubernetes API: server-side apply, deletion, status, leases and events.
 
-A request that may go well a moment later is sent again, a few times: what the API server answers while it is busy or
-starts (429, 5xx, no connection), while a definition that was just made is not served yet (404, then 429, for 0.1 s,
-though it says Established), and 409 where somebody else wrote at the same time. Who calls comes again later.
+A request that may succeed a moment later is sent again a few times: if the API server is busy or starts (429, 5xx, no
+connection), if a new definition is not served yet (404, then 429, for 0.1 s, although it says Established), and if
+somebody else wrote at the same time (409). After that the error is raised, and the caller tries again later.
 """
 
 import asyncio
@@ -36,7 +36,10 @@ _FOR_WANT_OF_A_RIGHT = re.compile(
 
 
 class Refused(Unavailable):
-    """The API server refuses this for good. `why` is its text on one line, `reason_given` its word (AlreadyExists)."""
+    """The API server refuses a request for good.
+
+    `why` is its text on one line, and `reason_given` its reason in one word, such as AlreadyExists.
+    """
 
     def __init__(self, path: str, status: int, why: str, reason_given: str) -> None:
         message = f"the Kubernetes API refuses {path} with {status}: {why}"
@@ -45,9 +48,12 @@ class Refused(Unavailable):
 
 
 def may_go_well(error: SourceError) -> bool:
-    """Whether to try again: 404 without a Status is a group not served yet, 409 Conflict a simultaneous change."""
+    """Whether to send a request again after this error.
+
+    404 without a Status means that a group is not served yet, 409 Conflict that somebody else wrote at that moment.
+    """
     if isinstance(error, Refused):
-        # a conflict with another owner of a field, or about a uid, does not pass
+        # a conflict with another owner of a field, or about a uid, lasts
         is_lasting = any(words in error.why for words in ("conflict with", "recondition", "uid mismatch"))
         return error.status == HTTPStatus.CONFLICT and error.reason_given == "Conflict" and not is_lasting
     if isinstance(error, TimedOut):
@@ -56,10 +62,10 @@ def may_go_well(error: SourceError) -> bool:
 
 
 def is_by_admission(message: str) -> bool:
-    """Whether a 403 is not for want of a right: a quota, a policy or a webhook says no, or the namespace is going.
+    """Whether a 403 comes from admission: from a quota, a policy or a webhook, or since the namespace is being deleted.
 
-    What is refused for want of a right names who asks, or what of owners they may not set (recorded on 1.36). An API
-    server that starts is not ready to admit anything: that passes.
+    If a right is missing, the message names the user, or the owner reference that they may not set (recorded on 1.36).
+    While an API server starts, it is not ready to admit anything. That passes, and does not count as admission.
     """
     return bool(message) and not _FOR_WANT_OF_A_RIGHT.search(message)
 
@@ -71,21 +77,22 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json"
 TRIES = 5
 PAUSE = Pause(0.2, least=0.5)
-# Somebody who asks for more patience than this is asked by a later attempt.
+# If the API server asks for a longer pause than this, the request fails, and the caller tries again later.
 LONGEST_WAIT_SECONDS = 5.0
 _MANAGER: Mapping[str, str] = {"fieldManager": OPERATOR}
 _FORCE = {**_MANAGER, "force": "true"}
-# Bad request, forbidden, not found, no such method, conflict, too large, no such form, invalid.
+# The statuses of a refusal: bad request, forbidden, not found, no such method, conflict, too large, no such form,
+# invalid.
 _REFUSED = frozenset({400, 403, 404, 405, 409, 413, 415, 422})
 _TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
 OnAnswer = Callable[[str, str], None]
 
 
 class Writer(KubernetesApi):
-    """Writes, and reads as every client of the Kubernetes API here does.
+    """A client of the Kubernetes API that also writes.
 
-    What writes raises Refused: by the schema, by admission, or for want of a right. SourceError: the API server did not
-    answer well within a few tries.
+    Every method that writes raises Refused if the schema, admission or a missing right forbids the request, and another
+    SourceError if the API server did not answer well within a few tries.
     """
 
     # a watch of each kind in each namespace of --operator.namespace has a connection of its own
@@ -94,7 +101,15 @@ class Writer(KubernetesApi):
     def __init__(
         self, *, url: str, token_file: str, ca_file: str, on_answer: OnAnswer, seed: int | None = None
     ) -> None:
-        """`on_answer` hears of each: verb, and HTTP status or `none` (no answer). `seed` is of the pauses."""
+        """Make the client.
+
+        Args:
+            url: The API server's address.
+            token_file: The file with the token.
+            ca_file: The file with the certificates of the API server's CA.
+            on_answer: The function that is called for each request, with the verb and the HTTP status, or `none`.
+            seed: The seed of the pauses' random part.
+        """
         super().__init__(
             url=url, token_file=token_file, ca_file=ca_file, manifest=MANIFEST, meanwhile=MEANWHILE, agent=OPERATOR
         )
@@ -102,20 +117,20 @@ class Writer(KubernetesApi):
         self._chance = random.Random(seed)  # noqa: S311 - no secret
 
     async def apply(self, item: Object, there: AnyObject | None) -> Object:
-        """Make an object what `item` says of it, and leave alone what `item` does not name; the object afterwards.
+        """Apply the fields of `item` to an object, and leave its other fields alone. Return the object as it is then.
 
-        `there` is the object that is to be changed, which is ours: what others wrote into our fields is written over.
-        None: there is to be none of that name yet. Refused also where another object is there now.
+        `there` is the object to change. It is ours, so changes of others to our fields are overwritten. None if there
+        should be no object of that name yet. Also raises Refused if another object has the name now.
         """
         path = path_of(item)
         if there is None:
             return await self._tried("PATCH", path, "apply", item, media_type=APPLY)
-        # another object that has its name since is not ours: 409
+        # with the uid, an object that has taken the name since is refused with 409
         body = {**item, "metadata": {**item["metadata"], "uid": metadata(there)["uid"]}}
         return await self._tried("PATCH", path, "apply", body, parameters=_FORCE, media_type=APPLY)
 
     async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:
-        """Make a custom resource's status what is given; the object afterwards."""
+        """Write a custom resource's status. Return the object as it is then."""
         about = metadata(owner)
         named = {name: about[name] for name in ("name", "namespace", "uid") if name in about}
         item = {**{name: owner[name] for name in ("apiVersion", "kind")}, "metadata": named, "status": dict(status)}
@@ -123,7 +138,10 @@ class Writer(KubernetesApi):
         return await self._tried("PATCH", path, "apply", item, parameters=_FORCE, media_type=APPLY)
 
     async def delete(self, item: AnyObject) -> None:
-        """Delete this very object, and what it owns after it. One that is gone, or is another by now, is no error."""
+        """Delete an object, and then the objects that it owns.
+
+        It is no error if the object is gone, or if another object has its name now.
+        """
         about = metadata(item)
         options = {
             "apiVersion": "v1",
@@ -138,17 +156,20 @@ class Writer(KubernetesApi):
                 raise
 
     async def create(self, item: Object, *, tries: int) -> Object:
-        """An object that is not there yet. Refused where one is there: after a lost answer, it may be this one."""
+        """Create an object. Raises Refused if there is one of that name, which after a lost answer may be this one."""
         about = item["metadata"]
         path = BY_NAME[item["kind"]].path(about.get("namespace"))
         return await self._tried("POST", path, "create", item, tries=tries)
 
     async def replace(self, item: Object) -> Object:
-        """An object as it was read and changed: once. Refused with 409 where somebody else has changed it since."""
+        """Replace an object by one that was read and then changed. This is tried once.
+
+        Raises Refused (409) if somebody else has changed the object since it was read.
+        """
         return await self._tried("PUT", path_of(item), "update", item, tries=1)
 
     async def merge(self, item: Object) -> Object:
-        """Change the fields of an object that are given, whoever they belong to."""
+        """Change these fields of an object, even if they belong to others."""
         fields = {name: value for name, value in item.items() if name not in ("apiVersion", "kind", "metadata")}
         return await self._tried("PATCH", path_of(item), "patch", fields, media_type=MERGE, tries=1)
 
@@ -163,7 +184,7 @@ class Writer(KubernetesApi):
         media_type: str = JSON,
         tries: int = TRIES,
     ) -> Object:
-        """Send a request until it goes well, or will not, or `tries` are over."""
+        """Send a request until it succeeds, is refused for good, or was sent `tries` times."""
         data = json.dumps(body).encode()
         for again in range(1, tries + 1):
             try:

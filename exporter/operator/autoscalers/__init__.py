@@ -1,1 +1,1 @@
-"""What a GPUAutoscaler stands for, and what is true of it. Pure."""
+"""The object that scales for a GPUAutoscaler, and the GPUAutoscaler's status. Pure."""

@@ -1,11 +1,11 @@
-"""A GPUAutoscaler, what was done for it, what scales it → its status: decision, replicas, what stops it. Pure.
+"""A GPUAutoscaler, its objects, and the words of HPA and KEDA → its status: replicas, last change, trouble. Pure.
 
-What is not known now stays as the status has it.
+A field that is not known now keeps its old value.
 
-An HPA tells in its status and in events (reasons and messages: kubernetes/kubernetes,
-pkg/controller/podautoscaler/horizontal.go). KEDA tells in the ScaledObject's status, in events, and through its HPA
-(kedacore/keda 2.20: apis/keda/v1alpha1, pkg/eventreason, pkg/scaling). All of it may be missing, malformed or somebody
-else's: many may make events.
+An HPA tells its decisions in its status and in events (reasons and messages: kubernetes/kubernetes,
+pkg/controller/podautoscaler/horizontal.go). KEDA tells its decisions in the ScaledObject's status, in events, and
+through its HPA (kedacore/keda 2.20: apis/keda/v1alpha1, pkg/eventreason, pkg/scaling). All of these may be missing,
+malformed or of somebody else, since many may make events.
 """
 
 import re
@@ -31,12 +31,12 @@ from exporter.operator.objects.object_fields import (
 from exporter.operator.objects.resources import Object
 
 MOST_CHARS = 1024
-# How Go prints the selector of a metric: it says what is in the ScaledObject's name anyway.
+# The selector of a metric, as Go prints it. It only repeats the ScaledObject's name.
 _SELECTOR = re.compile(
     r"[(/]&LabelSelector\{MatchLabels:map\[string\]string\{[^{}]{0,400}\},"
     r"MatchExpressions:\[\](?:LabelSelectorRequirement\{\})?,?\}\)?"
 )
-# grpc's errors, one in the other: the last one is the peer's own words
+# the beginning of a gRPC error; of nested errors, the last one is the peer's own
 _GRPC = re.compile(r"(?:rpc error: )?code = [A-Za-z]{1,32} desc = ")
 
 
@@ -50,13 +50,13 @@ def _condition(status: AnyObject, kind: str) -> Condition:
 
 
 MOST_EVENTS = 2000
-# An HPA emits its event right before it writes its status.
+# An HPA emits its event right before it writes its status, so the two are at most this far apart.
 _SAME_MOMENT = timedelta(seconds=5)
 _YEAR_ONE = datetime(1, 1, 1, tzinfo=UTC)
 _COUNT = "([0-9]{1,10})"
-# of an HPA; several alike may have been put together under another beginning
+# the note of an HPA's event; if several events were put together, the note begins with other words
 _RESCALED = re.compile(rf"New size: {_COUNT}; reason: (.*)")
-# of KEDA: from 0 to the first pods, and back
+# KEDA's events of scaling from 0 to the first pods, and back
 _BY_KEDA = {"KEDAScaleTargetActivated": "in use again", "KEDAScaleTargetDeactivated": "not in use for idleSeconds"}
 _FROM_TO = re.compile(rf"from {_COUNT} to {_COUNT}(?:, (.*))?")
 _UPDATED = re.compile(rf"update the target scale to {_COUNT}")
@@ -64,7 +64,7 @@ _UPDATED = re.compile(rf"update the target scale to {_COUNT}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastScale:
-    """A change of the number of pods. What is not known is None, or ""."""
+    """A change of the number of pods. An unknown field is None, or ""."""
 
     time: datetime
     before: int | None = None
@@ -72,15 +72,16 @@ class LastScale:
     reason: str = ""
 
     def as_object(self) -> Object:
-        """As it stands in the status."""
+        """The change in the form of the status."""
         content = {"time": written(self.time), "from": self.before, "to": self.after, "reason": self.reason or None}
         return {name: value for name, value in content.items() if value is not None}
 
 
 def _last_scale(events: Sequence[AnyObject], status: AnyObject, remembered: object) -> LastScale | None:
-    """The last change, from the events of one HPA and its ScaledObject, the HPA's status, and what was known before.
+    """The last change, from the events of an HPA and its ScaledObject, the HPA's status, and the old `remembered` one.
 
-    Events go after an hour or so, and some never come (rate limits): so the HPA's own `lastScaleTime` counts, too.
+    Events are deleted after an hour or so, and some are never written (rate limits). So the HPA's own `lastScaleTime`
+    counts, too.
     """
     all_changes = (_by_hpa(status, events), *map(_by_keda, events), _of_object(mapping(remembered)))
     changes = [change for change in all_changes if change is not None]
@@ -92,7 +93,7 @@ def _last_scale(events: Sequence[AnyObject], status: AnyObject, remembered: obje
 
 
 def _both(one: LastScale, other: LastScale) -> LastScale:
-    """The change of which both tell. Where they tell of two changes of one moment, it is the first one's alone."""
+    """Two reports of one change, joined. If they are two changes of the same moment, only `one` counts."""
     if None not in (one.after, other.after) and one.after != other.after:
         return one
     return LastScale(
@@ -104,7 +105,7 @@ def _both(one: LastScale, other: LastScale) -> LastScale:
 
 
 def _scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str:
-    """What the cluster role said to KEDA's last failed question, without the changing time; "" where KEDA says none."""
+    """The cluster role's answer to KEDA's last failed question, without its time; "" if KEDA tells none."""
     failures = [
         (time, message)
         for event in events
@@ -118,9 +119,9 @@ def _scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> st
 
 
 def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
-    """What an HPA did last: its status says when, and an event of that moment says what and why.
+    """The last change by an HPA. Its status has the time, and an event of that moment has the number and the reason.
 
-    Right after a change, status.currentReplicas are those before it.
+    Right after a change, status.currentReplicas is still the number before it.
     """
     if (time := moment(status, "lastScaleTime")) is None:
         return None
@@ -140,7 +141,7 @@ def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
 
 
 def _by_keda(event: AnyObject) -> LastScale | None:
-    """What KEDA did: from no pods to the first ones, or back."""
+    """The change by KEDA that an event tells: from no pods to the first ones, or back."""
     time, reason = _time_of(event), text(event, "reason")
     match = _FROM_TO.search(_clean(text(event, "note")))
     if time is None or not match or reason not in _BY_KEDA:
@@ -151,7 +152,7 @@ def _by_keda(event: AnyObject) -> LastScale | None:
 
 
 def _of_object(remembered: AnyObject) -> LastScale | None:
-    """What status.lastScale said before."""
+    """The change that status.lastScale tells."""
     if (time := moment(remembered, "time")) is None:
         return None
     before, after = number(remembered, "from"), number(remembered, "to")
@@ -159,7 +160,7 @@ def _of_object(remembered: AnyObject) -> LastScale | None:
 
 
 def _time_of(event: AnyObject) -> datetime | None:
-    """When it happened for the last time, in whole seconds; a series is of several alike."""
+    """The time of an event, in whole seconds; of a series, the time of the last one."""
     times = (
         moment(mapping(event, "series"), "lastObservedTime"),
         moment(event, "deprecatedLastTimestamp"),
@@ -171,7 +172,7 @@ def _time_of(event: AnyObject) -> datetime | None:
 
 
 MOST_CONDITIONS = 32
-# What an HPA or KEDA says, and what to do about it. `{address}` is spec.clusterAddress.
+# By the reason that an HPA or KEDA gives: what to do about it. `{address}` is spec.clusterAddress.
 _REMEDIES = {
     "FailedGetPodsMetric": "see that prometheus-adapter runs with deploy/prometheus-adapter/values.yaml, and that"
     " Prometheus scrapes the node exporters (deploy/prometheus)",
@@ -189,11 +190,16 @@ _USUAL_REMEDY = "see the events of {what}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the autoscaler says.
+    """The decision of an HPA or of KEDA.
 
-    `has_spoken`: its controller has looked at it. `replicas` are the pods that there are, and `wanted` those that it
-    wants; None where it does not say. `limited` says what keeps it from the number that the metric asks for, which is
-    no trouble. `trouble` is why it does not scale.
+    Attributes:
+        has_spoken: Whether the controller of the object has looked at it.
+        replicas: The present number of pods, None if unknown.
+        wanted: The number of pods that it wants, None if unknown.
+        last_scale: The last change of the number.
+        limited: The bound that keeps it from the number by the metric, in words. This is no trouble.
+        is_idle: Whether the workload has no pods since nothing used its GPUs.
+        trouble: The reason why it does not scale.
     """
 
     has_spoken: bool = False
@@ -208,10 +214,15 @@ class Decision:
 def decision(
     via: Via, uid: str, address: str, scalers: Sequence[AnyObject], events: Iterable[AnyObject], before: object = None
 ) -> Decision:
-    """What the object of the GPUAutoscaler with this uid says.
+    """Read the decision from the objects that scale for a GPUAutoscaler.
 
-    `address` is spec.clusterAddress; `scalers` as in NamespaceObjects; `events` those of the namespace's HPAs and
-    ScaledObjects; `before` is status.lastScale as it stands, which outlives events (one hour).
+    Args:
+        via: The kind of object that scales.
+        uid: The GPUAutoscaler's uid.
+        address: Its spec.clusterAddress.
+        scalers: All HPAs and ScaledObjects of the namespace, as in NamespaceObjects.
+        events: The events of the namespace's HPAs and ScaledObjects.
+        before: The present status.lastScale, which outlives events (one hour).
     """
     own = next((item for item in scalers if _is_own(item, via, uid)), None)
     if own is None:
@@ -224,7 +235,7 @@ def decision(
     limited = _condition(status, "ScalingLimited")
     return Decision(
         has_spoken=bool(mappings(mapping(own, "status"), "conditions")),
-        # the API leaves out a currentReplicas of 0, and says 0 in desiredReplicas before the HPA has looked
+        # the API leaves out a currentReplicas of 0, and desiredReplicas is 0 until the HPA has looked
         replicas=whole(status.get("currentReplicas", 0)) if has_spoken else None,
         wanted=whole(status.get("desiredReplicas", 0)) if has_spoken else None,
         last_scale=_last_scale([event for event in usable if _is_of(event, own, hpa)], status, before),
@@ -235,7 +246,7 @@ def decision(
 
 
 def _is_own(item: AnyObject, via: Via, uid: str) -> bool:
-    """Whether it is the object by which the GPUAutoscaler with this uid scales."""
+    """Whether an object is the one by which the GPUAutoscaler with this uid scales."""
     return is_controlled_by(item, uid) and not is_going(item) and is_a(item, SCALERS[via])
 
 
@@ -256,7 +267,7 @@ def _why_it_does_not_scale(
 
 
 def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
-    """Why KEDA does not scale as the ScaledObject says."""
+    """The reason why KEDA does not scale as the ScaledObject says; None if it does."""
     what, status = f"ScaledObject {name_of(scaled)}", mapping(scaled, "status")
     paused, ready, fallback = (_condition(status, kind) for kind in ("Paused", "Ready", "Fallback"))
     if paused.status == "True":
@@ -270,7 +281,10 @@ def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Tr
 
 
 def _of_hpa(hpa: AnyObject, via: Via, address: str, from_scaler: str) -> Trouble | None:
-    """Why the HPA does not scale. At 0 pods it rests: with KEDA somebody else brings the first one back."""
+    """The reason why the HPA does not scale; None if it does.
+
+    With KEDA, an HPA that rests at 0 pods is no trouble, since KEDA starts the first pod.
+    """
     what = f"HorizontalPodAutoscaler {name_of(hpa)}"
     for kind in ("AbleToScale", "ScalingActive"):
         status, reason, message = _condition(mapping(hpa, "status"), kind)
@@ -290,7 +304,7 @@ def _joined(message: str, from_scaler: str) -> str:
 
 
 def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
-    """Whether an event is of one of these objects, and not of one that had its name before."""
+    """Whether an event is about one of these objects, and not about an earlier one of its name."""
     about = mapping(event, "regarding")
     return any(
         about.get("kind") == item.get("kind") and about.get("uid") == uid_of(item)
@@ -299,7 +313,7 @@ def _is_of(event: AnyObject, *items: AnyObject | None) -> bool:
     )
 
 
-# The fields that tell of the object that scales.
+# The fields about the object that scales.
 _OF_SCALER = ("via", "currentReplicas", "desiredReplicas")
 _WHAT = {"keda": "KEDA scales the workload", "hpa": "a HorizontalPodAutoscaler scales the workload"}
 
@@ -313,10 +327,15 @@ def autoscaler_status(
     decision: Decision | None = None,
     obstacles: Sequence[Trouble] = (),
 ) -> Object:
-    """The whole status. `owner` is the GPUAutoscaler with the status that it has; `now` is in UTC.
+    """The whole status.
 
-    `wanted` is None where the API server did not say what there is; `via` is None where nothing scales. `obstacles` are
-    why its object could not be written, the worst first.
+    Args:
+        owner: The GPUAutoscaler with its present status.
+        now: The time, in UTC.
+        wanted: The objects to apply and delete; None if the API server did not tell which objects there are.
+        via: The kind of object that scales; None if nothing scales.
+        decision: The decision of that object; None if it is not known.
+        obstacles: The reasons why the object could not be written, the worst first.
     """
     old = mapping(owner, "status")
     status = base_status(owner, {"Ready": _ready(wanted or Wanted(), via, decision, obstacles)}, now)

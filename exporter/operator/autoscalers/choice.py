@@ -1,14 +1,14 @@
-"""A GPUAutoscaler, and who scales what in its namespace → what is to be applied and deleted, or why not. Pure.
+"""A GPUAutoscaler, and all autoscalers of its namespace → the objects to apply and to delete, or a trouble. Pure.
 
-A ScaledObject scales where KEDA is, otherwise a HorizontalPodAutoscaler (HPA). **Never both**: KEDA scales by an HPA,
-too, and each would undo what the other does. So the wrong one is deleted first, and the right one applied when no trace
-of it is left: KEDA's webhook refuses a target that has an HPA ("already managed by the hpa",
+With KEDA a ScaledObject scales, without it a HorizontalPodAutoscaler (HPA). **Never both**: KEDA scales by an HPA, too,
+and each would undo the other's changes. So the wrong object is deleted first, and the right one is applied after no
+trace of the wrong one is left: KEDA's webhook refuses a target that has an HPA ("already managed by the hpa",
 apis/keda/v1alpha1/scaledobject_webhook.go), and two HPAs over the same pods stop each other (AmbiguousSelector,
 pkg/controller/podautoscaler/horizontal.go). In between, the workload keeps its replicas.
 
-While something is wrong with the GPUAutoscaler or its target, what was applied goes on scaling, and the status says so.
-It goes only where somebody else scales the target. Anybody may have made the HPAs and ScaledObjects: one that has not
-the form of its kind belongs to nobody and scales nothing.
+While something is wrong with the GPUAutoscaler or its target, the applied object goes on scaling, and the status says
+so. The object is deleted only if somebody else scales the target. Anybody may make HPAs and ScaledObjects, so a
+malformed one belongs to nobody and scales nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,18 +36,20 @@ from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, Scale
 Via = Literal["keda", "hpa"]
 SCALERS: Mapping[Via, Kind] = {"keda": SCALED_OBJECT, "hpa": kinds.AUTOSCALER}
 _LABELS = kinds.labels("", NAME)
-# what a ScaledObject means that names no kind (KEDA's ParseGVKR)
+# the kind that a ScaledObject means if it names none (KEDA's ParseGVKR)
 _KEDAS_USUAL = "apps/v1", "Deployment"
 _LONGEST_NAME = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceObjects:
-    """What exists in the namespace of a GPUAutoscaler. Each object has its apiVersion and kind (list items have none).
+    """The objects in the namespace of a GPUAutoscaler. Each has its apiVersion and kind, which list items lack.
 
-    `keda` says whether the API serves ScaledObjects; `not_scalable` is why the target cannot be scaled, as far as that
-    is known. `scalers` are all HPAs and ScaledObjects, whoever made them; `autoscalers` are all GPUAutoscalers,
-    including this one.
+    Attributes:
+        keda: Whether the API serves ScaledObjects.
+        not_scalable: The reason why the target cannot be scaled, None if it can or if that is not known.
+        scalers: All HPAs and ScaledObjects, whoever made them.
+        autoscalers: All GPUAutoscalers, including this one.
     """
 
     keda: bool
@@ -58,11 +60,14 @@ class NamespaceObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """`delete` goes first. While `waits_for` says what is still there, nothing is applied: look again when it is gone.
+    """The objects to delete, and then to apply. All other objects stay as they are, also the GPUAutoscaler's own.
 
-    With a `trouble` nothing is applied either; with a `misgiving` not all will happen that is asked for.
-
-    An object in neither `apply` nor `delete` stays as it is, also one of the GPUAutoscaler's own.
+    Attributes:
+        apply: The objects to apply.
+        delete: The objects to delete first.
+        trouble: The reason why nothing is applied.
+        misgiving: A part of the spec that will have no effect, although the object is applied.
+        waits_for: The object that must be gone first, in words. Until then nothing is applied.
     """
 
     apply: tuple[Object, ...] = ()
@@ -73,11 +78,13 @@ class Wanted:
 
 
 class Scalers(NamedTuple):
-    """The objects that scale one target, by whose they are. No object is in two of these.
+    """The objects that scale one target, by their owners. No object is in two of these lists.
 
-    `own` are the GPUAutoscaler's, whatever they scale. `kedas` are the HPAs that KEDA made for these, and what an
-    uninstalled KEDA left behind. `others` belong to other GPUAutoscalers, or to an earlier one of this name. `foreign`
-    are not this operator's.
+    Attributes:
+        own: The GPUAutoscaler's objects, whatever they scale.
+        kedas: The HPAs that KEDA made for these, and those that an uninstalled KEDA left behind.
+        others: The objects of other GPUAutoscalers, or of an earlier one of this name.
+        foreign: The objects that this operator did not make.
     """
 
     own: Sequence[AnyObject]
@@ -94,7 +101,7 @@ def desired(
     there: NamespaceObjects,
     annotations: Mapping[str, str],
 ) -> Wanted:
-    """What is to be done for the GPUAutoscaler of this name, namespace, uid and annotations."""
+    """Decide what to apply and delete for the GPUAutoscaler of this name, namespace, uid and annotations."""
     scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda)
     via: Via = "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
@@ -125,16 +132,16 @@ def _not_wanted(
     wanted = SCALERS[via]
     wrong = [item for item in scalers.own if not _is_called(item, wanted, name)]
     if via == "hpa":
-        # the garbage collector takes them, too, but not while it cannot ask for their owner's kind
+        # the garbage collector deletes them, too, but not while the API does not serve their owner's kind
         wrong += scalers.kedas
     going = [item for item in scalers.own if item not in wrong and is_going(item)]
-    # they belong to an earlier GPUAutoscaler of this name, or to one that must leave the target to this one
+    # objects of an earlier GPUAutoscaler of this name, or of one that must leave the target to this one
     others = [item for item in all_scalers if _is_called(item, wanted, name) and not is_controlled_by(item, uid)]
     return wrong, [*wrong, *scalers.others, *others, *going]
 
 
 def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects, scalers: Scalers) -> Trouble | None:
-    """Whether somebody else scales the target: an older GPUAutoscaler, or a ScaledObject or an HPA of other making."""
+    """The trouble that somebody else scales the target: an older GPUAutoscaler, or a foreign ScaledObject or HPA."""
     if rival := older(spec.scale_target_ref, uid, there.autoscalers):
         by = f"{kinds.GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
@@ -150,7 +157,7 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects,
 
 
 def _name_taken(name: str, scalers: Sequence[AnyObject], kind: Kind) -> Trouble | None:
-    """Whether another owner's autoscaler already uses this name."""
+    """The trouble that an object of somebody else has the name of the GPUAutoscaler's object."""
     for item in scalers:
         if _is_called(item, kind, name) and not is_an_autoscalers(item):
             return at(
@@ -174,7 +181,7 @@ def _not_adapted(spec: GPUAutoscalerSpec) -> Trouble | None:
 
 
 def with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
-    """The trouble, with what scales all the same: `own` are the GPUAutoscaler's objects."""
+    """The trouble, with a sentence on the GPUAutoscaler's `own` object, which goes on scaling."""
     if not own:
         return trouble
     stays = f"Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was"
@@ -199,7 +206,7 @@ def _not_going(items: Iterable[AnyObject]) -> tuple[AnyObject, ...]:
 
 
 def used_of(item: AnyObject) -> AnyObject:
-    """An object's name, its owner and what it scales. The rest is left out: it may be large."""
+    """An object with only its name, its owner and its target. The rest is left out, since it may be large."""
     about, by, target = metadata(item), controller_of(item), mapping(item, "spec", "scaleTargetRef")
     return {
         **_cut(item, "apiVersion", "kind"),
@@ -214,12 +221,15 @@ def used_of(item: AnyObject) -> AnyObject:
 
 
 def _cut(of: AnyObject, *names: str) -> AnyObject:
-    """Those of the fields that exist, each cut to the length of a long name."""
+    """The named fields that exist, each cut to the length of a long name."""
     return {name: str(of[name] or "")[:_LONGEST_NAME] for name in names if name in of}
 
 
 def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:
-    """Part the objects that scale the target; ScaledObjects come before HPAs. `keda`: it may be there."""
+    """Sort the objects that scale the target by their owners. ScaledObjects come before HPAs.
+
+    `keda` says whether KEDA may be there.
+    """
     ordered = sorted(scalers, key=lambda item: not is_a(item, SCALED_OBJECT))
     own = [item for item in ordered if controller_of(item).get("uid") == uid]
     by_us = {uid_of(item) for item in ordered if is_an_autoscalers(item)}
@@ -240,7 +250,7 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *
 
 
 def of_target(ref: ScaleTarget, items: Iterable[AnyObject]) -> Iterator[AnyObject]:
-    """The objects whose spec.scaleTargetRef is this one, in whatever version of its group."""
+    """The objects whose spec.scaleTargetRef is this target, in any version of its group."""
     wanted = (ref.api_version.rpartition("/")[0], ref.kind, ref.name)
     for item in items:
         if not (target := mapping(item, "spec", "scaleTargetRef")):
@@ -254,7 +264,10 @@ def of_target(ref: ScaleTarget, items: Iterable[AnyObject]) -> Iterator[AnyObjec
 
 
 def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyObject | None:
-    """This target's oldest GPUAutoscaler that precedes the one with this uid; one not in the list is the youngest."""
+    """The target's oldest GPUAutoscaler that is older than the one with this uid; None if there is none.
+
+    A GPUAutoscaler that is not in the list counts as the youngest.
+    """
     me = next((_age(item) for item in autoscalers if uid_of(item) == uid), None)
     before = [
         item
@@ -265,7 +278,7 @@ def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyOb
 
 
 def is_an_autoscalers(item: AnyObject) -> bool:
-    """Whether a GPUAutoscaler made it."""
+    """Whether a GPUAutoscaler controls an object."""
     return is_a(controller_of(item), kinds.GPU_AUTOSCALER)
 
 
@@ -281,7 +294,7 @@ def _scaled_object_above(item: AnyObject) -> AnyObject:
 
 
 def _is_labelled(item: AnyObject) -> bool:
-    """Whether it has labels as some GPUAutoscaler's object has: KEDA copies them from the ScaledObject to its HPA."""
+    """Whether an object has the labels of a GPUAutoscaler's object. KEDA copies a ScaledObject's labels to its HPA."""
     own_labels = mapping(metadata(item), "labels")
     return all(own_labels.get(key) == value for key, value in _LABELS.items() if key != kinds.INSTANCE_LABEL)
 

@@ -1,11 +1,12 @@
-"""A GPUAutoscaler → the one object that scales for it, as it is applied. Pure: equal specs give equal objects.
+"""A GPUAutoscaler → the object that scales for it, as it is applied. Pure: equal specs give equal objects.
 
-Both objects mean the same: the mean of a metric over a pod's devices, and so many pods that the mean over them is
-`target`. KEDA asks the cluster role, which gives the sum over the pods (docs/cluster.md); a HorizontalPodAutoscaler
-without KEDA asks prometheus-adapter for each pod (deploy/prometheus-adapter/values.yaml).
+A ScaledObject and a HorizontalPodAutoscaler mean the same. A pod's value is the mean of the metric over its devices,
+and the number of pods is the one with which the mean over the pods is `target`. KEDA asks the cluster role, which gives
+the sum over the pods (docs/cluster.md). Without KEDA, the HorizontalPodAutoscaler asks prometheus-adapter for each
+pod's value (deploy/prometheus-adapter/values.yaml).
 
-What KEDA's fields do is from kedacore/keda 2.20: apis/keda/v1alpha1/scaledobject_types.go, and
-pkg/scaling/executor/scale_scaledobjects.go for what scales to zero and back.
+The meaning of KEDA's fields is from kedacore/keda 2.20: apis/keda/v1alpha1/scaledobject_types.go, and for scaling to
+zero and back pkg/scaling/executor/scale_scaledobjects.go.
 """
 
 from collections.abc import Mapping
@@ -16,13 +17,13 @@ from exporter.operator.objects.kinds import Kind, base_name, labels, owner
 from exporter.operator.objects.quantities import in_thousandths, plain, read, written
 from exporter.operator.objects.resources import Behavior, GPUAutoscalerSpec, Object, ScalingRules, as_object
 
-NAME = "pod-gpu-metrics-autoscaler"  # in the label NAME_LABEL
+NAME = "pod-gpu-metrics-autoscaler"  # the value of the label NAME_LABEL
 # https://keda.sh/docs/latest/concepts/scaling-deployments/: paused, paused-replicas, force-activation and the like
 _TELLS_KEDA = "autoscaling.keda.sh/"
 
 
-# By metric: the custom metric of deploy/prometheus-adapter/values.yaml, and what the value of /container/metrics is
-# multiplied by. Tests hold the two together.
+# By metric: the custom metric of deploy/prometheus-adapter/values.yaml, and its factor to the value of
+# /container/metrics. A test compares this with the file.
 ADAPTED = {
     "gpu_utilization": ("gpu_utilization", 1),
     "graphics_engine_active": ("gpu_graphics_engine_active", 100),
@@ -36,10 +37,10 @@ ADAPTED = {
 def scaled_object(
     spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str, annotations: Mapping[str, str]
 ) -> Object:
-    """A ScaledObject with one trigger for the cluster role, which is told what workload it is about.
+    """A ScaledObject with one trigger, by which KEDA asks the cluster role about the workload.
 
-    Of the GPUAutoscaler's `annotations` it has those that tell KEDA when to scale: to pause, or to stay above zero.
-    Others of KEDA's might take the workload away from an autoscaler of somebody else.
+    It has those of the GPUAutoscaler's `annotations` that tell KEDA when to scale: to pause, or to stay above zero.
+    KEDA's other annotations are left out, since they might take the workload away from an autoscaler of somebody else.
     """
     ref = spec.scale_target_ref
     wanted: Object = {
@@ -48,10 +49,10 @@ def scaled_object(
         "maxReplicaCount": spec.max_replicas,
     }
     if spec.idle_seconds is not None:
-        # the second is for a workload that was not in use since the ScaledObject was made: KEDA's default is 0
+        # initialCooldownPeriod is for a workload without any use since the ScaledObject was made. KEDA's default is 0.
         wanted |= {"cooldownPeriod": spec.idle_seconds, "initialCooldownPeriod": spec.idle_seconds}
         if spec.min_replicas:
-            # it must be below minReplicaCount, and means the same as that where that is 0
+            # must be below minReplicaCount; if that is 0, the workload goes to 0 anyway
             wanted["idleReplicaCount"] = 0
     if behavior := _behavior(spec.behavior):
         wanted["advanced"] = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
@@ -76,8 +77,10 @@ def scaled_object(
 def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> Object:
     """A HorizontalPodAutoscaler, which never goes below one pod.
 
-    To go to none, it needs the cluster's feature gate HPAScaleToZero, and a metric of something else than pods. Raises
-    KeyError: prometheus-adapter has no such metric.
+    To go to 0, it would need the cluster's feature gate HPAScaleToZero, and a metric that is not one of pods.
+
+    Raises:
+        KeyError: prometheus-adapter has no such metric.
     """
     adapted, times = ADAPTED[spec.metric]
     target = {"type": "AverageValue", "averageValue": written(in_thousandths(spec.target) * times)}
@@ -93,7 +96,7 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
 
 
 def tolerance_of(rules: ScalingRules) -> Decimal | None:
-    """The tolerance as a share of the target. Raises ValueError: it is no quantity."""
+    """The tolerance as a share of the target. Raises ValueError if it is no quantity."""
     return None if rules.tolerance is None else read(rules.tolerance)
 
 

@@ -1,8 +1,8 @@
-"""What of a GPUAutoscaler's spec cannot be meant, or surprises its author; why its target does not scale. Pure.
+"""The troubles of a GPUAutoscaler: a spec that cannot be used or will surprise, and a target that cannot scale. Pure.
 
-The schema in deploy/operator/crds.yaml refuses most of this, but an older one may be installed, and none knows which
-metrics this version answers, and what each comes to when nothing works. What can be scaled has the subresource `scale`
-(https://kubernetes.io/docs/reference/using-api/api-concepts/), which the API lists in an APIResourceList.
+The schema in deploy/operator/crds.yaml refuses most such specs. But an older one may be installed, and no schema knows
+which metrics this version answers, nor the value of each on an idle GPU. A target that can be scaled has the
+subresource `scale` (https://kubernetes.io/docs/reference/using-api/api-concepts/), which an APIResourceList lists.
 """
 
 from difflib import get_close_matches
@@ -17,17 +17,17 @@ from exporter.operator.objects.resources import GPUAutoscalerSpec, ScaleTarget
 from exporter.outputs.device_rows import METRICS_TO_ASK
 from exporter.ownership.workloads import controller, is_object_name, is_top, read_owners
 
-# The fields that have a reason of their own; each stands for those below it, too.
+# The fields that have a reason of their own, which holds for the fields below them, too.
 _REASONS = {"spec.scaleTargetRef": "InvalidTarget", "spec.metric": "MetricUnknown", "spec.behavior": "InvalidBehavior"}
 
 
 def at(field: str, why: str, remedy: str, *, reason: str | None = None) -> Trouble:
-    """What is wrong with a field."""
+    """A trouble with a field of the spec."""
     return Trouble(reason or reason_of(field), f"{field}: {why}", remedy)
 
 
 def reason_of(field: str) -> str:
-    """The reason, as the status has it, for a field that cannot be used."""
+    """The reason in the status for a field that cannot be used."""
     reasons = (reason for above, reason in _REASONS.items() if f"{field}.".startswith((f"{above}.", f"{above}[")))
     return next(reasons, "InvalidSpec")
 
@@ -37,7 +37,7 @@ _LEAST_TARGET: Final = 0.001
 _MOST_TARGET: Final = 2.0**53
 _MOST_TOLERANCE: Final = 1_000_000
 _MOST_PORT: Final = 65_535
-# What is 0 where nothing works on a device. The others always have a value: memory, clocks, power, temperature.
+# The metrics that are 0 on an idle device. The others are always above 0: memory, clocks, power, temperature.
 FALLS_TO_ZERO = frozenset(
     {"sm_occupancy", "gpu_utilization", "pod_gpu_utilization_ratio", "pod_gpu_processes"}
     | {metric for metric in METRICS_TO_ASK if metric.endswith("_active")}
@@ -45,12 +45,12 @@ FALLS_TO_ZERO = frozenset(
 
 
 def why_invalid(spec: GPUAutoscalerSpec) -> Trouble | None:
-    """The first field that cannot be used."""
+    """The trouble of the first field that cannot be used; None if all can."""
     return _metric(spec.metric) or _target(spec.target) or _behavior(spec) or _address(spec.cluster_address)
 
 
 def misgivings(spec: GPUAutoscalerSpec, *, keda: bool) -> Trouble | None:
-    """What is asked for and will not happen, although the workload is scaled."""
+    """The trouble of a field that will have no effect, although the workload is scaled; None if there is none."""
     if spec.idle_seconds is None:
         return None
     if not keda:
@@ -117,24 +117,25 @@ _INSTEAD = {
     "CronJob": "a CronJob makes Jobs, and has no replicas",
     "Pod": "a Pod is one, and has no replicas",
 }
-# It makes StatefulSets, and the pods' metrics are those StatefulSets'.
+# A LeaderWorkerSet makes StatefulSets, and these are the workloads of its pods.
 _NAMED_OTHERWISE = {("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "the StatefulSets that it makes"}
 
 
 class Resource(NamedTuple):
-    """How a kind stands in paths, and whether its objects can be scaled: they have a subresource scale."""
+    """A kind's name in paths, and whether its objects can be scaled, since they have the subresource scale."""
 
     plural: str
     is_scalable: bool
 
 
 def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
-    """The target's kind in an APIResourceList; None where its group serves no such kind in namespaces."""
+    """The target's kind in an APIResourceList; None if its group serves no such kind in namespaces."""
     resources = mappings(listed, "resources", MOST_RESOURCES)
     names = {name for item in resources if isinstance(name := item.get("name"), str)}
     for item in resources:
         name = item.get("name")
-        # a subresource has the kind of what it takes: that of deployments/scale is Scale, but others have their own's
+        # A subresource lists the kind of its content. Most have another kind, as deployments/scale has Scale, but some
+        # have that of their object.
         if item.get("kind") != ref.kind or item.get("namespaced") is not True:
             continue
         if isinstance(name, str) and is_object_name(name):
@@ -143,7 +144,7 @@ def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
 
 
 def why_not(ref: ScaleTarget, namespace: str, resource: Resource | None, item: object) -> Trouble | None:
-    """Why the target cannot be scaled: `item`, of which there is none where that is None. None: it can."""
+    """The reason why the target cannot be scaled; None if it can. `item` is the target, None if it does not exist."""
     if resource is None:
         return at(_KIND, f"the API serves no {ref.kind} of {ref.api_version}", "look at apiVersion and kind")
     if ref.kind in _INSTEAD:
@@ -157,10 +158,10 @@ def why_not(ref: ScaleTarget, namespace: str, resource: Resource | None, item: o
 
 
 def _named_otherwise(ref: ScaleTarget, owner: OwnerReference | None) -> Trouble | None:
-    """Why no metric is this target's.
+    """The reason why this target has no metrics of its own; None if it has.
 
-    A pod's workload is the topmost of its controllers, or the first that is a Deployment or the like: what stands
-    below another one has no metric of its own, and its owner undoes what an autoscaler does to it.
+    A pod's workload is the topmost of its controllers, or the first one that is a Deployment or the like. A target with
+    a controller above it has no metrics of its own, and that controller undoes an autoscaler's changes.
     """
     group = ref.api_version.rpartition("/")[0]
     if made := _NAMED_OTHERWISE.get((group, ref.kind)):

@@ -1,7 +1,7 @@
-"""A GPUExporterSpec → the objects that it stands for, as they are applied. Pure: equal specs give equal objects.
+"""A GPUExporterSpec → its objects, as they are applied. Pure: equal specs give equal objects.
 
 They are made of shipped.json, which a test holds to daemonset.yaml, deploy/prometheus/podmonitor.yaml and the patches
-for `nvml`, `probe` and `kernelLog` of deploy/kustomize/components. These say what each line is for.
+for `nvml`, `probe` and `kernelLog` in deploy/kustomize/components. These files say what each line is for.
 """
 
 import json
@@ -27,9 +27,9 @@ COUNTERS_FOLDER: str = _DCGM["volumeMounts"][0]["mountPath"]
 COUNTERS_SOURCE_FOLDER = f"{COUNTERS_FOLDER}-counters"
 CONFIG_FOLDER = "/etc/pod-gpu-metrics-exporter/config"
 CONFIG_KEY = "config.yaml"
-# what dcgm-exporter takes without a word; its own setting is in milliseconds
+# dcgm-exporter's default, which need not be set; its own setting is in milliseconds
 _USUAL_INTERVAL_SECONDS = 30
-# deploy/operator/operator.yaml has it, with the rules of deploy/rbac.yaml. The operator may bind it, and no other.
+# deploy/operator/operator.yaml has this role, with the rules of deploy/rbac.yaml. The operator may bind no other role.
 CLUSTER_ROLE = "pod-gpu-metrics-operator-exporter"
 _COPIER: Object = {
     "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}},
@@ -39,7 +39,7 @@ _COPIER: Object = {
         {"name": "counters-copy", "mountPath": COUNTERS_FOLDER},
     ],
 }
-# The exporter's configuration, from a ConfigMap. In the environment, so that healthcheck and doctor know it, too.
+# The exporter's configuration, from a ConfigMap. The environment names it, so that healthcheck and doctor read it, too.
 _CONFIGURED: Object = {
     "name": "exporter",
     "env": [{"name": f"{ENVIRONMENT_PREFIX}CONFIG_FILE", "value": f"{CONFIG_FOLDER}/{CONFIG_KEY}"}],
@@ -56,15 +56,22 @@ def desired(
     pod_monitors: bool,
     avoids: Sequence[Mapping[str, str]] = (),
 ) -> tuple[Object, ...]:
-    """Every object that a GPUExporter (`name`, `namespace`, `uid`) stands for, in the order of their application.
+    """All objects of a GPUExporter, in the order in which they are applied.
 
-    `pod_monitors`: the cluster knows PodMonitors. Nodes of the selectors `avoids` get no pod. All objects belong to the
-    GPUExporter by an owner reference, but for the ClusterRoleBinding, which no namespaced object can own: its
-    FOR_ANNOTATION says whose it is.
+    They belong to the GPUExporter by an owner reference. Only the ClusterRoleBinding, which no namespaced object can
+    own, names it in its FOR_ANNOTATION.
+
+    Args:
+        name: The GPUExporter's name.
+        namespace: Its namespace.
+        uid: Its uid.
+        spec: Its spec.
+        pod_monitors: Whether the cluster knows PodMonitors.
+        avoids: Node selectors whose nodes get no pod.
     """
     wanted = [_service(name), _object(kinds.CONFIG_MAP, kinds.config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
-        # nothing of the list is in the pods' template: a changed list restarts no pod
+        # the pods' template has nothing of the list, so a changed list restarts no pod
         listed = counters_csv(spec.collectors.fields if spec.collectors else None)
         wanted.append(_object(kinds.CONFIG_MAP, kinds.counters_name(name), data={COUNTERS_KEY: listed}))
     if _asks_kubernetes(spec):
@@ -84,7 +91,7 @@ def desired(
 
 
 def all_keys(name: str, namespace: str) -> Sequence[Key]:
-    """All that a GPUExporter of this name may stand for. What it has of that, but is not desired, is to be deleted."""
+    """The names of all objects that a GPUExporter of this name may have. Those that are not desired are deleted."""
     base = base_name(name)
     return (
         Key(kinds.CLUSTER_ROLE_BINDING.name, "", kinds.binding_name(name, namespace)),
@@ -98,7 +105,7 @@ def all_keys(name: str, namespace: str) -> Sequence[Key]:
 
 
 def settings(spec: GPUExporterSpec) -> str:
-    """The exporter's configuration file, taken over without a restart. It has all settings of a spec, also defaults."""
+    """The exporter's configuration file, which it reads again without a restart. It has a spec's defaults, too."""
     given = {
         "sharing": spec.sharing,
         "labels.names": spec.labels.names,
@@ -106,15 +113,15 @@ def settings(spec: GPUExporterSpec) -> str:
         "labels.pod-labels": [*spec.labels.pod_labels],
         "labels.owners": spec.labels.owners,
         "nvml.mode": spec.nvml,
-        # the probe's kill switch: pods that are still to be replaced take it over, too
+        # the probe's kill switch: pods that have not been replaced yet read it, too
         "probe.mode": spec.probe,
     }
-    # a text of JSON is one of YAML
+    # JSON is YAML
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items())
 
 
 def _asks_kubernetes(spec: GPUExporterSpec) -> bool:
-    """Whether the exporter needs a token for the Kubernetes API, and the rights that go with it."""
+    """Whether the exporter needs a token for the Kubernetes API, and rights."""
     return spec.workloads == "on" or spec.labels.pod_uid or bool(spec.labels.pod_labels)
 
 
@@ -130,7 +137,7 @@ def _daemon_set(name: str, spec: GPUExporterSpec, avoids: Sequence[Mapping[str, 
 
 
 def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
-    """The pod of daemonset.yaml, with what the operator adds and what the spec changes."""
+    """The pod of daemonset.yaml, with the operator's additions and the spec's changes."""
     pod = _patched(_SPEC["template"]["spec"], {"containers": [_CONFIGURED]})
     components = {"measured-use": spec.nvml, "cuda-probe": spec.probe, "kernel-log": spec.kernel_log}
     for component, mode in components.items():
@@ -170,7 +177,7 @@ def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
 
 
 def _patched(item: Object, patch: Object) -> Object:
-    """A copy with a strategic merge patch: mappings merge, list entries merge by name, new or nameless go last."""
+    """A copy with a strategic merge patch applied: mappings merge, and list entries merge by name; new ones go last."""
     patched = deepcopy(item)
     for key, value in patch.items():
         before = patched.get(key)
@@ -186,14 +193,14 @@ def _patched(item: Object, patch: Object) -> Object:
 
 
 def _copier(name: str, image: str, *options: str) -> Object:
-    """Brings dcgm-exporter the list of fields, and each later one; exporter/cli/keep_copy.py says why."""
+    """The container that brings dcgm-exporter each new list of fields; exporter/cli/keep_copy.py says why."""
     paths = f"{COUNTERS_SOURCE_FOLDER}/{COUNTERS_KEY}", f"{COUNTERS_FOLDER}/{COUNTERS_KEY}"
     command = ["python3", "-m", "exporter.cli.keep_copy", *options, *paths]
     return {"name": name, "image": image, "command": command, **deepcopy(_COPIER)}
 
 
 def _counters(name: str, spec: GPUExporterSpec) -> Object:
-    """The ConfigMap of the volume: the operator's own, or the one that the spec names."""
+    """The volume's ConfigMap: the operator's own, or the one that the spec names."""
     own = spec.collectors and spec.collectors.config_map
     if not own:
         return {"name": kinds.counters_name(name)}

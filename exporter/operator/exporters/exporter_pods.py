@@ -1,8 +1,8 @@
-"""What keeps an exporter from running on its node, as its pod says. Pure.
+"""The troubles that keep an exporter from running on its node, from its pod's status. Pure.
 
-A pod that starts is no trouble. While the kubelet tries again, the reason of a failure changes with each try
-(ErrImagePull and ImagePullBackOff; CrashLoopBackOff, running, ended), and so do the numbers in its message. Here a
-failure has one reason and one text for as long as it lasts, so that the status does not change with each try.
+A pod that starts has no trouble. While the kubelet retries, the reason of a failure changes with each try (ErrImagePull
+and ImagePullBackOff; CrashLoopBackOff, running, ended), and so do the numbers in its message. Here a failure has one
+reason and one text as long as it lasts, so that the status of the custom resource does not change with each try.
 """
 
 import re
@@ -19,19 +19,19 @@ POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # A pod that is not ready after this time no longer counts as starting (a Deployment's own limit,
 # progressDeadlineSeconds). The image of dcgm-exporter has some hundred megabytes.
 STARTING_SECONDS = 600.0
-# A container that ended with an error within this time ago has not recovered: the kubelet starts it again after 5
-# minutes at most, and forgets that after 10.
+# A container that ended with an error less than this time ago has not recovered: the kubelet starts it again after at
+# most 5 minutes, and forgets the failure after 10.
 CRASHED_SECONDS = 600.0
 MOST_CHARS = 1024
 _MOST_NAME_CHARS = 253
 _MOST_TOLD_CHARS = 300
-# Who starts so often within CRASHED_SECONDS is in a loop.
+# A container that starts this often within CRASHED_SECONDS is in a loop.
 _LOOP = 3
 _TRYING_AGAIN = {"ErrImagePull": "ImagePullBackOff", "RegistryUnavailable": "ImagePullBackOff"}
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULLS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImagePull"})
 _ENDED = frozenset({"Failed", "Succeeded"})
-# In the words of container runtimes and registries, the first that fits: why a pull fails, and what to do.
+# Words of container runtimes and registries, why the pull failed, and what to do. The first line that fits counts.
 _WHY_NO_IMAGE = (
     (r"not found|manifest unknown|does not exist|name unknown", "the registry does not have it", "is its name right?"),
     (
@@ -51,10 +51,10 @@ _WHY_NO_IMAGE = (
 
 
 class NodeTrouble(NamedTuple):
-    """Something that fails on a node, and why; `message` is one line with what to do.
+    """A trouble on a node. `message` is one line, with what to do.
 
-    `source` is a source of the node's exporter (kubelet, dcgm:127.0.0.1:9401), `exporter` where that does not answer,
-    or `pod`.
+    `source` is a source of the node's exporter (kubelet, dcgm:127.0.0.1:9401), `exporter` if that does not answer, or
+    `pod`.
     """
 
     node: str
@@ -64,7 +64,7 @@ class NodeTrouble(NamedTuple):
 
 
 def on_node(node: str, source: str, trouble: Trouble) -> NodeTrouble:
-    """A trouble of a node, within the limits of the status."""
+    """A trouble on a node, cut to the lengths that the status allows."""
     return NodeTrouble(
         one_line(node, _MOST_NAME_CHARS),
         one_line(source, _MOST_NAME_CHARS),
@@ -74,7 +74,7 @@ def on_node(node: str, source: str, trouble: Trouble) -> NodeTrouble:
 
 
 def node_of(pod: AnyObject) -> str:
-    """The node that a DaemonSet's pod is on, or is made for, by its affinity; "" where it does not say."""
+    """The node of a DaemonSet's pod, or the one that its affinity names; "" if it names none."""
     spec = mapping(pod, "spec")
     if name := text(spec, "nodeName"):
         return name
@@ -88,7 +88,7 @@ def node_of(pod: AnyObject) -> str:
 
 
 def is_ready(pod: AnyObject) -> bool:
-    """Whether the kubelet says that all of it works."""
+    """Whether the kubelet says that the whole pod works."""
     return condition(mapping(pod, "status"), "Ready").status == "True"
 
 
@@ -99,7 +99,7 @@ def age_seconds(pod: AnyObject, now: datetime) -> float:
 
 
 def pod_troubles(pod: AnyObject, now: datetime) -> Iterator[NodeTrouble]:
-    """What is wrong with a pod; nothing while it starts, works, or is being replaced."""
+    """The troubles of a pod; none while it starts, works, or is being replaced."""
     if is_going(pod):
         return
     name = one_line(name_of(pod), _MOST_NAME_CHARS)
@@ -133,7 +133,7 @@ def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
             f"its pod {name} has ended{': ' if message else ''}{message}",
             "it is made again; if that does not help, look at the node",
         )
-    # The node's controller takes the readiness of a pod away, and leaves what its kubelet said last.
+    # The node controller sets Ready to False, and leaves ContainersReady as the kubelet wrote it last.
     if condition(status, "Ready").status == "False" and condition(status, "ContainersReady").status == "True":
         message = "the node's kubelet does not report to Kubernetes any more"
         return Trouble("NodeLost", message, "look at the node: is it up?")
@@ -158,7 +158,7 @@ def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[Trouble
 
 
 def _crash(container: AnyObject, now: datetime) -> AnyObject | None:
-    """How a container ended that ends again and again, also while it runs in between; None where it does not."""
+    """The last end of a container that ends again and again, also while it runs in between; None if it does not."""
     restarts = number(container, "restartCount") or 0
     if ended := mapping(container, "state", "terminated"):
         return ended if number(ended, "exitCode") != 0 else None

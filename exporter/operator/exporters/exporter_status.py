@@ -1,6 +1,7 @@
-"""A GPUExporter, what is there of it and what its nodes say → its status. Pure.
+"""A GPUExporter, its objects, and the troubles of its nodes → its status. Pure.
 
-It stays equal while nothing changes: no age, no count of restarts, no time of a look, nothing that is not known.
+The status stays equal while nothing changes. So it has no age, no count of restarts, no time of a look, and nothing
+that is not known.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +38,12 @@ from exporter.reading import Invalid
 
 
 def invalid(error: Invalid) -> Trouble:
-    """The object's spec cannot be used."""
+    """The trouble that the spec cannot be used."""
     return Trouble("InvalidSpec", str(error), "change it; until then all stays as it is")
 
 
 def in_the_way(item: AnyObject) -> Trouble:
-    """An object of somebody else has a name that is wanted."""
+    """The trouble that an object of somebody else has a wanted name."""
     is_account = text(item, "kind") == SERVICE_ACCOUNT.name
     return Trouble(
         "NotOurs",
@@ -54,7 +55,10 @@ def in_the_way(item: AnyObject) -> Trouble:
 
 
 def overlap(older: Key, node: str) -> Trouble:
-    """An older GPUExporter chooses nodes of this one, such as `node`. Not all are named: they come and go."""
+    """The trouble that an older GPUExporter chooses nodes of this one.
+
+    Only one of them, `node`, is named, since nodes come and go.
+    """
     return Trouble(
         "Overlaps",
         f"GPUExporter {older.namespace}/{older.name}, which is older, chooses nodes of this one, such as {node}"
@@ -64,7 +68,7 @@ def overlap(older: Key, node: str) -> Trouble:
 
 
 def no_counters(name: str, key: str, *, is_there: bool) -> Trouble:
-    """The ConfigMap that spec.collectors.configMap names is not there, or has no such key."""
+    """The trouble that the ConfigMap of spec.collectors.configMap is not there, or lacks the key."""
     lacks = f"has no key {key}" if is_there else "is not there"
     return Trouble(
         "CollectorsMissing",
@@ -79,7 +83,7 @@ NO_POD_MONITORS = Trouble(
     "install the CRDs of Prometheus Operator, or set it to auto; all else is kept in line",
 )
 _MOST_NAMED = 5
-# these settings are in ConfigMaps: the kubelet looks at them every minute, or a little more
+# these settings are in ConfigMaps, which the kubelet reads every minute or a little more
 _ROLLED_OUT = (
     "every node that is to have an exporter has what is wanted now; a change of collectors, sharing, labels, nvml or"
     " probe reaches its pod within two minutes"
@@ -88,11 +92,19 @@ _ROLLED_OUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """Nodes: how many are to have an exporter, the newest one, one that is ready, and how many have one too many.
+    """The progress of a DaemonSet, in numbers of nodes.
 
-    `is_known` says that the DaemonSet's controller has counted them, `is_current` that it knows what is wanted now.
     https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/daemon-set-v1/#DaemonSetStatus says what each
-    of its numbers means.
+    of the DaemonSet's numbers means.
+
+    Attributes:
+        wanted: The nodes that should have an exporter.
+        updated: Those that have the newest one.
+        ready: Those that have one that is ready.
+        available: Those that have one that has been ready for long enough.
+        misplaced: The nodes that have an exporter and should not.
+        is_known: Whether the DaemonSet's controller has counted the nodes.
+        is_current: Whether the controller has seen the newest DaemonSet.
     """
 
     wanted: int = 0
@@ -105,7 +117,7 @@ class Rollout:
 
     @classmethod
     def of(cls, daemon_set: AnyObject | None) -> Self:
-        """What a DaemonSet says of itself; numbers that cannot be are left out."""
+        """Read a DaemonSet's status. Impossible numbers are cut."""
         status = mapping(daemon_set, "status")
         seen = number(status, "observedGeneration") or 0
         wanted = number(status, "desiredNumberScheduled")
@@ -123,12 +135,12 @@ class Rollout:
 
     @property
     def is_done(self) -> bool:
-        """Whether every node that is to have an exporter has the newest one, and it works."""
+        """Whether every node that should have an exporter has the newest one, and it works."""
         return self.is_current and self.wanted == self.updated == self.ready == self.available
 
 
 def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
-    """Whether what is wanted now runs and is ready on every node that is to have it."""
+    """The condition Ready: whether the newest exporter is ready on every node that should have it."""
     too_many = (
         f"; {rollout.misplaced} more {_nodes(rollout.misplaced)} still run one, and are not selected or not tolerated"
         if rollout.misplaced
@@ -160,7 +172,7 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
 
 
 def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
-    """Whether anything is under way that will end by itself."""
+    """The condition Progressing: whether a change is under way that will end by itself."""
     if rollout.is_done:
         return Condition("False", "RolledOut", _ROLLED_OUT)
     if not rollout.is_known or not rollout.is_current:
@@ -185,7 +197,7 @@ _MOST_CHARS = 600
 
 
 def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
-    """Those with one source and one reason together, the most frequent first; each node of a kind once."""
+    """The troubles by kind, the most frequent first. A kind is a source and a reason, and has each node once."""
     kinds: dict[tuple[str, str], dict[str, NodeTrouble]] = {}
     for trouble in sorted(troubles):
         kinds.setdefault((trouble.source, trouble.reason), {}).setdefault(trouble.node, trouble)
@@ -193,13 +205,13 @@ def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
 
 
 def listed(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
-    """At most so many of them, in order: of each kind the first, then of each the second, and so on."""
+    """At most `most` of the troubles, sorted: the first of each kind, then the second of each kind, and so on."""
     in_turn = (each for of_each in zip_longest(*by_kind(troubles)) for each in of_each if each is not None)
     return sorted(islice(in_turn, most))
 
 
 def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
-    """Which nodes, why, and what to do. `nodes` are all that there are to be; 0 where that is not known."""
+    """The troubles in one text: the nodes, the reasons, and what to do. `nodes` counts all nodes; 0 if unknown."""
     in_trouble = {trouble.node for trouble in troubles}
     of_all = f" of {nodes}" if nodes >= len(in_trouble) else ""
     kinds = by_kind(troubles)
@@ -215,23 +227,26 @@ def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
 
 
 MOST_TROUBLES = 20
-# The reasons of the condition Ready that say how far the nodes are; others are of an `Trouble`.
+# The reasons of the condition Ready that tell the progress of nodes. Any other reason is that of a `Trouble`.
 NOT_OBSTACLES = frozenset({"Starting", "NoNodes", "AllNodesReady", "NodesNotReady", "RollingOut"})
-# What an exporter that starts says of its sources is believed after so long: dcgm-exporter starts beside it.
+# The troubles that a new exporter has with its sources count after this time, since dcgm-exporter starts beside it.
 GRACE_SECONDS = 60.0
-# the type of the condition that says whether events are written on pods (spec.events)
+# the type of the condition that says whether the operator writes events on pods (spec.events)
 EVENTS_WRITTEN = "EventsWritten"
 _DEGRADED = {"True": "NodesInTrouble", "False": "NoTrouble"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterObjects:
-    """What is there of a GPUExporter.
+    """The objects and the troubles of a GPUExporter.
 
-    `daemon_set` is None where there is none yet. `troubles` are what the exporters themselves say
-    (`ExporterHealth.troubles`), None where they have not been asked yet. `event_troubles` are why Events on pods are
-    not written, None where the spec wants none. `obstacles` are why not all is as it is wanted, the worst first. Those
-    that are `holding` keep the DaemonSet as it is, and so its nodes are in trouble.
+    Attributes:
+        daemon_set: The DaemonSet, None if there is none yet.
+        pods: The DaemonSet's pods.
+        troubles: The troubles that the exporters tell (`ExporterHealth.troubles`), None if they were not asked yet.
+        event_troubles: The reasons why events on pods are not written, None if the spec wants no events.
+        obstacles: The reasons why not all objects are as wanted, the worst first.
+        holding: Those obstacles that keep the DaemonSet as it is, so that its nodes are in trouble.
     """
 
     daemon_set: AnyObject | None = None
@@ -243,7 +258,7 @@ class ExporterObjects:
 
 
 def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Object:
-    """The whole status. `exporter` is the GPUExporter with the status that it has; `now` is in UTC."""
+    """The whole status. `exporter` is the GPUExporter with its present status; `now` is in UTC."""
     old = mapping(exporter, "status")
     rollout = Rollout.of(seen.daemon_set)
     troubles = _troubles(seen, now)
@@ -275,9 +290,9 @@ def _all_of(obstacles: Sequence[Trouble]) -> str:
 
 
 def _said_before(old: AnyObject, kind: str, usual: Mapping[str, str]) -> Condition | None:
-    """A condition as the last process left it; None where that did not know it either.
+    """A condition as the last process left it; None if that process did not know it either.
 
-    `usual` has the reason for each status, True and False, that left none.
+    `usual` has the reason for each status, True and False, in case the condition has none.
     """
     before = condition(old, kind)
     if before.status not in usual:
@@ -286,7 +301,7 @@ def _said_before(old: AnyObject, kind: str, usual: Mapping[str, str]) -> Conditi
 
 
 def troubles_in(status: AnyObject) -> list[NodeTrouble]:
-    """The troubles that a status names. It may have more, where it names MOST_TROUBLES."""
+    """The troubles that a status names. If they are MOST_TROUBLES, there may be more."""
     items = mappings(status, "troubles", MOST_TROUBLES)
     rows = ([text(item, name) for name in NodeTrouble._fields] for item in items)
     return [on_node(node, source, Trouble(reason, message)) for node, source, reason, message in rows]
@@ -301,7 +316,7 @@ def _troubles_before(old: AnyObject) -> Object:
 
 
 def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
-    """All that is wrong on nodes, in stable order."""
+    """All troubles of nodes, sorted."""
     pods = [pod for pod in seen.pods if not is_going(pod)]
     troubles = {each for pod in pods for each in pod_troubles(pod, now)}
     troubles |= {on_node(node_of(pod), POD, each) for pod in pods for each in seen.holding}
@@ -315,9 +330,10 @@ def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
 
 
 def _events_written(troubles: Sequence[Trouble], old: AnyObject, *, are_asked: bool) -> Condition:
-    """Whether pods are told of XIDs. Exporters serve without it: no other condition is about it.
+    """The condition EventsWritten: whether the operator writes events about XIDs on pods.
 
-    `are_asked`: this process has asked the exporters, which name the XIDs.
+    Exporters serve without these events, so no other condition depends on them. `are_asked` says whether this process
+    has asked the exporters, which tell the XIDs.
     """
     if troubles:
         return Condition("False", troubles[0].reason, _all_of(troubles))

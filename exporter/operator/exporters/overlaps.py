@@ -1,4 +1,4 @@
-"""Two GPUExporters that choose the same nodes: the older one has them, since two would count each GPU twice. Pure."""
+"""GPUExporters that choose the same nodes. The older one gets them, since two would count each GPU twice. Pure."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice, product
@@ -8,23 +8,23 @@ from exporter.operator.objects.kinds import is_controlled_by, metadata, name_of,
 from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration, read_exporter
 from exporter.reading import Invalid
 
-# of a nodeAffinity; with fewer ways to be allowed, a node is left out rather than counted twice
+# of a nodeAffinity; if more terms were needed, some nodes get no pod, rather than two
 MOST_TERMS = 64
-# the fields by which a GPUExporter chooses its nodes, and its DaemonSet too
+# the fields by which a GPUExporter, and its DaemonSet, choose nodes
 _CHOOSE = ("nodeSelector", "tolerations")
 _ABOUT = ("namespace", "name", "uid", "creationTimestamp", "deletionTimestamp")
-# every pod of a DaemonSet bears these (pkg/controller/daemon/util/daemonset_util.go)
+# every pod of a DaemonSet tolerates these taints (pkg/controller/daemon/util/daemonset_util.go)
 _OF_KUBERNETES = "node.kubernetes.io/"
 
 
 def age(exporter: AnyObject) -> tuple[str, str, str]:
-    """What GPUExporters are ordered by, the oldest first: all of them agree on it."""
+    """The key that sorts GPUExporters by age, the oldest first, in the same order for each of them."""
     about = metadata(exporter)
     return text(about, "creationTimestamp"), text(about, "namespace"), text(about, "name")
 
 
 def used_of(exporter: AnyObject) -> AnyObject:
-    """A GPUExporter with the fields that this module reads; of its status, only whether it has one."""
+    """A GPUExporter with only the fields that this module reads; of its status, only whether it has one."""
     about, chosen = metadata(exporter), mapping(exporter, "spec")
     return {
         "kind": exporter.get("kind"),
@@ -39,12 +39,12 @@ def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterS
     if daemon_set is not None and is_controlled_by(daemon_set, uid_of(exporter)):
         pod = mapping(daemon_set, "spec", "template", "spec")
         return spec_of_nodes({"spec": {"nodeSelector": {}, "tolerations": [], **pod}})
-    # a status without a DaemonSet: something keeps it from its nodes
+    # a GPUExporter with a status but no DaemonSet is kept from its nodes by something
     return None if mapping(exporter, "status") else spec_of_nodes(exporter)
 
 
 def spec_of_nodes(exporter: AnyObject) -> GPUExporterSpec | None:
-    """A spec with the nodes that a GPUExporter wants; None where it says none that could be."""
+    """A spec that chooses the nodes that a GPUExporter wants; None if its own spec is invalid."""
     chosen = mapping(exporter, "spec")
     try:
         return read_exporter({"spec": {name: chosen[name] for name in _CHOOSE if name in chosen}})
@@ -53,7 +53,7 @@ def spec_of_nodes(exporter: AnyObject) -> GPUExporterSpec | None:
 
 
 def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | None:
-    """The labels of a node that both may select; None where there can be no such node."""
+    """The labels of a node that both specs select; None if no node can have them."""
     labels = {**one.node_selector, **other.node_selector}
     return labels if labels.items() >= one.node_selector.items() else None
 
@@ -65,10 +65,10 @@ def shared(one: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObje
 
 
 def elsewhere(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> Object:
-    """The affinity of pods with the node selector `own` to nodes that no selector of `others` matches.
+    """The affinity that keeps pods with the node selector `own` from nodes that a selector of `others` matches.
 
-    Terms are alternatives, and of each of the others one label must differ. Where another one selects all nodes of this
-    one, the only term is an empty one, which matches no node.
+    Terms are alternatives, and in each term a node differs from every other selector in one label. If another selector
+    matches all nodes of `own`, the only term is an empty one, which matches no node.
     """
     differences = [
         [{"key": key, "operator": "NotIn", "values": [value]} for key, value in other.items() if own.get(key) != value]

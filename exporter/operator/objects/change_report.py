@@ -1,7 +1,7 @@
-"""What was written, and whether it put back what somebody else had changed. Pure.
+"""The operator's changes of objects, and whether they undo a change of somebody else. Pure.
 
-metadata.managedFields names the manager of each field, but none of one that was taken away: whose change that was is
-not known (https://kubernetes.io/docs/reference/using-api/server-side-apply/).
+metadata.managedFields names the manager of each field. It does not tell who removed a field
+(https://kubernetes.io/docs/reference/using-api/server-side-apply/).
 """
 
 import json
@@ -18,15 +18,15 @@ _MOST_FIELDS = 6
 _MOST_MANAGERS = 5
 _MOST_FOUND = 100
 _MOST_DEEP = 24
-# How a part is found in `managedFields`: each of these may name it, the first that is there does.
+# A step on the way to a part in `managedFields`: its possible names, of which the first that is there counts.
 _Step = tuple[str, ...]
 
 
 class Change(NamedTuple):
-    """Something that was written: created, updated or deleted.
+    """A change of an object: created, updated or deleted.
 
-    `what` is the object. `fields` are the paths that were other than wanted, and `by` who had
-    changed them, where somebody else than the operator had.
+    `what` is the object. `fields` are the paths that differed from what is wanted. `by` are the managers that had
+    changed them, other than the operator.
     """
 
     verb: Literal["created", "updated", "deleted"]
@@ -35,19 +35,19 @@ class Change(NamedTuple):
     by: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The object, and in brackets what of it."""
+        """The object, and in brackets the fields."""
         return f"{self.what} ({listed(self.fields, _MOST_FIELDS)})" if self.fields else self.what
 
 
 def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
-    """What an apply of `wanted` changes about `there`, the object as it was read before; None: there was none."""
+    """The change that an apply of `wanted` makes. `there` is the object as read before, None if there was none."""
     what = called(wanted)
     if there is None:
         return Change("created", what)
     others = [
         (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
         for entry in mappings(mapping(there, "metadata"), "managedFields", 100)
-        # a status is the business of whoever writes it; a number of replicas is changed by way of `scale`, too
+        # a status belongs to its writer; other subresources count, since `scale` changes the number of replicas, too
         if text(entry, "manager") != OPERATOR and entry.get("subresource") != "status"
     ]
     fields, edited, by = [], [], dict[str, None]()
@@ -63,14 +63,14 @@ def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
 
 
 def called(item: AnyObject) -> str:
-    """The object for people, as in "DaemonSet gpu"."""
+    """The object's name for people, such as "DaemonSet gpu"."""
     return one_line(f"{text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')}", 300)
 
 
 def _differences(
     wanted: object, live: object, path: str, steps: tuple[_Step, ...], depth: int
 ) -> Iterator[tuple[str, tuple[_Step, ...]]]:
-    """The deepest parts that are not as wanted: each as people write its path, and as `managedFields` has it."""
+    """The deepest parts that differ from what is wanted: each with its path for people, and its steps."""
     if isinstance(wanted, Mapping) and isinstance(live, Mapping) and depth < _MOST_DEEP:
         for name, value in wanted.items():
             inner = f"{path}.{name}" if path else str(name)
@@ -85,7 +85,10 @@ def _differences(
 
 
 def _paired(wanted: object, live: object) -> Sequence[tuple[Mapping[str, Any], object, _Step]] | None:
-    """The items of a list of mappings, each with the live one that shares its likely key; None for no such list."""
+    """The items of a list of mappings, each with the live item of the same likely key, and its step.
+
+    None if it is no such list.
+    """
     if not isinstance(wanted, (list, tuple)) or not isinstance(live, list) or len(wanted) != len(live):
         return None
     if not wanted or not all(isinstance(item, Mapping) for item in (*wanted, *live)):
@@ -105,7 +108,7 @@ def _tells(key: str, items: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _step(item: Mapping[str, Any]) -> _Step:
-    """How `managedFields` may name an item: by one field, or by port and protocol."""
+    """The names that an item may have in `managedFields`: by one field, or by port and protocol."""
     protocol = item.get("protocol", "TCP")
     keys = [{name: item[name]} for name in ("name", "mountPath", "uid", "type") if name in item]
     keys += [{name: item[name], "protocol": protocol} for name in ("containerPort", "port") if name in item]
@@ -113,7 +116,7 @@ def _step(item: Mapping[str, Any]) -> _Step:
 
 
 def _owns(owned: AnyObject, steps: Sequence[_Step]) -> bool:
-    """Whether a manager owns the part at the end of these steps, or something that holds it as a whole."""
+    """Whether a manager owns the part at the end of these steps, or a part above it as a whole."""
     at: object = owned
     for step in steps:
         if not isinstance(at, Mapping):
@@ -124,5 +127,5 @@ def _owns(owned: AnyObject, steps: Sequence[_Step]) -> bool:
         at = at[name]
         if at == {}:
             return True
-    # `.` is the part itself: what is below it may be others'
+    # the part itself is the manager's (`.`), while fields below it may belong to others
     return isinstance(at, Mapping)

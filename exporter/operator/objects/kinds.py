@@ -15,7 +15,7 @@ EXPORTER = "pod-gpu-metrics-exporter"
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
-# on objects without a namespace: the GPUExporter that they are for, as namespace/name
+# the annotation of objects without a namespace, which names their GPUExporter as namespace/name
 FOR_ANNOTATION = f"{GROUP}/exporter"
 
 # A Service's name is a DNS label (RFC 1035) of at most 63 characters; the longest suffix is "-counters".
@@ -26,11 +26,11 @@ _LOOKS_MADE = re.compile(rf".*-[0-9a-f]{{{_DIGITS}}}")
 
 
 def base_name(name: str) -> str:
-    """The name that all objects of a GPUExporter begin with, at most 54 characters long: its own, where it may be one.
+    """The beginning of the names of all objects of a GPUExporter: at most 54 characters, if possible its own name.
 
-    A name that may not (too long, with dots, with a digit first) gets a hash at its end, and so does one that ends like
-    a hash. So no two GPUExporters of a namespace have the same. It is the name of a GPUAutoscaler's object, too: KEDA
-    puts `keda-hpa-` in front of it and makes a label of that.
+    A name that is not allowed (too long, with dots, with a digit first) is changed and gets a hash at its end. A name
+    that ends like a hash gets one, too, so that no two GPUExporters of a namespace have the same beginning. It is also
+    the name of a GPUAutoscaler's object. KEDA puts `keda-hpa-` in front of that name, and makes a label of it.
     """
     if len(name) <= _MOST and _LABEL.fullmatch(name) and not _LOOKS_MADE.fullmatch(name):
         return name
@@ -41,37 +41,37 @@ def base_name(name: str) -> str:
 
 
 def counters_name(name: str) -> str:
-    """The ConfigMap with the list of fields."""
+    """The name of the ConfigMap with the list of fields."""
     return f"{base_name(name)}-counters"
 
 
 def config_name(name: str) -> str:
-    """The ConfigMap with the exporter's settings."""
+    """The name of the ConfigMap with the exporter's settings."""
     return f"{base_name(name)}-config"
 
 
 def account_name(name: str) -> str:
-    """The ServiceAccount. It is never `default`, and the admission policy lets pods run under no other name."""
+    """The name of the ServiceAccount. It is never `default`, and the admission policy allows pods no other account."""
     return f"{base_name(name)}-gpu-metrics"
 
 
 def binding_name(name: str, namespace: str) -> str:
-    """The ClusterRoleBinding: no namespace and no name has a colon."""
+    """The name of the ClusterRoleBinding. It is unique, since no namespace and no name has a colon."""
     return f"{EXPORTER}:{namespace}:{base_name(name)}"
 
 
 def selector(name: str, what: str = EXPORTER) -> dict[str, str]:
-    """The labels by which the pods are found. A DaemonSet's selector cannot be changed: nor can these."""
+    """The labels that select the pods. They must never change, since a DaemonSet's selector cannot be changed."""
     return {NAME_LABEL: what, INSTANCE_LABEL: base_name(name)}
 
 
 def labels(name: str, what: str = EXPORTER) -> dict[str, str]:
-    """The labels of every object; KEDA puts those of a ScaledObject on its own HorizontalPodAutoscaler, too."""
+    """The labels of every object. KEDA copies a ScaledObject's labels to the HorizontalPodAutoscaler that it makes."""
     return {**selector(name, what), MANAGER_LABEL: OPERATOR}
 
 
 def owner(name: str, uid: str, kind: str = "GPUExporter") -> Object:
-    """The reference by which the garbage collector takes an object away together with the custom resource."""
+    """The owner reference by which the garbage collector deletes an object together with its custom resource."""
     return {
         "apiVersion": API_VERSION,
         "kind": kind,
@@ -83,7 +83,7 @@ def owner(name: str, uid: str, kind: str = "GPUExporter") -> Object:
 
 
 class Kind(NamedTuple):
-    """A kind, as paths and objects name it."""
+    """A kind of objects: its API version and its names in objects (`name`) and in paths (`plural`)."""
 
     api_version: str
     name: str
@@ -91,26 +91,29 @@ class Kind(NamedTuple):
 
     @property
     def root(self) -> str:
-        """What the paths of this API version begin with; what it serves is told there, too."""
+        """The beginning of all paths of this API version. The document at this path lists the kinds that it serves."""
         return f"/{'apis' if '/' in self.api_version else 'api'}/{self.api_version}"
 
     @property
     def group(self) -> str:
-        """The API group, "" for the core."""
+        """The API group; "" for the core group."""
         return self.api_version.rpartition("/")[0]
 
     def is_in(self, served: AbstractSet["Kind"]) -> bool:
-        """Whether the API serves it; `served` are the kinds that come and go, and that are there."""
+        """Whether the API serves this kind; `served` are those kinds of COME_AND_GO that it serves now."""
         return self in served or self not in COME_AND_GO
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """A collection, or with `name` an object. Without a namespace: those of all, or of none."""
+        """The path of a collection, or with `name` of an object.
+
+        Without a namespace, the collection is that of all namespaces, or of objects that have none.
+        """
         within = f"/namespaces/{namespace}" if namespace else ""
         return f"{self.root}{within}/{self.plural}{f'/{name}' if name else ''}"
 
 
 class Key(NamedTuple):
-    """An object, by what it is called."""
+    """The name of an object: kind, namespace and name."""
 
     kind: str
     namespace: str
@@ -135,32 +138,36 @@ NODE = Kind("v1", "Node", "nodes")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 
-# What people write; the operator looks after these.
+# The kinds that people write. The operator looks after their objects.
 CUSTOM = (GPU_EXPORTER, GPU_AUTOSCALER)
 CUSTOM_NAMES = tuple(kind.name for kind in CUSTOM)
 
-# What a definition serves may come and go; what the API server itself serves stays.
+# The kinds that come and go with their CustomResourceDefinition. All others are always served.
 COME_AND_GO = (*CUSTOM, POD_MONITOR, SCALED_OBJECT)
-# What the operator makes.
+# The kinds that the operator makes.
 MADE = (DAEMON_SET, CONFIG_MAP, SERVICE, SERVICE_ACCOUNT, CLUSTER_ROLE_BINDING, POD_MONITOR, SCALED_OBJECT, AUTOSCALER)
 CLUSTER_WIDE = frozenset({CLUSTER_ROLE_BINDING, NODE})
 BY_NAME = {kind.name: kind for kind in (*CUSTOM, *MADE, POD, NODE, LEASE, EVENT)}
 
 
 def key_of(item: AnyObject) -> Key:
-    """What an object is called; "" for each part that it lacks."""
+    """The name of an object; "" for each part that it lacks."""
     about = metadata(item)
     return Key(text(item, "kind"), text(about, "namespace"), text(about, "name"))
 
 
 def path_of(item: AnyObject) -> str:
-    """The path of an object that is to be written. Raises KeyError: the operator has nothing to do with its kind."""
+    """The path of an object that is to be written.
+
+    Raises:
+        KeyError: The operator does not know its kind.
+    """
     about = item["metadata"]
     return BY_NAME[item["kind"]].path(about.get("namespace"), about["name"])
 
 
 def metadata(item: AnyObject) -> AnyObject:
-    """An object's metadata; nothing where what came is none."""
+    """An object's metadata; empty if it has none."""
     return mapping(item, "metadata")
 
 
@@ -175,16 +182,16 @@ def uid_of(item: AnyObject) -> str:
 
 
 def controller_of(item: AnyObject) -> AnyObject:
-    """The owner reference that controls an object; empty where nobody does."""
+    """The owner reference of the object's controller; empty if it has no controller."""
     owners = mappings(metadata(item), "ownerReferences")
     return next((owner for owner in owners if owner.get("controller") is True), {})
 
 
 def whose(item: AnyObject) -> Sequence[Key]:
-    """The custom resources that an object may belong to: by its controller, its annotation, or at last its labels.
+    """The custom resources that an object may belong to, by its controller, else its annotation, else its labels.
 
-    Whoever makes an object writes these, and the API server checks little of them. A key becomes a path of the API, so
-    a name that no object can have (`../secrets`) and a kind that is not the operator's own name nobody.
+    The maker of an object writes all three, and the API server checks little of them. A key becomes a path of the API.
+    So a name that no object can have (`../secrets`) is ignored, and so is a kind that is not the operator's own.
     """
     return [key for key in _named_by(item) if key.kind in CUSTOM_NAMES and all(map(is_object_name, key[1:]))]
 
@@ -194,7 +201,7 @@ def _named_by(item: AnyObject) -> Sequence[Key]:
     namespace, owner = text(about, "namespace"), controller_of(item)
     if owner.get("apiVersion") == GPU_EXPORTER.api_version:
         return [Key(text(owner, "kind"), namespace, text(owner, "name"))]
-    # KEDA's own autoscaler for a ScaledObject has the labels of that one
+    # the HorizontalPodAutoscaler that KEDA makes has the labels of the ScaledObject that controls it
     if owner and owner.get("kind") != SCALED_OBJECT.name:
         return []
     for_namespace, _, for_name = _texts(about, "annotations").get(FOR_ANNOTATION, "").partition("/")
@@ -205,7 +212,7 @@ def _named_by(item: AnyObject) -> Sequence[Key]:
 
 
 def is_for(item: AnyObject, owner: Key) -> bool:
-    """Whether an object without a namespace says that it is for this custom resource, which cannot own it."""
+    """Whether an object without a namespace names this custom resource, which cannot own it, in its annotation."""
     about = metadata(item)
     return (
         not about.get("namespace")
@@ -219,5 +226,5 @@ def _texts(about: AnyObject, name: str) -> Mapping[str, str]:
 
 
 def is_controlled_by(item: AnyObject, uid: str) -> bool:
-    """Whether the object with this uid made it, and it is that one's to change."""
+    """Whether the object with this uid controls `item`, and so may change it."""
     return bool(uid) and controller_of(item).get("uid") == uid

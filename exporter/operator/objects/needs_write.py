@@ -1,8 +1,8 @@
-"""Is an object as it is wanted? Then nothing is written. Pure.
+"""Decides whether an object must be written. If it is as wanted, it is not. Pure.
 
-The API server tells with each object which fields were last applied by whom (metadata.managedFields, in the form
-FieldsV1: https://kubernetes.io/docs/reference/using-api/server-side-apply/). An object is as wanted if the fields that
-this operator owns are those that it wants, with the values that it wants. What others add beside them is theirs.
+Each object says who last applied which of its fields (metadata.managedFields, in the form FieldsV1:
+https://kubernetes.io/docs/reference/using-api/server-side-apply/). An object is as wanted if this operator owns exactly
+the fields that it wants, with the values that it wants. Other fields belong to those who added them.
 """
 
 import json
@@ -18,17 +18,17 @@ from exporter.operator.objects.object_fields import is_going
 from exporter.operator.objects.quantities import read
 from exporter.operator.objects.resources import Object
 
-# What is not a field of an owner: it names the object.
+# These name the object, and have no owner in managedFields.
 _NAMES = frozenset({"apiVersion", "kind", "metadata"})
 _NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
-# What the API server adds to a part that is owned as a whole.
+# Defaults that the API server adds to a part that is owned as a whole.
 _ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}
 _CHANGES_ALWAYS = frozenset({"managedFields", "resourceVersion", "generation"})
 _AMOUNTS = frozenset({"limits", "requests"})
 
 
 def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
-    """Whether an apply would change nothing. A wrong "no" costs a request; a wrong "yes" is put right by nobody."""
+    """Whether an apply would change nothing. A wrong "no" costs a request; nobody would mend a wrong "yes"."""
     owned = applied_fields(live)
     if owned is None:
         return False
@@ -36,16 +36,17 @@ def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
 
 
 def content_of(wanted: AnyObject) -> AnyObject:
-    """All of an object that is to be written but for what names it."""
+    """The content of an object that is to be written, without the fields that name it."""
     about = {name: value for name, value in metadata(wanted).items() if name not in _NAMES_OF_METADATA}
     content = {name: value for name, value in wanted.items() if name not in _NAMES}
     return {**content, "metadata": about} if about else content
 
 
 def fingerprint(wanted: AnyObject, live: AnyObject) -> str:
-    """What was wanted of an object, and what it is but for its status and what changes with each write.
+    """A hash of a wanted object and the live one, without its status and the fields that change with each write.
 
-    An API server that rewrites a value must not get it again and again: an apply that changed nothing is remembered.
+    If an API server rewrites a value, the object never looks as wanted. So an apply that changed nothing is remembered
+    by this hash, and is not sent again and again.
     """
     about = {name: value for name, value in metadata(live).items() if name not in _CHANGES_ALWAYS}
     content = {name: value for name, value in live.items() if name not in ("metadata", "status")}
@@ -54,7 +55,7 @@ def fingerprint(wanted: AnyObject, live: AnyObject) -> str:
 
 
 def applied_fields(live: AnyObject) -> Mapping[str, Any] | None:
-    """The fields that this operator applied last, and that nobody took from it since; None for none."""
+    """The fields that this operator applied last, and still owns; None if there are none."""
     for entry in mappings(metadata(live), "managedFields"):
         manager, operation, subresource = (entry.get(name) for name in ("manager", "operation", "subresource"))
         if manager == OPERATOR and operation == "Apply" and not subresource:
@@ -83,7 +84,7 @@ def _mappings_agree(
         return False
     for name, value in wanted.items():
         if name not in live:
-            if value not in ("", None, [], {}, ()):  # the API server leaves out what says nothing
+            if value not in ("", None, [], {}, ()):  # the API server leaves out empty values
                 return False
         elif not _agree(value, live[name], owned.get(f"f:{name}"), amounts=amounts or name in _AMOUNTS):
             return False
@@ -91,7 +92,7 @@ def _mappings_agree(
 
 
 def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str, Any]) -> bool:
-    """Lists whose items have keys (`k:{"name":"a"}`), or are a set (`v:"a"`)."""
+    """Whether lists agree whose items have keys (`k:{"name":"a"}`), or form a set (`v:"a"`)."""
     if len(owned) != len(wanted):
         return False
     for name, fields in owned.items():
@@ -108,7 +109,7 @@ def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str,
 
 
 def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """The item with these keys; a key that an item does not have is a default, as `protocol` is of a port."""
+    """The item with these keys. An item without one of the keys has its default, as a port's `protocol`."""
     for item in items:
         if isinstance(item, Mapping) and all(item.get(name, value) == value for name, value in key.items()):
             return item
@@ -116,7 +117,7 @@ def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 
 
 
 def _same(wanted: Any, live: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
-    """What is owned as a whole: nothing may be missing, and nothing added but what the API server adds."""
+    """Whether parts that are owned as a whole agree. The live part may have the API server's defaults, and no more."""
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         return all(
             _same(wanted[name], live[name], amounts=amounts or name in _AMOUNTS)
@@ -138,7 +139,7 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _amount(quantity: str) -> Decimal | str:
-    """500m and 0.5 are the same amount."""
+    """The amount of a quantity, since 500m and 0.5 are the same. A text that is no quantity stays as it is."""
     try:
         return read(quantity)
     except ValueError:
@@ -146,11 +147,15 @@ def _amount(quantity: str) -> Decimal | str:
 
 
 class Plan(NamedTuple):
-    """What the operator does to the objects that are there, so that they become those that are wanted.
+    """The operator's plan for the live objects, so that they become the wanted ones.
 
-    `apply` pairs an object to apply with the one that is there now, if any. `delete` are the objects to delete. An
-    object that already matches is in no list. `not_ours` are objects of somebody else under a name that is wanted.
-    `going` are objects that are being deleted: what is wanted in their place can be made once they are gone.
+    An object that already matches is in no list.
+
+    Attributes:
+        apply: The objects to apply, each with the live object, if any.
+        delete: The objects to delete.
+        not_ours: Objects of somebody else under a wanted name.
+        going: Objects that are being deleted. Once they are gone, the wanted objects can take their places.
     """
 
     apply: Sequence[tuple[Object, AnyObject | None]]
@@ -160,7 +165,7 @@ class Plan(NamedTuple):
 
 
 def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyObject]) -> Plan:
-    """Compare what is wanted with what is there, `live`: all that the owner may control, by what it is called."""
+    """Compare the wanted objects with the live ones: all objects that the owner may control, by their names."""
     apply: list[tuple[Object, AnyObject | None]] = []
     delete, not_ours, going = list[AnyObject](), list[AnyObject](), list[AnyObject]()
     names = set()
@@ -182,7 +187,11 @@ def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyO
 
 
 def _may_be_changed(there: AnyObject, owner: Key, uid: str) -> bool:
-    """Whether it is the owner's, or was applied by us and has lost its controller (an edit, or --cascade=orphan)."""
+    """Whether the operator may change a live object.
+
+    It may if the object is the owner's, or if the operator applied it and it has lost its controller since (by an edit,
+    or by --cascade=orphan).
+    """
     if is_controlled_by(there, uid) or is_for(there, owner):
         return True
     return bool(metadata(there).get("namespace")) and not controller_of(there) and applied_fields(there) is not None

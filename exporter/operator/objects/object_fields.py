@@ -1,8 +1,8 @@
-"""What stands in many objects of Kubernetes: conditions, times, and texts as a status may show them. Pure.
+"""Parts of many objects of Kubernetes: conditions, times, and texts that a status may show. Pure.
 
 Conditions are as in https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md:
-the time is that of the last change of `status`, and a changed reason or message leaves it as it is. A message in which
-durations and times alone have changed stays as it was.
+the time is that of the last change of `status`; a new reason or message does not change it. A new message that differs
+only in durations and times is not written.
 """
 
 import re
@@ -24,12 +24,12 @@ def is_going(item: AnyObject) -> bool:
 
 
 def word(text_of: str) -> str:
-    """A reason, as a condition may have it: letters and digits; what else is in it is left out."""
+    """A reason that a condition may have: the letters and digits of a text."""
     return _NO_LETTER.sub("", text_of)[:63].lstrip("0123456789")
 
 
 class Condition(NamedTuple):
-    """Whether something is so (True, False or Unknown), why in one CamelCase word, and why in a sentence for people."""
+    """A condition: its status (True, False or Unknown), its reason in one CamelCase word, and a sentence for people."""
 
     status: str
     reason: str
@@ -37,7 +37,7 @@ class Condition(NamedTuple):
 
 
 def condition(status: AnyObject, kind: str) -> Condition:
-    """The condition of this type in a status, the first if there are several; "" for each part that it lacks."""
+    """The first condition of this type in a status; "" for each part that it lacks."""
     row = _row(status, kind)
     return Condition(*(text(row, name) for name in Condition._fields))
 
@@ -47,7 +47,7 @@ def _row(status: AnyObject, kind: str) -> AnyObject:
 
 
 def moment(of: AnyObject, name: str) -> datetime | None:
-    """A time as Kubernetes writes it (RFC 3339, in UTC); None where there is none."""
+    """The time in a field, as Kubernetes writes it (RFC 3339, in UTC); None if there is none."""
     try:
         time = datetime.fromisoformat(text(of, name))
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
@@ -56,18 +56,18 @@ def moment(of: AnyObject, name: str) -> datetime | None:
 
 
 def one_line(text_of: str, most: int) -> str:
-    """A text on one line, of at most so many characters, and without what no terminal should get."""
+    """A text on one line of at most `most` characters, without characters that no terminal should get."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text_of[: 4 * most]).split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def steady(before: str, now: str) -> str:
-    """What was said before, where what is said now differs in durations and times alone: these move all the time."""
+    """The old text, if the new one differs only in durations and times, which always change; else the new one."""
     return before if _TIME.sub("", before) == _TIME.sub("", now) else now
 
 
 def and_more(names: Sequence[str], most: int) -> str:
-    """Names as people write them: a, b and 3 more."""
+    """The names in one text for people: "a, b and 3 more"."""
     if len(names) > most:
         return listed(names, most)
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
@@ -77,7 +77,10 @@ MOST_CHARS = 4096
 
 
 def base_status(owner: AnyObject, conditions: Mapping[str, Condition], now: datetime) -> dict[str, Any]:
-    """What every status has. `owner` is the object with the status that it has; the conditions are by their types."""
+    """The fields that every status has.
+
+    `owner` is the custom resource with its present status; `conditions` are by their types.
+    """
     old, generation, rows = mapping(owner, "status"), number(mapping(owner, "metadata"), "generation") or 0, []
     for kind, new in conditions.items():
         before, message, since = condition(old, kind), one_line(new.message, MOST_CHARS), written(now)
@@ -100,22 +103,22 @@ def base_status(owner: AnyObject, conditions: Mapping[str, Condition], now: date
 
 
 def written(now: datetime) -> str:
-    """A time as Kubernetes writes it: RFC 3339, in UTC, whole seconds."""
+    """A time in the form of Kubernetes: RFC 3339, in UTC, whole seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def in_microseconds(seconds: float) -> str:
-    """A moment, counted from 1970, as MicroTime has it."""
+    """A moment in the form of MicroTime; `seconds` count from 1970."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def is_same(old: AnyObject, new: Mapping[str, object]) -> bool:
-    """Whether a status says already what another one would: then it is not written."""
+    """Whether a new status says the same as the old one, and so need not be written."""
     return all(old.get(name) == value for name, value in new.items()) and not old.keys() - new.keys()
 
 
 def as_trouble(error: SourceError) -> Trouble:
-    """The API server does not let the operator write, or does not answer. Of these, a `Refused` has an HTTP status."""
+    """An error's trouble: the API server refuses a request (then the error has an HTTP status), or does not answer."""
     usual = "Refused" if isinstance(getattr(error, "status", None), int) else "ApiUnavailable"
     reasons = {"permission": "Forbidden", "unauthorized": "Forbidden", "oversize": "TooMany"}
     return replace(error.trouble, reason=reasons.get(error.reason, usual))

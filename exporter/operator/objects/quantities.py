@@ -1,4 +1,4 @@
-"""Kubernetes' quantities in the API server's form ("1500m", "70", "2k"), which come back as the same text. Pure."""
+"""Kubernetes' quantities in the API server's form ("1500m", "70", "2k"), which it gives back unchanged. Pure."""
 
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Decimal
@@ -18,7 +18,7 @@ _THOUSANDTH = Decimal("0.001")
 
 
 def written(amount: Decimal) -> str:
-    """An amount of at least 0 and below 1e18, as a quantity. What is finer than a billionth is rounded up, as there."""
+    """An amount of at least 0 and below 1e18, as a quantity. It is rounded up to a billionth, as in Kubernetes."""
     if amount % _LEAST:
         amount = amount.quantize(_LEAST, ROUND_UP)
     if not amount:
@@ -31,7 +31,11 @@ def written(amount: Decimal) -> str:
 
 
 def read(quantity: str | int) -> Decimal:
-    """The amount of a quantity. Raises ValueError: it is none, or has more digits than anybody means."""
+    """The amount of a quantity.
+
+    Raises:
+        ValueError: It is no quantity, or has more digits than a quantity needs.
+    """
     text = str(quantity)
     match = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None
     if not match:
@@ -43,18 +47,18 @@ def read(quantity: str | int) -> Decimal:
 
 
 def in_thousandths(number: float) -> Decimal:
-    """A number as autoscalers know it: a HorizontalPodAutoscaler counts in thousandths."""
+    """A number rounded to thousandths, in which a HorizontalPodAutoscaler counts."""
     return Decimal(repr(number)).quantize(_THOUSANDTH, ROUND_HALF_UP)
 
 
 def plain(amount: Decimal) -> str:
-    """An amount as a plain number, such as "70" and "0.7"."""
+    """An amount as a plain number, such as "70" or "0.7"."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def quantity(value: object, path: str) -> str | int:
-    """An amount of a resource, kept as it was written."""
+    """Read an amount of a resource, and keep it as it was written."""
     whole_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if whole_number or (isinstance(value, str) and len(value) <= MOST_CHARS and _WITH_UNIT.fullmatch(value)):
         return value  # type: ignore[return-value]

@@ -1,8 +1,8 @@
-"""The specs of GPUExporter and GPUAutoscaler, and how they are read from what the API says. Pure.
+"""The specs of GPUExporter and GPUAutoscaler, and their readers, which take objects as the API gives them. Pure.
 
-What each field means stands in deploy/operator/crds.yaml, for `kubectl explain`; tests hold fields, defaults and bounds
-to that schema. The API server has validated an object against it, unless an older or a newer schema is installed: so
-the readers check again. Where a field is None, the operator decides.
+deploy/operator/crds.yaml says what each field means, for `kubectl explain`; tests hold fields, defaults and bounds to
+that schema. The API server has validated an object against its schema. But that may be older or newer than this one, so
+the readers validate again. If a field is None, the operator decides.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class ConfigMapKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collectors:
-    """Which fields dcgm-exporter exports. One of the two is there."""
+    """The fields that dcgm-exporter exports: a list, or a ConfigMap. A spec has one of the two."""
 
     fields: tuple[str, ...] | None = of(
         each(text(r"DCGM_(FI|EXP)_[A-Z0-9_]+", "a field such as DCGM_FI_DEV_GPU_UTIL", 100), 256, least=1, once=True),
@@ -57,7 +57,7 @@ class Collectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """Which taints the pods bear, as Kubernetes has it."""
+    """A toleration of the pods, as in Kubernetes."""
 
     key: str | None = of(text(rf"({_LABEL_KEY})?", "a taint's key", 317), None)
     operator: Literal["Exists", "Equal"] | None = of(one_of("Exists", "Equal"), None)
@@ -68,7 +68,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """The labels that samples gain."""
+    """The labels that the exporter adds to samples."""
 
     names: str = of(reading.parsed(label_names, "pod, legacy, or pod=X,namespace=Y,container=Z", 400), "pod")
     pod_uid: bool = of(reading.flag, False)
@@ -80,7 +80,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequirements:
-    """Quantities by resource, as Kubernetes has it."""
+    """Quantities by resource, as in Kubernetes."""
 
     requests: Mapping[str, str | int] | None = of(_quantities, None)
     limits: Mapping[str, str | int] | None = of(_quantities, None)
@@ -88,7 +88,7 @@ class ResourceRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What the two containers ask for."""
+    """The resources of the two containers."""
 
     exporter: ResourceRequirements | None = of(group(ResourceRequirements), None)
     dcgm: ResourceRequirements | None = of(group(ResourceRequirements), None)
@@ -96,7 +96,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitor:
-    """The PodMonitor."""
+    """The settings of the PodMonitor."""
 
     enabled: AutoOnOff = of(one_of("auto", "on", "off"), "auto")
     labels: Mapping[str, str] = of(_labels, {})
@@ -105,7 +105,7 @@ class Monitor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUExporterSpec:
-    """What runs on which nodes, and what it measures."""
+    """The spec of a GPUExporter: what runs on which nodes, and what it measures."""
 
     image: str | None = of(_image, None)
     dcgm_image: str | None = of(_image, None)
@@ -139,7 +139,7 @@ class ScaleTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPolicy:
-    """A rate: so many pods, or so many percent of them, within a period."""
+    """A rate at which the number of pods may change: by a number or by a percentage, within a period."""
 
     type: Literal["Pods", "Percent"] = of(one_of("Pods", "Percent"))
     value: int = of(whole(1, 2**31 - 1))
@@ -148,7 +148,7 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRules:
-    """How fast it goes in one direction, as in autoscaling/v2. `tolerance` is a quantity."""
+    """The speed of scaling in one direction, as in autoscaling/v2. `tolerance` is a quantity."""
 
     stabilization_window_seconds: int | None = of(whole(0, 3600), None)
     select_policy: Literal["Max", "Min", "Disabled"] | None = of(one_of("Max", "Min", "Disabled"), None)
@@ -158,7 +158,7 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behavior:
-    """How fast it scales."""
+    """The speed of scaling, up and down."""
 
     scale_up: ScalingRules | None = of(group(ScalingRules), None)
     scale_down: ScalingRules | None = of(group(ScalingRules), None)
@@ -166,10 +166,10 @@ class Behavior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUAutoscalerSpec:
-    """What is scaled, by which metric, within which bounds. `target` is the mean per pod, in the metric's unit.
+    """The spec of a GPUAutoscaler: the workload to scale, the metric, and the bounds.
 
-    The schema names the metrics that there are. Here any name may stand, so that an unknown one is explained where the
-    metrics are known.
+    `target` is the mean per pod, in the metric's unit. Any name is allowed as `metric` here, although the schema lists
+    the known ones, so that troubles.py can explain an unknown name.
     """
 
     scale_target_ref: ScaleTarget = of(group(ScaleTarget))
@@ -190,7 +190,7 @@ class GPUAutoscalerSpec:
 
 
 def as_object(given: Any) -> Any:  # noqa: ANN401 - a part of a spec, and the JSON of it
-    """A part of a spec as Kubernetes has it; what is None is left out."""
+    """A part of a spec in Kubernetes' form. Fields that are None are left out."""
     if is_dataclass(given):
         values = {key_of(declared): getattr(given, declared.name) for declared in fields(given)}
         return {key: as_object(value) for key, value in values.items() if value is not None}
@@ -200,9 +200,10 @@ def as_object(given: Any) -> Any:  # noqa: ANN401 - a part of a spec, and the JS
 
 
 def read_exporter(item: object) -> GPUExporterSpec:
-    """The spec of a GPUExporter, from the whole object as the API gave it.
+    """Read the spec of a GPUExporter from the whole object, as the API gave it.
 
-    Raises Invalid: a field cannot be used, or fields contradict each other.
+    Raises:
+        Invalid: A field cannot be used, or fields contradict each other.
     """
     given = reading.a_mapping(item, "the object").get("spec")
     spec = reading.read(GPUExporterSpec, {} if given is None else given, "spec")
@@ -218,9 +219,10 @@ def read_exporter(item: object) -> GPUExporterSpec:
 
 
 def read_autoscaler(item: object) -> GPUAutoscalerSpec:
-    """The spec of a GPUAutoscaler, from the whole object as the API gave it.
+    """Read the spec of a GPUAutoscaler from the whole object, as the API gave it.
 
-    Raises Invalid: a field cannot be used, or fields contradict each other.
+    Raises:
+        Invalid: A field cannot be used, or fields contradict each other.
     """
     spec = reading.read(GPUAutoscalerSpec, reading.a_mapping(item, "the object").get("spec"), "spec")
     if spec.max_replicas < spec.min_replicas:
@@ -231,7 +233,7 @@ def read_autoscaler(item: object) -> GPUAutoscalerSpec:
 
 
 def _check(toleration: Toleration, path: str) -> None:
-    """Refuse what Kubernetes refuses: fields that contradict each other."""
+    """Refuse a toleration whose fields contradict each other, as Kubernetes does."""
     if not toleration.key and toleration.operator != "Exists":
         raise Invalid(f"{path}.operator", "a toleration without key needs the operator Exists")
     if toleration.value and toleration.operator == "Exists":
