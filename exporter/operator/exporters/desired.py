@@ -58,16 +58,9 @@ def desired(
 ) -> tuple[Object, ...]:
     """All objects of a GPUExporter, in the order in which they are applied.
 
-    They belong to the GPUExporter by an owner reference. Only the ClusterRoleBinding, which no namespaced object can
-    own, names it in its FOR_ANNOTATION.
-
-    Args:
-        name: The GPUExporter's name.
-        namespace: Its namespace.
-        uid: Its uid.
-        spec: Its spec.
-        pod_monitors: Whether the cluster knows PodMonitors.
-        avoids: Node selectors whose nodes get no pod.
+    They belong to the GPUExporter (`name`, `namespace`, `uid`) by an owner reference. Only the ClusterRoleBinding, which
+    no namespaced object can own, names it in its FOR_ANNOTATION. `pod_monitors` says whether the cluster knows
+    PodMonitors. Nodes that a selector of `avoids` matches get no pod.
     """
     wanted = [_service(name), _object(kinds.CONFIG_MAP, kinds.config_name(name), data={CONFIG_KEY: settings(spec)})]
     if not (spec.collectors and spec.collectors.config_map):
