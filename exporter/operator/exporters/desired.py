@@ -58,8 +58,8 @@ def desired(
 ) -> tuple[Object, ...]:
     """All objects of a GPUExporter, in the order in which they are applied.
 
-    They belong to the GPUExporter (`name`, `namespace`, `uid`) by an owner reference. Only the ClusterRoleBinding, which
-    no namespaced object can own, names it in its FOR_ANNOTATION. `pod_monitors` says whether the cluster knows
+    They belong to the GPUExporter (`name`, `namespace`, `uid`) by an owner reference. Only the ClusterRoleBinding,
+    which no namespaced object can own, names it in its FOR_ANNOTATION. `pod_monitors` says whether the cluster knows
     PodMonitors. Nodes that a selector of `avoids` matches get no pod.
     """
     wanted = [_service(name), _object(kinds.CONFIG_MAP, kinds.config_name(name), data={CONFIG_KEY: settings(spec)})]

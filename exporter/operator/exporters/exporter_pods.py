@@ -93,7 +93,7 @@ def is_ready(pod: AnyObject) -> bool:
 
 
 def age_seconds(pod: AnyObject, now: datetime) -> float:
-    """How long ago it was made; 0 where it does not say."""
+    """The pod's age; 0 if its time of creation is missing."""
     made = moment(metadata(pod), "creationTimestamp")
     return max(0.0, (now - made).total_seconds()) if made else 0.0
 

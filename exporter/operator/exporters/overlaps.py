@@ -35,7 +35,7 @@ def used_of(exporter: AnyObject) -> AnyObject:
 
 
 def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
-    """A spec with the nodes on which a GPUExporter's DaemonSet runs, or will run; None where it has no nodes."""
+    """A spec that chooses the nodes on which a GPUExporter's DaemonSet runs, or will run; None if it has no nodes."""
     if daemon_set is not None and is_controlled_by(daemon_set, uid_of(exporter)):
         pod = mapping(daemon_set, "spec", "template", "spec")
         return spec_of_nodes({"spec": {"nodeSelector": {}, "tolerations": [], **pod}})
@@ -59,7 +59,7 @@ def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | No
 
 
 def shared(one: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObject]) -> Sequence[str]:
-    """The names of those nodes whose taints both bear; `nodes` have the labels that both select."""
+    """The names of the nodes whose taints both specs tolerate; `nodes` have the labels that both select."""
     taints = ((name_of(node), mappings(mapping(node, "spec"), "taints")) for node in nodes)
     return sorted(name for name, of in taints if _bears(one, of) and _bears(other, of))
 
