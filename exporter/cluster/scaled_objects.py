@@ -1,6 +1,6 @@
-"""What KEDA's ScaledObjects scale: the Kubernetes API is asked for each that comes up, which is remembered.
+"""The targets of KEDA's ScaledObjects. The Kubernetes API is asked when KEDA names a ScaledObject; answers are kept.
 
-`spec.scaleTargetRef` names a workload of its own namespace; without a kind it is a Deployment (KEDA's ParseGVKR).
+`spec.scaleTargetRef` names a workload of the same namespace; without a kind it is a Deployment (KEDA's ParseGVKR).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 NAME = "scaled_objects"
 MANIFEST = "deploy/keda/rbac.yaml"
 MEANWHILE = "only ScaledObjects whose trigger names its `workload` are answered"
-# KEDA asks twice about each ScaledObject every 15 s or so. A user who edits one waits no longer than this.
+# KEDA asks twice about each ScaledObject, about every 15 s. A user's edit counts after this time at the latest.
 KEPT_SECONDS = 30.0
 FAILURE_KEPT_SECONDS = 5.0
 MOST = 4096
@@ -29,14 +29,14 @@ _PATH = "/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects/{name}"
 
 
 class ScaledObjectTarget(NamedTuple):
-    """What a ScaledObject scales."""
+    """The workload that a ScaledObject scales."""
 
     kind: str
     name: str
 
 
 class ScaledObjects(AskedSource):
-    """The targets of ScaledObjects. The API is asked only when `target` is: no such ScaledObject is an answer."""
+    """The targets of ScaledObjects. Only `target` asks the API. That a ScaledObject does not exist is kept, too."""
 
     def __init__(self, *, api: KubernetesApi, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(NAME, on_health)
@@ -46,18 +46,18 @@ class ScaledObjects(AskedSource):
         self.bounds: Mapping[str, Bound] = {NAME: Bound(MOST, lambda: len(self._targets))}
 
     def begin(self) -> Attempt | None:
-        """Nothing is due by itself."""
+        """Begin nothing: only `target` asks the API."""
         return None
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End the questions in flight, and close the connections."""
         await self._targets.close()
         await self._api.close()
 
     async def target(self, namespace: str, name: str) -> ScaledObjectTarget:
-        """What a ScaledObject scales. Everyone who asks for one at a time shares the question.
+        """The target of a ScaledObject. Callers that ask for the same one at the same time share the question.
 
-        Raises SourceError: it cannot be known now. Unsupported where the API knows no such ScaledObject.
+        Raises SourceError: the target cannot be known now. Unsupported: the API has no such ScaledObject.
         """
         key = (namespace, name)
         target = self._targets.get(key)
@@ -94,7 +94,7 @@ class ScaledObjects(AskedSource):
 
 
 def _target(item: Object, namespace: str, name: str) -> ScaledObjectTarget:
-    """The target of a ScaledObject. Malformed: it names none."""
+    """The target of a ScaledObject. Raises Malformed: it names none."""
     reference = mapping(item, "spec", "scaleTargetRef")
     kind, target = reference.get("kind") or USUAL_KIND, reference.get("name")
     if not isinstance(target, str) or not is_object_name(target) or not isinstance(kind, str) or not kind.isalnum():

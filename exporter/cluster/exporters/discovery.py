@@ -1,7 +1,7 @@
-"""Where the node exporters of a cluster answer: the EndpointSlices of a Service, or pods by their labels.
+"""The places of a cluster's node exporters: by the EndpointSlices of a Service, or by the labels of pods.
 
-The author of a pod writes its labels, so they prove nothing: both are read in one namespace alone. The node's name is
-taken from here, where the control plane writes it, and not from what an exporter says of itself.
+The author of a pod writes its labels, so they prove nothing: this source reads one namespace alone. It takes the node's
+name from these objects, where the control plane writes it, and not from the exporter's answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from exporter.sources.source import Bound, OnHealth
 ENDPOINT_SLICES = "endpointslices"
 EXPORTER_PODS = "exporter_pods"
 SERVICE_LABEL = "kubernetes.io/service-name"
-# Of a Service's ports, and of what this program's manifests call them.
+# The names that this program's manifests, and other people's Services, give to the port.
 USUAL_PORTS = ("metrics", "http-metrics", "http")
-# A slice holds 1,000 endpoints at most; several times the nodes that are asked (sources/exporters).
+# Several times the nodes that are asked (sources/exporters). A slice has at most 1,000 endpoints.
 MOST_FOUND = 20_000
 MEANWHILE = "the exporters that are known are asked, and no new one is found"
 MANIFEST = "deploy/cluster.yaml"
@@ -31,9 +31,13 @@ MANIFEST = "deploy/cluster.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPlace:
-    """An exporter that may be a node's. `node` is "" if it is not known, `address` None if it has none yet.
+    """An exporter that may be a node's exporter.
 
-    `rank` orders those of one node: the lowest is asked. `caution` is that of `Place`.
+    Attributes:
+        node: the node's name; "" if it is not known.
+        address: where it answers; None if it has no address yet.
+        rank: orders the exporters of a node; the lowest is asked.
+        caution: see `Place`.
     """
 
     node: str
@@ -43,7 +47,7 @@ class NamedPlace:
 
 
 class ExporterPlaces(ListWatch):
-    """The places of node exporters by a collection of the Kubernetes API (`Places`)."""
+    """The places of node exporters (`Places`), by a collection of the Kubernetes API."""
 
     def __init__(
         self,
@@ -57,7 +61,10 @@ class ExporterPlaces(ListWatch):
         read: Callable[[Object], Sequence[NamedPlace]],
         on_health: OnHealth,
     ) -> None:
-        """`read` returns the exporters that an object of `path` names; `labels` is a selector."""
+        """`read` returns the exporters that an object of `path` names; `labels` is a selector of these objects.
+
+        `looked_for` names the objects in errors. `scheme` (http or https) begins the exporters' URLs.
+        """
         self.looked_for = looked_for
         self.places: Mapping[str, Place] | None = None
         self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
@@ -78,7 +85,7 @@ class ExporterPlaces(ListWatch):
         )
 
     def follow(self, on_change: Callable[[], None]) -> None:
-        """Tell `on_change` whenever the places have changed."""
+        """Call `on_change` whenever the places have changed."""
         self._on_change = on_change
 
     def _put(self, named: tuple[str, Sequence[NamedPlace]]) -> None:
@@ -138,9 +145,9 @@ def exporter_places(
 
 
 def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
-    """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the others are the same).
+    """The endpoints of an EndpointSlice of discovery.k8s.io/v1, each by its first address (the API wants only one).
 
-    `wanted` is the name or the number of the port; "" is the only one, or the one with a usual name.
+    `wanted` is the name or the number of the port; "" means the only port, or the port with a usual name.
     """
     port = _port(item.get("ports") or (), wanted)
     kind = str(item.get("addressType", ""))
@@ -155,7 +162,7 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
             NamedPlace(
                 node=_text(endpoint.get("nodeName") or ""),
                 address=Address(host=host, port=port) if port else None,
-                # of a pod with addresses of both families, that of IPv4
+                # a pod with addresses of both families is asked by IPv4
                 rank=(not port, is_ending, not is_ready, kind, host),
                 caution=caution if port else "its Service has no port that is named metrics, or as --cluster.port says",
             )
@@ -164,7 +171,7 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
 
 
 def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
-    """A Pod of core/v1 that has been given a node."""
+    """The exporter in a Pod of core/v1; none if the pod has no node yet."""
     metadata, status = item.get("metadata", {}), item.get("status", {})
     node = _text(item.get("spec", {}).get("nodeName") or "")
     if not node:
@@ -185,7 +192,7 @@ def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
 
 
 def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
-    """The one to ask of each node, by the node's name or the address."""
+    """For each node the exporter to ask, by the node's name, or by the address if the name is not known."""
     best: dict[str, NamedPlace] = {}
     for one in places:
         key = one.node or str(one.address or "")
@@ -197,7 +204,7 @@ def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
 
 
 def _port(ports: Sequence[Object], wanted: str) -> int:
-    """The number of the wanted port; 0 where there is none, or where it may be any of several."""
+    """The number of the wanted port; 0 if there is none, or if several may be meant."""
     if wanted.isdigit():
         return int(wanted)
     numbers = {str(port.get("name") or ""): port.get("port") for port in ports if port.get("protocol", "TCP") == "TCP"}
@@ -206,7 +213,7 @@ def _port(ports: Sequence[Object], wanted: str) -> int:
 
 
 def _host(address: object) -> str:
-    """An address or a name, as it may stand in a URL."""
+    """An address or a name that may stand in a URL. Raises ValueError: it may not."""
     text = _text(address)
     if not text or set(text) - _IN_HOSTS:
         raise ValueError(f"{text!r} is no address")

@@ -1,1 +1,1 @@
-"""CDI specs: what they say, and the source that follows them."""
+"""CDI specs: their reader, and the source that follows their files."""

@@ -1,7 +1,8 @@
-"""The node's GPUs and MIG instances by the CDI specs that NVIDIA's toolkit, device plugin and DRA driver write.
+"""The inventory of GPUs and MIG instances by the CDI specs of NVIDIA's toolkit, device plugin and DRA driver.
 
-With the driver's list of MIG capabilities they say which instance a MIG UUID is, without library or privilege. A thread
-looks every second, so the next scrape knows them and does not wait. Nodes without specs do not import the reader.
+Together with the driver's list of MIG capabilities, specs tell which instance a MIG UUID is, without a library or
+privilege. A thread looks at the files every second, so that no scrape waits for them. Nodes without specs do not import
+the reader.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _ABSENT = absent(
 
 
 class CdiInventory(Polled):
-    """The inventory by the CDI specs. Without any it is absent, and that is no failure."""
+    """The inventory by CDI specs. Without specs the source is absent, which is no failure."""
 
     def __init__(
         self, *, folders: tuple[str, ...], minors: str, on_health: OnHealth, again_seconds: float = AGAIN_SECONDS
@@ -54,7 +55,7 @@ class CdiInventory(Polled):
         return reading.odd if reading.is_there else _ABSENT
 
     def _read(self) -> "SpecsReading | None":
-        """On a thread: what the files say now; the last reading where nothing has changed."""
+        """Read the files, on a thread. Returns the last reading if nothing has changed; None without files."""
         if self._reading is None and not any(map(_has_something, self._folders)):
             return None
         from exporter.sources.cdi.specs import read  # noqa: PLC0415 - see above
@@ -63,7 +64,7 @@ class CdiInventory(Polled):
 
 
 def _has_something(folder: str) -> bool:
-    """Whether there is something in a folder, or it cannot be read, which is worth saying."""
+    """Whether a folder has entries, or cannot be read (then the reader says why)."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is not None

@@ -1,6 +1,6 @@
-"""CDI specs: the files of two folders, read again when they change. What they mean: ownership/inventories.py.
+"""The reader of CDI specs: the files of two folders, read again when they change.
 
-A file that cannot be used is refused, and what it said last stays in force.
+ownership/inventories.py interprets them. A file that cannot be used is refused, and its last version stays in force.
 """
 
 import json
@@ -18,10 +18,12 @@ from exporter.model.devices import Inventory
 from exporter.ownership.inventories import CdiDevice, CutPlace, inventory_of, read_mig_minors, read_spec
 
 MOST_ENTRIES = 4096  # of a folder
-MOST_FILES = 512  # of these that are specs: the DRA driver writes one for each claim
-MOST_BYTES = 1024 * 1024  # of a file; 8 GPUs in 7 instances each have a spec of some 150 KiB, all capabilities 107 KiB
-MOST_BYTES_TOGETHER = 8 * 1024 * 1024  # of all files: to read 1 MiB takes at most 0.7 s
-_SUFFIXES = (".json", ".yaml")  # all others are no specs, by CDI's own rule
+MOST_FILES = 512  # specs among them; the DRA driver writes a spec for each claim
+MOST_BYTES = (
+    1024 * 1024
+)  # of a file; a spec of 8 GPUs with 7 instances each has some 150 KiB, the driver's list 107 KiB
+MOST_BYTES_TOGETHER = 8 * 1024 * 1024  # of all files; 1 MiB takes at most 0.7 s to read
+_SUFFIXES = (".json", ".yaml")  # by CDI's own rule, other files are no specs
 _NO_MINORS = Trouble(
     "missing",
     "CDI specs name MIG instances, and the driver's mig-minors does not list their capabilities",
@@ -33,7 +35,7 @@ NO_CAPS: Mapping[int, CutPlace] = MappingProxyType({})
 
 
 class Spec(NamedTuple):
-    """A file: what it was when it was read, what it says, and why it cannot be used now ("" where it can)."""
+    """A file: its identity when it was read, its devices, and why it cannot be used now ("" if it can)."""
 
     identity: Identity
     devices: tuple[CdiDevice, ...] = ()
@@ -41,10 +43,15 @@ class Spec(NamedTuple):
 
 
 class SpecsReading(NamedTuple):
-    """All files by their paths, what is wrong with their folders, and the inventory that they amount to.
+    """A reading of all files.
 
-    `lacks_minors`: the list of MIG capabilities is not there, or lacks some that the files name. `caps` are those that
-    the files name, as the list with this hash has them.
+    Attributes:
+        files: the files by their paths.
+        wrong: a sentence about each folder with something wrong.
+        inventory: the inventory that the files give together.
+        lacks_minors: the driver's list of MIG capabilities is not there, or lacks a capability that a file names.
+        caps: the places of the capabilities that files name, by the list with the hash `list_hash`.
+        list_hash: see `caps`.
     """
 
     files: Mapping[str, Spec]
@@ -56,17 +63,17 @@ class SpecsReading(NamedTuple):
 
     @property
     def is_there(self) -> bool:
-        """Whether there are specs, or may be some."""
+        """Whether there are specs, or may be some in a folder that cannot be read."""
         return bool(self.files or self.wrong)
 
     @property
     def devices(self) -> int:
-        """How many GPUs and MIG instances they have together."""
+        """The number of GPUs and MIG instances in all files."""
         return sum(len(spec.devices) for spec in self.files.values())
 
     @property
     def error(self) -> SourceError | None:
-        """What cannot be used."""
+        """The failure, if a file or a folder cannot be used."""
         refused = [f"{path} is refused: {spec.refused}" for path, spec in self.files.items() if spec.refused]
         if refused:
             more = f" (and {len(refused) - 1} more files)" if len(refused) > 1 else ""
@@ -77,14 +84,14 @@ class SpecsReading(NamedTuple):
 
     @property
     def odd(self) -> Trouble | None:
-        """What is missing although all files can be used."""
+        """The trouble, if the list of MIG capabilities lacks some although all files can be used."""
         return _NO_MINORS if self.lacks_minors else None
 
 
 def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, most_devices: int) -> SpecsReading:
-    """Read the files that have changed since `before`, which is returned where nothing has.
+    """Read the files that have changed since `before`. Returns `before` itself if nothing has changed.
 
-    `minors` is the driver's list of MIG capabilities. It never changes, but it comes with the driver.
+    `minors` is the path of the driver's list of MIG capabilities, which never changes but may come with the driver.
     """
     files_before = before.files if before else {}
     paths: list[str] = []
@@ -101,7 +108,7 @@ def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, mos
 
 
 def _paths_in(folder: str, files_before: Mapping[str, Spec], wrong: list[str]) -> list[str]:
-    """The paths of a folder's specs; of a folder that cannot be read now, those that it had before."""
+    """The paths of a folder's specs. If the folder cannot be read now, these are the paths that it had before."""
     try:
         return _specs_in(folder, wrong)
     except OSError as why:
@@ -131,11 +138,11 @@ def _read_files(paths: list[str], files_before: Mapping[str, Spec], most_devices
 
 
 def _specs_in(folder: str, wrong: list[str]) -> list[str]:
-    """The paths of a folder's specs, by their names, without links that lead out of it. OSError: it cannot be read."""
+    """The sorted paths of a folder's specs, without links out of the folder. Raises OSError: it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             specs = (entry for entry in islice(entries, MOST_ENTRIES) if entry.name.endswith(_SUFFIXES))
-            # a name that cannot be printed is no program's
+            # no program writes a name that cannot be printed
             named = [entry for entry in islice(specs, MOST_FILES + 1) if entry.name.isprintable()]
     except FileNotFoundError:
         return []
@@ -153,7 +160,7 @@ def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec
     try:
         devices = read_spec(_parse(_text(path)), most)
     except OSError as why:
-        # its rights may change, and that is no change of the file
+        # a change of the file's rights does not change its identity, so it is tried again each time
         identity, refused = _NEVER, why.strerror or str(why)
     except RecursionError:
         refused = "it is nested too deeply"
@@ -165,12 +172,12 @@ def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec
 
 
 def _refused(identity: Identity, before: Spec | None, why: str) -> Spec:
-    """What it said last counts."""
+    """A file that is refused. Its last devices count on."""
     return Spec(identity=identity, devices=before.devices if before else (), refused=why)
 
 
 def _text(path: str) -> str:
-    """A file's text. OSError: it cannot be read. ValueError: it has more than MOST_BYTES, or is no UTF-8."""
+    """A file's text. Raises OSError: it cannot be read; ValueError: it has more than MOST_BYTES, or is no UTF-8."""
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -179,12 +186,12 @@ def _text(path: str) -> str:
 
 
 def _parse(text: str) -> object:
-    """JSON, or else YAML; each key once."""
+    """The content of JSON, or else of YAML. A key that is there twice is an error."""
     if text.lstrip().startswith("{"):
         with suppress(json.JSONDecodeError):
             content: object = json.loads(text, object_pairs_hook=unique_keys)
             return content
-    # 1 MiB of memory that only such a file is worth
+    # it takes 1 MiB of memory, so only a YAML file imports it
     from exporter.config.strict_yaml import load_plain  # noqa: PLC0415
 
     return load_plain(text)
@@ -193,7 +200,7 @@ def _parse(text: str) -> object:
 def _caps(
     files: Mapping[str, Spec], minors: str, before: SpecsReading | None
 ) -> tuple[Mapping[int, CutPlace], bool, int]:
-    """The places of the capabilities that the files name, whether some of them are not known, and the list's hash."""
+    """The places of the capabilities that the files name, whether the list lacks some, and the list's hash."""
     wanted = {cap for spec in files.values() for device in spec.devices for cap in device.caps}
     if not wanted:
         return {}, False, 0

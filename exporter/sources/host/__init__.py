@@ -1,1 +1,1 @@
-"""The machine itself: its driver and kernel, and the device files of the driver."""
+"""The source of the machine itself: its driver and kernel, and the driver's device files."""

@@ -1,11 +1,11 @@
-"""The character devices of NVIDIA's driver: which there are, and whether this process may open them.
+"""The character devices of NVIDIA's driver, and whether this process may open them.
 
-Nothing is opened: that starts an idle GPU, which takes seconds, and may block where a GPU has fallen off the bus.
-faccessat(2) asks the kernel for the same permission: by mode and by SELinux (both EACCES), and by the cgroup's rules
-for devices (EPERM), of version 1 or as a BPF program of version 2: the kernel's inode_permission() asks all three.
+Nothing is opened: an open starts an idle GPU, which takes seconds, and may block if a GPU has fallen off the bus.
+faccessat(2) asks the kernel for the same permission. The kernel's inode_permission() checks the mode and SELinux (both
+EACCES), and the cgroup's rules for devices (EPERM), in version 1 or as a BPF program in version 2.
 
-/proc/devices, the same file in every container, lists the groups of devices that the driver registers, with their
-majors. Only the major of the GPUs is fixed: 195, of the group nvidia-frontend, or nvidia in newer drivers.
+/proc/devices, which is the same in every container, lists the groups of devices that the driver registers, with their
+majors. Only the major of the GPUs is fixed: 195, in the group nvidia-frontend, or nvidia in newer drivers.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def look(root: Path) -> tuple[DeviceFile, ...] | None:
-    """The device files below `root`, by path; None where no driver is loaded. Raises OSError: the kernel is silent."""
+    """The device files below `root`, by path; None if no driver is loaded. Raises OSError: /proc cannot be read."""
     majors = set(read_groups(root).values())
     if not majors:
         return None
@@ -35,7 +35,7 @@ def look(root: Path) -> tuple[DeviceFile, ...] | None:
         with suppress(FileNotFoundError):  # it went away meanwhile
             status = path.lstat()
             if stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) in majors:
-                # the driver makes those of MIG instances for reading alone
+                # the driver makes device files of MIG instances for reading only
                 wants = os.R_OK if path.parent.name == _CAPS else os.R_OK | os.W_OK
                 files.append(DeviceFile(f"/{path.relative_to(root)}", _refusal(path, status, wants)))
     return tuple(sorted(files))
@@ -68,7 +68,8 @@ def _mode_allows(status: os.stat_result, wants: int) -> bool:
     return allowed & wants == wants
 
 
-# GPUs with /dev/nvidiactl, CUDA's memory, MIG instances. Not what joins machines: nvswitch, nvidia-caps-imex-channels.
+# The groups of GPUs with /dev/nvidiactl, of CUDA's memory, and of MIG instances. Left out: those that join machines,
+# nvidia-nvswitch and nvidia-caps-imex-channels.
 GROUPS = ("nvidia", "nvidia-frontend", "nvidia-uvm", "nvidia-caps")
 DEVICES = "proc/devices"
 MOST_BYTES = 64 * 1024
@@ -85,6 +86,6 @@ def groups_in(text: str) -> Mapping[str, int]:
 
 
 def read_groups(root: Path) -> Mapping[str, int]:
-    """The same, as the kernel says it now; empty without a driver. Raises OSError: the file cannot be read."""
+    """The groups in the present /proc/devices; empty without a driver. Raises OSError: the file cannot be read."""
     with (root / DEVICES).open("rb") as file:
         return groups_in(file.read(MOST_BYTES).decode("utf-8", "replace"))

@@ -1,11 +1,11 @@
-"""The machine: the version of NVIDIA's driver, the kernel, and which of the driver's device files may be opened.
+"""The source of the machine: the version of NVIDIA's driver, the kernel, and the driver's device files.
 
 The first line of /proc/driver/nvidia/version names the module, proprietary or open, and then its version:
 
     NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023
     NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  (abuild@host)  Thu Jul 11 …
 
-The kernel is the machine's in a container, too.
+In a container, too, the kernel is the machine's.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from exporter.sources.source import OnHealth, absent
 
 NAME = "host"
 VERSION = "proc/driver/nvidia/version"
-# a driver is exchanged while the exporter runs, but seldom
+# a driver may be exchanged while the exporter runs, but seldom is
 AGAIN_SECONDS = 60.0
 ANSWER_SECONDS = 2.0
 MOST_BYTES = 4096
@@ -33,14 +33,14 @@ _Files = tuple[DeviceFile, ...] | None
 
 
 def version_in(text: str) -> str:
-    """The version of the driver; "" where the text does not say it."""
+    """The driver's version in this text; "" if the text has none."""
     first, _, after = text.partition("\n")[0].partition(" Kernel Module ")
     words = after.split() if first.startswith("NVRM version:") else []
     return next((word for word in words if "." in word and _DIGITS.issuperset(word)), "")[:MOST_CHARS]
 
 
 def read_version(root: Path) -> str:
-    """The driver's version; "" where no driver is loaded, or where it cannot be read."""
+    """The driver's version; "" if no driver is loaded, or the file cannot be read."""
     try:
         with (root / VERSION).open("rb") as file:
             return version_in(file.read(MOST_BYTES).decode("utf-8", "replace"))
@@ -49,7 +49,7 @@ def read_version(root: Path) -> str:
 
 
 class HostSource(Polled):
-    """The machine as it was a minute ago at most. This source never fails: it leaves out what it cannot read.
+    """The machine as it was at most a minute ago. This source never fails: it leaves out facts that it cannot read.
 
     `host` is None before the first read, and the same object as long as nothing changed.
     """
@@ -62,12 +62,12 @@ class HostSource(Polled):
         self._asked: asyncio.Future[_Files] | None = None
 
     async def close(self) -> None:
-        """Wait for no thread: one that reads ends with its read."""
+        """End the looks. The thread ends with its present read; nobody waits for it."""
         await super().close()
         self._worker.close(lambda: None)
 
     async def device_files(self) -> _Files:
-        """The driver's device files as they are now; None where no driver is loaded, or no answer comes in time."""
+        """The driver's present device files; None if no driver is loaded, or no answer comes in time."""
         if self._asked is None or self._asked.done():
             answered: asyncio.Future[_Files] = asyncio.get_running_loop().create_future()
 
@@ -76,7 +76,7 @@ class HostSource(Polled):
 
             self._asked = answered
             self._worker.begin(self._look_at_files, done)
-        # all who ask meanwhile get the same answer
+        # all callers that ask meanwhile get the same answer
         asked = self._asked
         await asyncio.wait((asked,), timeout=ANSWER_SECONDS)
         return asked.result() if asked.done() else None

@@ -1,1 +1,1 @@
-"""The kernel's log."""
+"""The source of the kernel's log."""

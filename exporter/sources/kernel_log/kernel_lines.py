@@ -1,10 +1,10 @@
 r"""Lines of /dev/kmsg → errors of GPUs and NVSwitches. Pure.
 
 A record is `<priority>,<sequence>,<microseconds>,<flags>[,…];<message>` on one line (Linux' ABI/testing/dev-kmsg).
-Lines after it that begin with a blank say more of its device. Bytes that are not printable are written as \xNN.
+Lines after it that begin with a blank describe its device. The kernel writes bytes that are not printable as \xNN.
 
-Messages are looked at from their beginning alone. A program may have its name logged there (`<name>[<pid>]: segfault
-…`), but a name has 15 bytes at most, and none of these forms begins with so few.
+A form must match from the beginning of a message. A program may have its own name logged there (`<name>[<pid>]:
+segfault …`), but a name has at most 15 bytes, which is too short to look like one of these forms.
 
     NVRM: Xid (PCI:0000:65:00 GPU-I:05): 94, pid=7194, name=python3, Contained: …      a GPU
     nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up    an NVSwitch
@@ -12,9 +12,10 @@ Messages are looked at from their beginning alone. A program may have its name l
     nvidia 0000:65:00.0: AER: aer_status: 0x00100000, aer_mask: 0x00000000             the firmware, by the kernel
     NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: (PCI ID: …) installed in this system has\nNVRM: fallen off the bus and …
 
-kernel_rc.c of NVIDIA's open kernel modules prints XIDs: with MIG the instances, `pid='<unknown>', name=<unknown>` up to
-R565, nothing in their place since then. Drivers of ten years ago print no `PCI:`, no pid or no name. Of an SXID
-two lines more give its numbers. nv-pci.c prints a lost GPU in one record of three lines, or in three.
+kernel_rc.c of NVIDIA's open kernel modules prints XIDs. With MIG it prints the instances. For an unknown process it
+prints `pid='<unknown>', name=<unknown>` up to R565, and nothing since then. Drivers of ten years ago print no `PCI:`,
+no pid or no name. Two more lines give the numbers of an SXID. nv-pci.c prints a lost GPU in one record of three lines,
+or in three records.
 """
 
 import re
@@ -32,7 +33,7 @@ _LOST = "fallen off the bus"
 _SENTENCE = f"NVRM: The NVIDIA GPU {_PCI}"
 _XID = (
     rf"NVRM: Xid \((?:PCI:)?{_PCI}(?: GPU-I:0*(?P<instance>\d+))?(?: [^)]*)?\): (?P<code>\d{{1,4}}),{_PROCESS}"
-    r" ?(?P<text>(?:\w+ (?P<severity>Fatal|Nonfatal) )?.*)"  # those of NVLink since Blackwell say how bad they are
+    r" ?(?P<text>(?:\w+ (?P<severity>Fatal|Nonfatal) )?.*)"  # XIDs of NVLink since Blackwell have a severity
 )
 _SXID = (
     rf"nvidia-nvswitch\d+:? SXid \(PCI:{_PCI}\): (?P<code>\d{{1,6}}), (?P<severity>Fatal|Non-fatal), "
@@ -50,7 +51,8 @@ _FORMS: Mapping[EventKind, re.Pattern[str]] = {
 }
 _BEGUN = re.compile(_SENTENCE, re.IGNORECASE)
 _UUID = re.compile(rf"NVRM: GPU at (?:PCI:)?{_PCI}: (?P<uuid>GPU-[0-9a-f-]{{36}})", re.IGNORECASE)
-# parts of words, which changed with Linux 6.11: Corrected, Correctable, Uncorrected (Fatal), Uncorrectable (Non-Fatal)
+# parts of the words that stand for a severity: Linux 6.11 changed Corrected to Correctable, Uncorrected (Fatal) to
+# Uncorrectable (Fatal), and so on
 _SEVERITIES: tuple[tuple[str, Severity], ...] = (
     ("non", "nonfatal"),
     ("fatal", "fatal"),
@@ -62,7 +64,7 @@ _FIELDS, _DIGITS = 4, 19
 
 
 class Record(NamedTuple):
-    """A record: its number, its microseconds since the machine has booted, and its message."""
+    """A record: its number, its time in microseconds since the machine booted, and its message."""
 
     sequence: int
     booted_us: int
@@ -70,7 +72,7 @@ class Record(NamedTuple):
 
 
 def read_record(line: bytes) -> Record | None:
-    """The record of a line; None for a line that is none."""
+    """The record of a line; None if the line is no record."""
     prefix, _, message = line.partition(b";")
     fields = prefix.split(b",")
     if len(fields) < _FIELDS or not all(field.isdigit() and len(field) <= _DIGITS for field in fields[:3]):
@@ -79,14 +81,14 @@ def read_record(line: bytes) -> Record | None:
 
 
 class EventReader:
-    """Reads records one after the other. `uuids` are the GPUs that the driver has named beside their first XID."""
+    """Reads records one after the other. `uuids` are the UUIDs that the driver printed with a GPU's first XID."""
 
     def __init__(self) -> None:
         self.uuids: dict[str, str] = {}
-        self._begun = ""  # a sentence that may go on in the next record
+        self._begun = ""  # the begin of a sentence that may go on in the next record
 
     def read(self, record: Record) -> KernelEvent | None:
-        """The event of a record; None for any other record."""
+        """The event of a record; None if the record is no error of a GPU or NVSwitch."""
         text = _ESCAPE.sub(lambda escape: bytes([int(escape[1], 16)]), record.message).decode("utf-8", "replace")
         begun, self._begun = self._begun, ""
         for kind, form in _FORMS.items():
@@ -105,7 +107,7 @@ class EventReader:
 
 
 def may_be_event(line: bytes) -> bool:
-    """Whether a line is worth reading: most are none of ours."""
+    """Whether a line may be an event. It is cheap, and most lines are none."""
     return any(mark in line for mark in _MARKS)
 
 
@@ -127,6 +129,6 @@ def _event(kind: EventKind, record: Record, match: re.Match[str]) -> KernelEvent
 
 
 def _shown(text: str) -> str:
-    """Printable, on one line, and not too long."""
+    """A text with printable characters only, on one line, of at most MOST_TEXT characters."""
     printable = "".join(char if char.isprintable() else " " for char in text[:MOST_TEXT])
     return " ".join(printable.split())

@@ -1,8 +1,8 @@
-"""Follows the kernel's log, /dev/kmsg, read-only: only so much at a time, from where the last process ended.
+"""The source of the kernel's log, /dev/kmsg: it reads a little at a time, from where the last process ended.
 
-Each read gives a record (Linux' ABI/testing/dev-kmsg). EPIPE: the kernel has overwritten records that were not read;
-the numbers of records say how many. Opening it takes CAP_SYSLOG where kernel.dmesg_restrict is 1, and in a container
-the cgroup's leave for the device, which privileged containers have.
+Each read returns a record (Linux' ABI/testing/dev-kmsg). EPIPE: the kernel has overwritten records that were not read;
+the numbers of records tell how many. A process that opens the log needs CAP_SYSLOG if kernel.dmesg_restrict is 1. In a
+container the cgroup's rules must allow the device, too, as they do for privileged containers.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from exporter.sources.source import Bound, OnHealth
 from exporter.telemetry import Telemetry
 
 DEVICE = "/dev/kmsg"
-# The longest record has 8 KiB. A turn of the event loop takes as much as this at most, some 100 records, and the next
-# one comes after this time: a flood costs some 10,000 records a second, and what the kernel then overwrites is counted.
+# The longest record has 8 KiB. A turn of the event loop reads at most BYTES_A_TURN, some 100 records, and the next turn
+# comes after a pause: of a flood it reads some 10,000 records a second, and counts those that the kernel overwrites.
 MOST_BYTES = 8 * 1024
 BYTES_A_TURN = 16 * 1024
 TURN_SECONDS = 0.01
-# A pod may be gone a moment after its GPU failed: so the kubelet is asked at once, as often as it may be asked.
+# A pod may be gone a moment after its GPU failed. So an event starts a look at once, and another one after this time.
 LOOK_SECONDS = 1.0
 PATIENCE_OF_A_LOOK_SECONDS = 5.0
-# what becomes of records: the kernel had overwritten it before it was read; nobody could say so fast who held its GPU
+# counts of records. lost: the kernel overwrote it before it was read. dropped: too many events waited for their holders
 RECORDS = ("read", "lost", "dropped")
 
 
 class KernelLog(Watch):
-    """Reads records, and hands `events` those that are errors of GPUs or NVSwitches.
+    """Reads records, and hands errors of GPUs and NVSwitches to `events`.
 
-    `sequence` is the number of the last record; None where none was read: what is in the log by then is old. `look`
-    has the node looked at: who holds the GPUs.
+    `sequence` is the number of the last record that was read. None: no process has read any, and all records that are
+    in the log when it is opened are old. `look` has the node looked at, to know who holds the GPUs.
     """
 
     def __init__(self, *, path: str, events: KernelEvents, telemetry: Telemetry, on_health: OnHealth) -> None:
@@ -51,12 +51,12 @@ class KernelLog(Watch):
         self._telemetry = telemetry
         self._reader = EventReader()
         self._part = b""
-        self._is_new = False  # whether records are of now, and not of before it was opened
+        self._is_new = False  # whether the next records are newer than the opening of the log
         self._hears_old = False
         self._looking: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """End it, and the looks that it asked for."""
+        """End the reading, and the looks that it asked for."""
         if self._looking is not None:
             self._looking.cancel()
         await super().close()
@@ -92,7 +92,7 @@ class KernelLog(Watch):
             except BlockingIOError:
                 return False
             except OSError as why:
-                if why.errno not in (errno.EPIPE, errno.EINVAL):  # overwritten, too long: its number will be missing
+                if why.errno not in (errno.EPIPE, errno.EINVAL):  # overwritten or too long: the next number shows it
                     raise Unavailable(
                         "unreachable", f"the kernel's log cannot be read: {self._path}: {why.strerror}", remedy=_RESTART
                     ) from why
@@ -106,7 +106,7 @@ class KernelLog(Watch):
         return True
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines of a chunk without those that go on with a record. A pipe may end a chunk within a line."""
+        """The first lines of the records in a chunk. A pipe may end a chunk within a line, which waits for its rest."""
         *lines, self._part = (self._part + chunk).split(b"\n")
         self._part = self._part[-MOST_BYTES:]
         return (line for line in lines if not line.startswith(b" "))
@@ -131,7 +131,7 @@ class KernelLog(Watch):
         if self.events.is_full:
             self._telemetry.kernel_records["dropped"] += 1
             return
-        # the kernel's own clock drifts by seconds a day: what comes now is dated by ours
+        # the kernel's clock drifts by seconds a day, so our clock dates an event that comes now
         age = 0.0 if self._is_new else max(0.0, time.monotonic() - event.booted_us / 1e6)
         is_another = self.events.hear(
             event, self._reader.uuids, at_seconds=time.time() - age, heard_at=time.monotonic(), is_new=self._is_new

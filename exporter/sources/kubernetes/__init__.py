@@ -1,1 +1,1 @@
-"""The Kubernetes API, limited to this node."""
+"""The sources that ask the Kubernetes API."""

@@ -1,6 +1,6 @@
-"""The HTTP client of the Kubernetes API: lists, objects and the lines of a watch, or a SourceError that says why not.
+"""The HTTP client of the Kubernetes API: lists, single objects and the events of a watch. Failures are SourceErrors.
 
-Plain HTTP: aiohttp is here anyway, and a client library would weigh more than the exporter.
+It uses aiohttp, which is here anyway. A client library would need more memory than the exporter.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 
 LONGEST_PAUSE_SECONDS = 30.0
-# The API ends a watch by itself after this long; silence for longer is a connection that nobody holds any more.
+# The API ends a watch after WATCH_SECONDS. After SILENCE_SECONDS without a byte the connection is dead.
 WATCH_SECONDS = 240
 SILENCE_SECONDS = 270.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-PAGE_OBJECTS = 500  # as client-go asks for
+PAGE_OBJECTS = 500  # the number that client-go asks for, too
 MOST_OBJECTS = 50_000
 MOST_RESTARTS = 3
-# etcd takes no object above 1.5 MiB; JSON takes a little more room than what it stores
+# etcd takes no object above 1.5 MiB; JSON needs a little more room than etcd's form
 MAX_OBJECT_BYTES = 2 * 1024 * 1024
 MAX_STATUS_BYTES = 16 * 1024
 JSON = "application/json"
-# What is asked for where names and labels are enough: the API server leaves the rest of each object out. One that does
-# not know this form answers with whole objects. https://kubernetes.io/docs/reference/using-api/api-concepts/
+# The Accept headers for names and labels alone: the API server leaves out the rest of each object. A server that does
+# not know this form sends whole objects. https://kubernetes.io/docs/reference/using-api/api-concepts/
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 LIST_AND_WATCH = "list and watch"
@@ -46,7 +46,7 @@ _UNREACHABLE = (
     "can this container reach that address? A firewall or a NetworkPolicy may be in between, or the API server restarts"
 )
 
-# 401 is about who asks, not about what they may do
+# the remedies of 401, which doubts the client's identity and not its rights
 _MOUNT_IT = (
     "mount the service account's token (automountServiceAccountToken: true), or name another file with"
     " --kubernetes.token-file"
@@ -60,16 +60,16 @@ Object = Mapping[str, Any]
 
 
 def as_it_is(item: Object) -> Object:
-    """An object, of which everything is used."""
+    """The whole object: the default of `list`, if a caller needs all of it."""
     return item
 
 
 class Forgotten(Exception):
-    """410 Gone: the API no longer knows the place where the watch was."""
+    """410 Gone: the API no longer knows the resourceVersion from which the watch goes on."""
 
 
 class KubernetesApi:
-    """One API server, by its URL. The token is read for every request: it is replaced while the program runs."""
+    """An API server, by its URL. The token is read for every request, since Kubernetes replaces it now and then."""
 
     most_connections = 100
 
@@ -83,13 +83,13 @@ class KubernetesApi:
         meanwhile: str = ONLY_THAT,
         agent: str = "pod-gpu-metrics-exporter",
     ) -> None:
-        """`manifest` gives the rights that are needed; `meanwhile` is what a failure costs. Both are for remedies."""
+        """`manifest` is the file that gives the rights, `meanwhile` the cost of a failure. Remedies name both."""
         self.meanwhile = meanwhile
         self._too_much = f"it is more than this program reads; {meanwhile}"
         self._manifest = manifest
         self._url = url.rstrip("/")
         self._token_file = Path(token_file)
-        # called for each answer with the verb and the HTTP status, or "none" where no answer came
+        # called for each request with the verb, and with the HTTP status or "none" for no answer
         self._on_answer: Callable[[str, str], None] = lambda _verb, _status: None
         peer = Peer(
             flag="--kubernetes.ca-file",
@@ -110,11 +110,11 @@ class KubernetesApi:
             unpacks=True,
             most_connections=self.most_connections,
         )
-        # what was allowed once, as a right: a refusal of it later may be an API server that has just started
+        # the rights that were granted once: a later refusal may come from an API server that has just started
         self._allowed: set[str] = set()
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._client.close()
 
     async def list(
@@ -126,11 +126,15 @@ class KubernetesApi:
         metadata_only: bool = False,
         most: int | None = None,
     ) -> tuple[Sequence[Any], str]:
-        """What `read` returns for each object of a list, and the list's resourceVersion. The objects are dropped.
+        """A list's objects, each as `read` returns it, and the list's resourceVersion.
 
-        With `metadata_only` the API sends nothing else of each object. A list of more than `most` is refused. The list
-        comes in pages. Where the API forgets the version of the first page before it gives the last one (410), the list
-        is asked for anew. Raises Forgotten, SourceError: see `lines`.
+        The list comes in pages. If the API forgets the version of the first page before it sends the last page (410),
+        the list begins anew. `read` makes the result of an object, which is then dropped. `metadata_only`: the API
+        sends only each object's metadata. `most` is the most objects that the list may have.
+
+        Raises:
+            Forgotten: see `lines`.
+            SourceError: see `lines`; also if the list has more than `most` objects.
         """
         for _ in range(MOST_RESTARTS):
             items: list[Any] = []
@@ -138,7 +142,7 @@ class KubernetesApi:
             try:
                 while True:
                     accept = METADATA_LIST if metadata_only else JSON
-                    # a token stands for a version, and is refused beside one
+                    # a token stands for a version; the API refuses a token together with a version
                     page = {"continue": token, "resourceVersion": ""} if token else {}
                     metadata = await self._page(path, {**parameters, **page}, accept, items, read, most or MOST_OBJECTS)
                     version = version or str(metadata.get("resourceVersion") or "")
@@ -152,17 +156,18 @@ class KubernetesApi:
         raise TimedOut(message, remedy="is the API server, or etcd behind it, overloaded?")
 
     async def get(self, path: str) -> Object:
-        """One object, or what an API group serves. Raises SourceError: see `lines`; Unsupported: it is not there."""
+        """An object, or the kinds of an API group. Raises SourceError: see `lines`; Unsupported: no such path."""
         async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS, JSON)) as chunks:
             return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
 
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None], *, metadata_only: bool = False
     ) -> AsyncGenerator[Object, None]:
-        """The events of a watch, as they come, until the API ends it. `on_open` is called when it begins.
+        """The events of a watch, as they come, until the API ends it. `on_open` is called when the watch begins.
 
         Raises:
-            Forgotten: 410 Gone. SourceError: nobody answers, or with another status than 200, or with what is no JSON.
+            Forgotten: the API answers 410 Gone.
+            SourceError: no answer came, or one with a status other than 200, or one that is no JSON.
         """
         rest, accept = b"", METADATA if metadata_only else JSON
         async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
@@ -184,7 +189,7 @@ class KubernetesApi:
         read: Callable[[Object], Any],
         most: int,
     ) -> Object:
-        """Append what one page of a list holds to `items`. Returns the page's metadata."""
+        """Append the objects of a page of a list to `items`, as `read` returns them. Returns the page's metadata."""
 
         def take(item: Object) -> None:
             if len(items) >= most:
@@ -223,7 +228,7 @@ class KubernetesApi:
         asked = "watch" if seconds is None else verb.removesuffix(" and watch")
         try:
             with self._translated(path):
-                # a watch, too, is answered at once, though its events may be long in coming
+                # the API answers a watch at once, too, though its first event may take long
                 async with asyncio.timeout(ANSWER_SECONDS):
                     response = await self._client.request(
                         "GET", self._url + path, parameters=parameters, headers=headers, timeout=timeout
@@ -241,7 +246,7 @@ class KubernetesApi:
                 self._on_answer(asked, status)
 
     def token(self) -> dict[str, str]:
-        """The header with the token; none where there is no file. The file is read for every request: it changes."""
+        """The header with the token; empty without a file. Raises Unavailable: the file cannot be read."""
         try:
             return {"Authorization": f"Bearer {read_regular(self._token_file).decode('ascii').strip()}"}
         except FileNotFoundError:
@@ -287,7 +292,7 @@ class KubernetesApi:
     def _refusal(
         self, response: aiohttp.ClientResponse, path: str, right: str, message: str, *, has_token: bool
     ) -> Unavailable:
-        """What any other status means; `right` is what the request needed, `message` the API server's own."""
+        """The error for any other status. `right` is the right that the request needs, `message` the API server's."""
         status, answers = response.status, f"the Kubernetes API answers {path} with"
         if status == HTTPStatus.UNAUTHORIZED and not has_token:
             message = f"{answers} 401: it was asked without a token, since {self._token_file} does not exist"
@@ -307,7 +312,7 @@ class KubernetesApi:
 
 
 def read_object(body: bytes, path: str) -> Object:
-    """A JSON object. Raises Malformed: it is none."""
+    """The JSON object in a body. Raises Malformed: it is no JSON object."""
     try:
         item = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -322,10 +327,17 @@ MAX_TOLD_CHARS = 300
 
 
 def forbidden(path: str, right: str, message: str, *, was_allowed: bool, manifest: str) -> Unavailable:
-    """403, which an API server also answers to everyone until it has read its roles (measured on 1.36).
+    """The error for a 403.
 
-    Then it either names roles that it has not found, or refuses what it allowed before (`was_allowed`). `right` is what
-    the request needed, which `manifest` gives, and `message` the API server's own.
+    A starting API server refuses everyone until it has read its roles (measured on 1.36). Then it names roles that it
+    has not found, or refuses a right that it granted before.
+
+    Args:
+        path: the path of the request.
+        right: the right that the request needs.
+        message: the API server's own message.
+        was_allowed: whether the server granted the right before.
+        manifest: the file that gives the right.
     """
     says = f"the Kubernetes API refuses {path} with 403{': ' if message else ''}{message}"
     needs = f"the service account needs {right} ({manifest})"
@@ -347,7 +359,7 @@ def forbidden(path: str, right: str, message: str, *, was_allowed: bool, manifes
 
 
 def resource_of(path: str) -> str:
-    """What a path is about, as a rule of RBAC names it: `pods`, `replicasets (API group apps)`, or the path itself."""
+    """The resource of a path as RBAC names it (`pods`, `replicasets (API group apps)`); else the path itself."""
     root, *parts = path.strip("/").split("/")
     group = parts.pop(0) if root == "apis" and parts else ""
     del parts[:1]  # the version
@@ -359,7 +371,7 @@ def resource_of(path: str) -> str:
 
 
 def told_by(body: bytes) -> str:
-    """The message of a Status; "" where the body is none."""
+    """The message of a Status; "" if the body is no Status."""
     try:
         return on_one_line(json.loads(body)["message"], MAX_TOLD_CHARS)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
-"""The JSON of a list, read while it comes: each object is handed on as soon as it is whole, and then let go.
+"""The reader of a list's JSON while it comes: it hands on each object as soon as it is whole, and then drops it.
 
-An API server's watch cache knows no pages: with resourceVersion=0 it sends all there is, whatever `limit` asks for
-(kubernetes issue 118394). So the memory that a list takes must not depend on what one answer holds.
+An API server's watch cache knows no pages: with resourceVersion=0 it sends all objects, whatever `limit` is (kubernetes
+issue 118394). So the memory for a list must not depend on the size of an answer.
 """
 
 import codecs
@@ -12,7 +12,7 @@ from typing import Any
 
 from exporter.errors import Malformed
 
-# etcd takes no object above 1.5 MiB, and Go's JSON writes `<`, `>`, `&` and control characters in six bytes each
+# etcd takes no object above 1.5 MiB; Go's JSON writes `<`, `>`, `&` and control characters in six bytes each
 MAX_ITEM_BYTES = 16 * 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")
 _REST_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
@@ -20,9 +20,11 @@ _decode = json.JSONDecoder().raw_decode
 
 
 async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any], None]) -> dict[str, Any]:
-    """The `metadata` of a list; `take` is given each of its `items` as it comes.
+    """The `metadata` of a list. `take` is called with each of its `items` as it comes.
 
-    Raises Malformed: one value is larger than MAX_ITEM_BYTES. ValueError, RecursionError: it is no JSON, or no list.
+    Raises:
+        Malformed: a value is larger than MAX_ITEM_BYTES.
+        ValueError, RecursionError: the text is no JSON, or no list.
     """
     text = _StreamedJson(chunks, path)
     fields: dict[str, Any] = {}
@@ -43,7 +45,7 @@ async def read_list(chunks: AsyncIterator[bytes], path: str, take: Callable[[Any
 
 
 class _StreamedJson:
-    """JSON of which not all has come yet."""
+    """The text of JSON, which is still coming."""
 
     def __init__(self, chunks: AsyncIterator[bytes], path: str) -> None:
         self._chunks = chunks
@@ -53,7 +55,7 @@ class _StreamedJson:
         self._at = 0
 
     async def next_character(self) -> str:
-        """The next one that is no space; "" at the end."""
+        """The next character that is no space; "" at the end."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
             if self._at < len(self._text):
@@ -62,7 +64,7 @@ class _StreamedJson:
                 return ""
 
     async def passes(self, character: str) -> bool:
-        """Whether this one comes next; if so, it is passed."""
+        """Whether this character comes next. If so, the position moves past it."""
         is_next = await self.next_character() == character
         self._at += is_next
         return is_next
@@ -72,7 +74,7 @@ class _StreamedJson:
             raise ValueError(f"a {character} is missing")
 
     async def elements(self, end: str) -> AsyncGenerator[None, None]:
-        """Stop before each element up to `end`, which is passed."""
+        """Stop before each element, for the caller to read it, and pass `end` after the last."""
         if await self.passes(end):
             return
         yield
@@ -89,7 +91,7 @@ class _StreamedJson:
                 if not await self._more():
                     raise
             else:
-                # at the end of what has come, a number may go on, also after its point or its e
+                # a number at the end of the present text may go on, also after its point or its e
                 is_cut = end == len(self._text) or _REST_OF_NUMBER.fullmatch(self._text, end)
                 if not is_cut or not await self._more():
                     self._check(end - self._at)
@@ -97,7 +99,7 @@ class _StreamedJson:
                     return value
 
     async def _more(self) -> bool:
-        """Wait until there is twice as much, so that no value is tried often; False at the end."""
+        """Wait until the rest of the text is twice as long, so that no value is tried often. False at the end."""
         rest = self._text[self._at :]
         self._check(len(rest))
         pieces, wanted = [rest], len(rest)

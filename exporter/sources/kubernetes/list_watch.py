@@ -1,6 +1,7 @@
-"""A collection of the Kubernetes API, listed once, page by page, and then watched for what changes.
+"""A collection of the Kubernetes API: it is listed once, page by page, and then watched for changes.
 
-A watch that broke is resumed. The list is requested again only when the API has forgotten that version (410 Gone).
+After a break the watch goes on from its last version. The list is requested again only if the API has forgotten that
+version (410 Gone).
 """
 
 import asyncio
@@ -26,7 +27,22 @@ _ASKED_AGAIN = "the API server may be restarting, and is asked again; until then
 
 
 class ListWatch(Watch):
-    """`read` returns what is used of an object. `replace` gets those of a list, then `put` and `remove` one each."""
+    """The base class of sources that list and watch a collection.
+
+    Args:
+        name: see `Source`.
+        api: the API server.
+        paths: the collection in several versions; the first that the API server knows is used.
+        selector: a selector of fields.
+        labels: a selector of labels.
+        metadata_only: the API sends only each object's metadata.
+        most: the most objects that the list may have.
+        read: makes of an object what the functions below get.
+        replace: called with all objects of a list.
+        put: called with an object that is new or has changed.
+        remove: called with an object that is gone.
+        on_health: see `Attempts`.
+    """
 
     def __init__(
         self,
@@ -44,7 +60,6 @@ class ListWatch(Watch):
         remove: Callable[[Any], None],
         on_health: OnHealth,
     ) -> None:
-        """`paths` are tried in their order until one is known. `selector` is of fields, `labels` is of labels."""
         super().__init__(name, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._api = api
         self._paths = paths
@@ -60,7 +75,7 @@ class ListWatch(Watch):
         self._forgotten = False
 
     async def close(self) -> None:
-        """End the watch and the connections to the API."""
+        """End the watch, and close the connections to the API."""
         await self.end()
         await self._api.close()
 
@@ -74,11 +89,11 @@ class ListWatch(Watch):
             self._version, self._forgotten = None, True
         except SourceError as error:
             if isinstance(error, Unsupported):
-                self._version = None  # an upgraded API server may have dropped the version that was watched
+                self._version = None  # an upgraded API server may no longer serve the API version of the path
             raise
 
     async def _list(self) -> None:
-        # "0" is what the API server has at hand; after a 410 that may be what it had before
+        # "0" asks for the state that the API server has at hand; after a 410 that may be the old state again
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
             try:
@@ -112,7 +127,7 @@ class ListWatch(Watch):
                 self._take(event)
                 self.heard()
         if asyncio.get_running_loop().time() - started < 1.0:
-            # a watch that ends at once is an API server that goes down: not a reason to ask in a circle
+            # a watch ends at once if the API server is shutting down; without a pause it would be asked in a circle
             raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}", remedy=_ASKED_AGAIN)
 
     def _take(self, event: Object) -> None:

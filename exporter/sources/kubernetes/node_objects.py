@@ -1,4 +1,4 @@
-"""The pods and the ResourceSlices of this node, by the Kubernetes API."""
+"""The sources of this node's pods and ResourceSlices by the Kubernetes API."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _TOO_MANY = f"no node has that many: does what answers know of this node alone? 
 
 
 def read_pod(pod: Object) -> PodInfo:
-    """A Pod of core/v1 as JSON, as far as this program reads it."""
+    """The facts that this program needs of a Pod of core/v1, given as JSON."""
     metadata, status = pod.get("metadata", {}), pod.get("status", {})
     phase = status.get("phase", "")
     return PodInfo(
@@ -55,14 +55,14 @@ def read_pod(pod: Object) -> PodInfo:
             for container in status.get(statuses) or ()
             if container.get("allocatedResourcesStatus")
         },
-        # startTime is when the kubelet acknowledged the pod; the scheduler leaves it and the statuses empty
+        # the kubelet sets startTime when it acknowledges the pod; the scheduler leaves it and the statuses empty
         is_acknowledged=bool(status.get("startTime") or status.get("containerStatuses"))
         or phase not in ("", "Pending"),
     )
 
 
 def _seconds(time: object) -> float | None:
-    """A Time of meta/v1 (RFC 3339) in seconds since 1970; None where it says nothing."""
+    """A Time of meta/v1 (RFC 3339) in seconds since 1970; None if it is empty or cannot be read."""
     try:
         seconds = datetime.fromisoformat(str(time)).timestamp()
     except (ValueError, OverflowError):
@@ -73,8 +73,8 @@ def _seconds(time: object) -> float | None:
 class ApiPods(ListWatch):
     """The pods of this node, kept up to date by the API server.
 
-    A list that could forget something is asked for without a resourceVersion, which means the newest state there is:
-    what it lacks is gone. Only an empty one is not believed at once (see PodTable.replace).
+    After a 410 the list is requested without a resourceVersion, which means the newest state: a pod that it lacks is
+    gone. Only an empty list is not believed at once (see PodTable.replace).
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class ApiPods(ListWatch):
 
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
-        """By namespace and name; the same object as long as nothing changed."""
+        """The pods by namespace and name; the same object as long as nothing changed."""
         return self._table.by_name(now=self._clock())
 
     @property
     def pods_of_names(self) -> PodsOfNames:
-        """Who bears a name, and who did; the same object as long as nothing changed."""
+        """The pods that have or had each name; the same object as long as nothing changed."""
         return self._table.pods_of_names(now=self._clock())
 
     def _note_health(self, name: str, health: Health) -> None:
@@ -115,7 +115,7 @@ _MOST_TAINTS, _MOST_TAINT_CHARS = 4, 128
 
 
 def read_slice(item: Object) -> ResourceSlice:
-    """A ResourceSlice: v1 keeps a device's attributes in the device, v1beta1 in its field `basic`."""
+    """The facts of a ResourceSlice. v1 has attributes in the device itself, v1beta1 in the device's field `basic`."""
     spec = item.get("spec", {})
     pool, driver = spec.get("pool", {}), spec.get("driver", "")
     devices = {}
@@ -150,7 +150,7 @@ def _read_taint(taint: Object) -> Taint:
 
 
 class ApiSlices(ListWatch):
-    """The devices of this node's ResourceSlices; those that pods hold outlive their slices (retention.py)."""
+    """The devices of this node's ResourceSlices. A device that a pod holds outlives its slice (retention.py)."""
 
     def __init__(
         self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic
@@ -173,11 +173,14 @@ class ApiSlices(ListWatch):
 
     @property
     def devices(self) -> Devices:
-        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+        """The known devices by driver, pool and device; the same object as long as nothing changed."""
         return self._devices.devices
 
     def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """Those of slices, and kept ones of slices that are gone; the same object while nothing changed."""
+        """The devices of slices, with those that these assignments keep although their slices are gone.
+
+        The same object as long as nothing changed.
+        """
         self._devices = named(self._devices, assignments, now=self._clock())
         return self._devices.devices
 

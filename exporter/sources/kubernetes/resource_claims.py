@@ -1,4 +1,4 @@
-"""Single ResourceClaims, by name. They know no node, so a node that watched them would hear of the whole cluster's."""
+"""The source of single ResourceClaims, by name. Claims name no node: a watch would send the whole cluster's claims."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ AT_ONCE = 8
 
 
 class ApiClaims:
-    """ResourceClaims by the Kubernetes API. Failures are raised, and who asks says them."""
+    """ResourceClaims by the Kubernetes API. It raises failures, which the caller reports."""
 
     name = "resourceclaims"
     patience_seconds = 0.0
@@ -35,11 +35,11 @@ class ApiClaims:
         await self._api.close()
 
     def begin(self) -> Attempt | None:
-        """Nothing is asked before a claim is named."""
+        """Begin nothing: the API is asked only when a claim is named."""
         return None
 
     async def get(self, namespace: str, name: str) -> tuple[str, AdminAccess]:
-        """The uid of the claim and its devices. Raises SourceError: nobody answers, or knows it."""
+        """The uid of the claim, and its devices. Raises SourceError: the API does not answer, or has no such claim."""
         error: SourceError | None = None
         named = f"namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
         async with self._places:
@@ -47,7 +47,7 @@ class ApiClaims:
                 try:
                     claim = await self._api.get(f"/apis/resource.k8s.io/{version}/{named}")
                 except Unsupported as why:
-                    # neither the version nor the claim need be there
+                    # the API may lack this version, or the claim
                     error = error or why
                     continue
                 self._versions = (version, *(each for each in SLICE_VERSIONS if each != version))

@@ -1,7 +1,7 @@
-"""Workloads of pods: the Kubernetes API is asked for the controllers of controllers, and remembered.
+"""The workloads of pods: the Kubernetes API is asked for the controllers of controllers, and answers are kept.
 
-An answer is fresh for 5 minutes, a failure for 30 s. Pods are known by UID: a new one under an old name is another.
-Questions are asked in the background and shared; a caller waits as long as it likes.
+An answer is fresh for 5 minutes, a failure for 30 s. Answers are kept by the pod's UID, since a new pod may have an old
+name. Questions run in the background, and callers share them; a caller waits as long as it likes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[V]):
-    """The most recently used values, each until its time is over. A value whose time is over is still there to show."""
+    """A cache of the most recently used values. A value that has expired stays, so that it can be shown."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
@@ -47,25 +47,25 @@ class ExpiringCache(Generic[V]):
         return key in self._values
 
     def put(self, key: Hashable, value: V, seconds: float) -> None:
-        """Remember a value for some seconds."""
+        """Keep a value, which is fresh for some seconds."""
         self._values[key] = (value, self._clock() + seconds)
         self._values.move_to_end(key)
         while len(self._values) > self._most:
             self._values.popitem(last=False)
 
     def get(self, key: Hashable) -> V | None:
-        """The value, fresh or not; None where there is none."""
+        """The value, fresh or expired; None without a value."""
         if key not in self._values:
             return None
         self._values.move_to_end(key)
         return self._values[key][0]
 
     def is_fresh(self, key: Hashable) -> bool:
-        """Whether there is a value whose time is not over."""
+        """Whether there is a value that has not expired."""
         return key in self._values and self._clock() < self._values[key][1]
 
     def ask(self, key: Hashable, question: Callable[[], Coroutine[Any, Any, V]]) -> "asyncio.Task[V]":
-        """The question about a key that is being asked, or else this one: all who ask at a time share it."""
+        """The question about this key that is in flight, or else `question`, begun now. Callers share a question."""
         task = self._asked.get(key)
         if task is None:
             task = self._asked[key] = asyncio.create_task(question())
@@ -73,7 +73,7 @@ class ExpiringCache(Generic[V]):
         return task
 
     async def close(self) -> None:
-        """End the questions that are being asked."""
+        """End the questions in flight."""
         await end_tasks(*self._asked.values())
 
 
@@ -87,7 +87,7 @@ class Workloads:
     def __init__(
         self, *, api: "KubernetesApi | None", labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Without a Kubernetes API, only what pods themselves say is known."""
+        """`api` None: only the pods' own facts count. `labels` are the labels of a pod that may name its workload."""
         self._api = api
         self._labels = tuple(labels)
         self._pods: ExpiringCache[Workload | None] = ExpiringCache(MOST_PODS, clock)
@@ -102,17 +102,17 @@ class Workloads:
         return len(self._pods)
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End the questions in flight, and close the connections."""
         await self._pods.close()
         if self._api is not None:
             await self._api.close()
 
     def of(self, pod: PodInfo) -> Workload | None:
-        """What is known now; None where nothing is."""
+        """The pod's workload as far as it is known now; None if nothing is known."""
         return self._pods.get(_key(pod))
 
     def begin(self, pods: Iterable[PodInfo] = ()) -> Attempt | None:
-        """Ask for those that are not known, or no longer fresh. The attempt is over when none is wholly unknown."""
+        """Ask for the workloads of pods whose answer is not fresh. The attempt ends when every pod has an answer."""
         waiting = []
         for pod in pods:
             key = _key(pod)
@@ -134,7 +134,7 @@ class Workloads:
                     break
                 top = above
         except SourceError as error:
-            # the nearest controller that is known, until it is tried again; none where there is no API to ask
+            # until the next try the nearest known controller counts; without an API none does
             workload_now = workload(pod, top, self._labels) if self._api else None
             self._complain(error)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the answer
@@ -145,8 +145,8 @@ class Workloads:
         return workload_now
 
     async def _above(self, namespace: str, owner: OwnerReference) -> OwnerReference | None:
-        """The controller of an owner. SourceError: it cannot be asked for."""
-        # the whole reference is the key: a pod may name the UID of another owner's ReplicaSet beside a name of its own
+        """The controller of an owner; None if it has none. Raises SourceError: the API cannot be asked for it."""
+        # the whole reference is the key: a pod may name another owner's UID beside any name
         key = (namespace, owner)
         if self._controllers.is_fresh(key):
             return self._controllers.get(key)
@@ -154,20 +154,20 @@ class Workloads:
             remedy = "mount the service account's token (automountServiceAccountToken: true)"
             raise Unsupported("there is no Kubernetes API to ask for workloads", remedy=remedy)
         async with self._places:
-            if self._controllers.is_fresh(key):  # another question has answered it meanwhile
+            if self._controllers.is_fresh(key):  # another question has brought the answer meanwhile
                 return self._controllers.get(key)
             base = "/api/v1" if owner.api_version == "v1" else _path("apis", *owner.api_version.split("/"))
             plural = await self._plural(base, owner.kind)
             item = await self._api.get(base + _path("namespaces", namespace, plural, owner.name))
         metadata = mapping(item, "metadata")
-        # a new object under the same name is another one
+        # a new object may have the same name
         is_meant = metadata.get("uid", owner.uid) == owner.uid
         above = controller(read_owners(metadata.get("ownerReferences"))) if is_meant else None
         self._controllers.put(key, above, KEPT_SECONDS)
         return above
 
     async def _plural(self, base: str, kind: str) -> str:
-        """The name of a kind in a path, as the API's own list of what it serves has it."""
+        """The name of a kind in a path, by the API's own list of the kinds that it serves."""
         if builtin := _PLURALS.get((base, kind)):
             return builtin
         if not self._plurals.is_fresh(base):

@@ -1,1 +1,1 @@
-"""Pages of GPU samples: from a URL, from a file, from pods that are found."""
+"""The sources of pages of GPU samples: a URL, a file, and pods of dcgm-exporter that discovery finds."""

@@ -1,7 +1,7 @@
-"""Finding dcgm-exporter: its pods on this node, by their namespaces and labels, and a source for each.
+"""The discovery of dcgm-exporter: its pods on this node, by their namespaces and labels, and a source for each.
 
-The source of pods tells what changes. Whoever makes a pod writes its labels: a pod is believed for the namespace that
-it was allowed into, and an older one before a younger one.
+Whoever makes a pod writes its labels, so labels prove nothing. A pod is trusted because somebody let it be made in its
+namespace; of several pods the oldest comes first.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from exporter.model.snapshot import Health
 from exporter.sources.pages.url import DcgmSource
 from exporter.sources.source import NO_BOUNDS, Attempt, OnHealth, absent, missing
 
-# As many pages are read at a time; there is one dcgm-exporter on most nodes.
+# The most pages that are read at a time. Most nodes have one dcgm-exporter.
 AT_ONCE = 15
-# The first page waits so long for the pods that say whom to ask.
+# The first page waits so long for the first list of pods.
 PODS_PATIENCE_SECONDS = 5.0
 MOST_FOUND = 64
 RUNNING = "Running"
@@ -27,9 +27,18 @@ Make = Callable[[str, str, asyncio.Semaphore], DcgmSource]
 
 @dataclass(kw_only=True, eq=False)
 class Discovery:
-    """The dcgm-exporters of the moment: a pod of one of the `namespaces` that one of the `selectors` matches.
+    """The present dcgm-exporters: pods in one of the `namespaces` that one of the `selectors` matches.
 
-    `make` is given a name, a URL, and what limits how many are read at a time. Without selectors nothing is looked for.
+    Attributes:
+        selectors: labels of dcgm-exporter's pods; empty: discovery is off.
+        namespaces: the namespaces whose pods count.
+        port: the port of a pod's page.
+        path: the path of a pod's page.
+        make: makes a source of a name, a URL, and a semaphore that limits how many sources read at a time.
+        scheme: http or https.
+        node: the node's name, for errors.
+        on_health: called with the health if no pod is there.
+        health: why there is no pod.
     """
 
     name = "dcgm:discovery"
@@ -54,16 +63,16 @@ class Discovery:
             self.health = absent("no --dcgm.selector is given", "give one, or name the pages")
 
     def begin(self) -> Attempt | None:
-        """Nothing to ask: `update` gets the pods."""
+        """Begin nothing: `update` gets the pods from their own source."""
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """Close the sources, and wait for those that are closing."""
         await asyncio.gather(*(source.close() for source in self._sources.values()), *self._leaving)
 
     def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
-        """The sources for these pods, the oldest pod's first. One whose pod has gone is closed."""
+        """The sources of these pods, the oldest pod's first. A source whose pod has gone is closed."""
         meant = [pod for pod in pods.values() if pod.namespace in self.namespaces and self._is_labelled(pod)]
-        # one of unknown age last
+        # a pod of unknown age comes last
         meant.sort(key=lambda pod: (pod.created_at_seconds or math.inf, pod.namespace, pod.name))
         addresses = tuple(dict.fromkeys(pod.ip for pod in meant))[:MOST_FOUND]
         sources = {ip: self._sources.get(ip) or self._source(ip) for ip in addresses}
@@ -76,7 +85,7 @@ class Discovery:
         return f"{' or '.join(selectors)} in the namespaces {', '.join(self.namespaces)}"
 
     def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
-        """No pod is there to be asked; `of_pods` is the health of the source of `pods`."""
+        """Note that no pod can be asked, and why. `of_pods` is the health of the source of `pods`."""
         looked_for = f"no running pod of node {self.node} with an address has {self} (--dcgm.selector)"
         message = looked_for
         remedy = "is dcgm-exporter running on this node, and with these labels?"
@@ -92,12 +101,12 @@ class Discovery:
         self.on_health(self.name, self.health)
 
     def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
-        """The namespaces of pods that have the labels, and are not asked for the sake of their namespaces."""
+        """The namespaces of pods that have the labels, but are not asked because of their namespace."""
         namespaces = {pod.namespace for pod in pods.values() if self._is_labelled(pod)}
         return tuple(sorted(namespaces - set(self.namespaces)))
 
     def _is_labelled(self, pod: PodInfo) -> bool:
-        # a pod without an address is not there yet
+        # a pod without an address cannot be asked yet
         if pod.phase != RUNNING or not pod.ip:
             return False
         return any(_has_labels(pod, selector) for selector in self.selectors)

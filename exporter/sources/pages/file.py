@@ -1,7 +1,8 @@
-"""A `.prom` file of GPU samples, as the shell version of dcgm-exporter and node-exporter's collectors write it.
+"""The source of a `.prom` file of GPU samples, as dcgm-exporter's shell version and node-exporter's scripts write it.
 
-Such a file is written beside its path and renamed into place, so a reader gets a whole one. Otherwise it is not
-served without a last newline, while it changes as it is read, or until a moment after it was changed in place.
+A good writer writes the file beside its path and renames it into place, so that a reader gets a whole file. A file that
+is written in place is not served while it changes, until SETTLED_SECONDS after its last change, or without a last
+newline.
 """
 
 import asyncio
@@ -21,17 +22,25 @@ from exporter.sources.long_work import in_slices
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth
 
-# A file that was written in place is left alone for this long after its last change.
+# A file that was written in place is not read for this long after its last change.
 SETTLED_SECONDS = 0.2
 _TRIES = 5
 _WRITE_LESS = "have its writer write less: one page holds the samples of one node"
 
 
 class PromFileSource(AskedSource):
-    """One file. It is read when it changed; otherwise the page of last time is served again.
+    """A file. It is read again if it has changed; otherwise its last page is served again.
 
-    A read raises Unavailable where there is no such file, it may not be read, or it is too old; Malformed where it is
-    half written, larger than the limit, or without one valid sample.
+    A read raises Unavailable if the file does not exist, cannot be read, or is too old; Malformed if it is half
+    written, larger than the limit, or without any valid sample.
+
+    Args:
+        path: the path of the file.
+        max_age_seconds: the largest age, from the file's modification time to `clock`.
+        max_bytes: the largest size.
+        on_health: see `Attempts`.
+        vendor: another vendor, whose pages gain DCGM's families; None for NVIDIA.
+        clock: seconds since 1970.
     """
 
     is_kept = True
@@ -49,12 +58,8 @@ class PromFileSource(AskedSource):
         vendor: Vendor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_age_seconds` counts from the file's modification time to `clock`, in seconds since 1970.
-
-        `vendor`: pages gain DCGM's families.
-        """
         super().__init__(f"file:{path}", on_health)
-        self.page: Page | None = None  # the newest one
+        self.page: Page | None = None  # the newest page
         self._path = Path(path)
         self._max_age_seconds = max_age_seconds
         self._max_bytes = max_bytes
@@ -90,7 +95,7 @@ class PromFileSource(AskedSource):
         raise Malformed("truncated", f"{self._path} is being written", remedy="its writer should rename it into place")
 
     async def _look(self) -> Page | None:
-        """The page; None while the file changes in place."""
+        """The file's page; None while the file changes in place."""
         with open_regular(self._path) as file:
             before = os.fstat(file.fileno())
             age = self._age_of(before)
@@ -123,7 +128,7 @@ class PromFileSource(AskedSource):
         return self.page
 
     def _age_of(self, status: os.stat_result) -> float:
-        """Seconds since the file was written. Of one that is known, by a clock that never steps."""
+        """Seconds since the file was written. After the first read a clock that never steps counts them."""
         if self._read_as is not None and _same(self._read_as, status):
             return self._age_when_read + time.monotonic() - self._read_at
         return max(0.0, self._clock() - status.st_mtime)

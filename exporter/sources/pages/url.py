@@ -1,4 +1,4 @@
-"""dcgm-exporter's page over HTTP: bytes in, a whole page with at least one valid sample out, or a clear failure."""
+"""The source of dcgm-exporter's page over HTTP: a whole page with at least one valid sample, or a failure in words."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth, Source
 
 ACCEPT = "text/plain;version=0.0.4"
-# Scrapes come every 15 to 60 s; aiohttp's own 15 s would mean a new connection each time.
+# Scrapes come every 15 to 60 s; with aiohttp's own 15 s each would need a new connection.
 KEEP_ALIVE_SECONDS = 120.0
 
 
@@ -58,7 +58,7 @@ def _client(http: HttpConfig, headers: Sequence[tuple[str, str]], timeout_second
         # identity: on a node's own network compression costs more than it saves
         headers=(("Accept", ACCEPT), ("Accept-Encoding", "identity"), *headers),
         timeout_seconds=timeout_seconds,
-        has_deadline=False,  # that of the flight: a timer for each read cost a steady scrape 6 us
+        has_deadline=False,  # SingleFlight has the deadline: a timer for each read cost a steady scrape 6 us
         max_bytes=max_bytes,
         most_connections=1,
         keepalive_seconds=KEEP_ALIVE_SECONDS,
@@ -66,9 +66,22 @@ def _client(http: HttpConfig, headers: Sequence[tuple[str, str]], timeout_second
 
 
 class DcgmSource(AskedSource):
-    """One URL. It is fetched whenever it is asked for, unless a fetch is in flight, which all then share.
+    """A URL. Each `begin` fetches its page, unless a fetch is in flight, which callers share.
 
-    A read raises what `Client.ask` does, and Malformed where the page has not one valid sample.
+    A read raises what `Client.ask` does, and Malformed if the page has no valid sample.
+
+    Args:
+        name: the source's name in labels and logs.
+        url: the URL.
+        timeout_seconds: the longest time of a read, with its wait for `places`.
+        max_bytes: the largest size after decompression.
+        on_health: see `Attempts`.
+        headers: headers of each request.
+        http: TLS and authorisation.
+        places: limits how many of several sources are read at a time.
+        vendor: another vendor, whose pages gain DCGM's families; None for NVIDIA.
+        admit: removes from a page what must not come from this source.
+        unnamed_file: a file that the remedy names if nobody named a source: it may be the page that was meant.
     """
 
     is_kept = False
@@ -91,12 +104,6 @@ class DcgmSource(AskedSource):
         admit: Callable[[bytes], bytes] | None = None,
         unnamed_file: str = "",
     ) -> None:
-        """`name` is how the source is called in labels and logs; `max_bytes` counts after decompression.
-
-        `places` limits how many of several sources are read at a time; waiting for one counts towards the timeout.
-        `vendor`: pages gain DCGM's families. `admit` takes off a page what is not to come from this source.
-        `unnamed_file`: where nobody named a source, a file that may be the page that was meant.
-        """
         super().__init__(name, on_health)
         self._newest: weakref.ref[Page] | None = None
         self._url = url
@@ -111,11 +118,11 @@ class DcgmSource(AskedSource):
 
     @property
     def page(self) -> Page | None:
-        """The newest one, as long as it is in use: no page is served twice, and some have megabytes."""
+        """The newest page, as long as somebody uses it: no page is served twice, and some have megabytes."""
         return self._newest() if self._newest else None
 
     async def close(self) -> None:
-        """End the read in flight and the connections."""
+        """End the read in flight, and close the connections."""
         await self._flight.close()
         await self._client.close()
 
@@ -158,22 +165,22 @@ def _remedy_of_file(path: Path) -> str:
 
 
 class PageSource(Source, Protocol):
-    """What a look needs of one. Its attempt's result is the page; a failure is raised as a SourceError."""
+    """A source of pages, as a look sees it. The result of its attempt is the page; a failure is a SourceError."""
 
     @property
     def page(self) -> Page | None:
-        """The newest page, as long as it is in use."""
+        """The newest page, as long as somebody uses it."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether the next read may well be the same page again: a file that has not changed."""
+        """Whether the next read may return the same page again, as that of an unchanged file."""
 
     @property
     def if_slow(self) -> str:
-        """What to do where it does not answer in time."""
+        """The remedy if it does not answer in time."""
 
     def begin(self) -> asyncio.Task[Page]:
-        """The read that runs, or a new one. Its result is the page, whole."""
+        """The read in flight, or a new read. Its result is the whole page."""
 
     def wait(self, seconds: float | None) -> Coroutine[None, None, None]:
-        """Until the read in flight has ended, no longer than `seconds`."""
+        """Wait until the read in flight has ended, no longer than `seconds`; None: as long as it takes."""
