@@ -9,6 +9,7 @@ from exporter.accounts.entries import Entries, Entry
 from exporter.accounts.holdings import Device, Gpu, Gpus, gpus_of
 from exporter.dividing.instances import apportion
 from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.memo import Memo
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -85,10 +86,9 @@ class Holders:
         self.capacity: Mapping[str, int] = {}
         self.allocated: Mapping[str, float] = {}
         self.subjects: Mapping[Subject, int] = {}
-        self._gpus: Gpus = {}
+        self._gpus: Memo[Gpus] = Memo({})
         self._entries = entries
         self._live: set[Entry] = set()
-        self._made_from: tuple[object, ...] = ()
         self._named_by: tuple[object, ...] = ()
 
     @property
@@ -112,20 +112,18 @@ class Holders:
     def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
         """Read the holders at this look. Entries of containers that no longer hold the device are gone from here on."""
         self.subjects = self._subjects_of(snapshot)
-        made_from = (snapshot.owners, self.subjects, snapshot.inventory)
+        made_of = (snapshot.owners, self.subjects, snapshot.inventory)
         named_by = (snapshot.pod_labels, snapshot.workloads)
-        # inputs are compared by identity, since comparing their contents would cost time at every look
-        is_same = bool(self._made_from) and all(a is b for a, b in zip(self._made_from, made_from, strict=True))
+        is_same = self._gpus.is_of(*made_of)
         if is_same and named_by == self._named_by:
             return
         if not is_same:
-            self._gpus = yield from gpus_of(snapshot.owners, self.subjects, snapshot.inventory, self.models)
+            self._gpus.keep((yield from gpus_of(*made_of, self.models)), *made_of)
             self._sum_up()
-        self._made_from = made_from
         self._named_by = named_by
         live: set[Entry] = set()
         held: dict[str, HeldGpu] = {}
-        for number, (uuid, gpu) in enumerate(self._gpus.items(), start=1):
+        for number, (uuid, gpu) in enumerate(self._gpus.value.items(), start=1):
             if not number % _GPUS_A_SLICE:
                 yield
             held[uuid] = self._held_gpu(gpu, snapshot, live)
@@ -173,7 +171,7 @@ class Holders:
         return {**kept, **subjects}
 
     def _sum_up(self) -> None:
-        gpus = [gpu for gpu in self._gpus.values() if gpu.is_physical]
+        gpus = [gpu for gpu in self._gpus.value.values() if gpu.is_physical]
         self.models.update({gpu.uuid: gpu.model for gpu in gpus})
         while len(self.models) > max(MOST_GPUS, len(gpus)):
             del self.models[next(iter(self.models))]
@@ -182,7 +180,7 @@ class Holders:
         for gpu in gpus:
             held[gpu.model] += gpu.held / gpu.whole
         # if the node has several models, it is not known which one these are, so every model gets its part of them
-        unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.values() if gpu.is_unnamed)
+        unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.value.values() if gpu.is_unnamed)
         for model, count in capacity.items():
             held[model] += unnamed * count / len(gpus)
         self.capacity = MappingProxyType(dict(capacity))

@@ -46,7 +46,7 @@ class ClaimLookUp:
     async def look(self, inventory: "Inventories", wait_seconds: float | None, began: float) -> Streams:
         """Ask for the devices of the claims. Returns the streams whose first word is awaited."""
         await self._read_specs(wait_seconds, began)
-        return self._begin_slices(inventory.inventory.places)
+        return self._begin_slices(inventory)
 
     async def _read_specs(self, wait_seconds: float | None, began: float) -> None:
         """Read the CDI specs of new claims. The driver writes a spec before the kubelet names its devices."""
@@ -79,7 +79,7 @@ class ClaimLookUp:
             new = (self._noted.asked_of or frozenset()) - (before.asked_of or frozenset())
             self._kubelet.settle({name for claim in new for name in claim.cdi_names})
 
-    def _begin_slices(self, places_now: CdiPlaces) -> Streams:
+    def _begin_slices(self, inventory: "Inventories") -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
         streams: Streams = []
         slices, assignments = self._slices, self._kubelet.assignments
@@ -87,7 +87,7 @@ class ClaimLookUp:
             return streams
         if self._reading_specs is not None and not self._reading_specs.done():
             return streams  # this look could not wait for the node's own CDI specs
-        places = {**self._owners.knowledge.places, **places_now}
+        places = {**self._owners.knowledge.places, **inventory.inventory.places}
         seen = self._places_seen
         is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
         unseen = assignments - self._seen_in if is_as_before else assignments

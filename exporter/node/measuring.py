@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Owners
+from exporter.model.memo import Memo
 from exporter.model.pods import PodsByName
 from exporter.model.snapshot import Health
 from exporter.ownership.explain import is_kubelet_silent
@@ -86,13 +87,13 @@ class Measuring:
         self._has_shares = self._is_wanted = False
         self._pods: PodsByName = {}
         self._kubelet: KubeletSource | None = None
-        self._of_pods: tuple[PodsByName, Containers] | None = None
+        self._of_pods: Memo[tuple[Containers, ...]] = Memo(())
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last reading with a look-up of its processes
         # the last reading whose processes have been looked up, with the answers; the sources may have looked for others
         # since
         self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
-        self._measured: tuple[Owners, Measured | None] | None = None
+        self._measured: Memo[Measured | None] = Memo(None)
         self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None
         self.bounds: Mapping[str, Bound] = {
@@ -126,16 +127,14 @@ class Measuring:
         if is_failing and self._clock() - self._looked_up[0].read_at > KEPT_SECONDS:
             self._forget()
             return None
-        if self._measured is None or self._measured[0] is not owners:
-            self._measured = owners, self._measure(*self._looked_up, owners)
-        return self._measured[1]
+        return self._measured.of(self._measure, owners)
 
     @property
     def unmeasured(self) -> Trouble | None:
         """Why the use of owners is not known. None: it is known, or nobody has a share and NVML lists all processes."""
         if self._has_shares and (not self._nvml.health.up or self._sources is None):
             return self._nvml.health.trouble
-        measured = self._measured[1] if self._measured else None
+        measured = self._measured.value
         if measured is not None and measured.unexplained and (self._has_shares or not measured.lists_all):
             return _unexplained(*min(measured.unexplained.items(), key=lambda each: (_is_of_processes(each[1]), each)))
         if not self._has_shares or self._sources is None:
@@ -161,7 +160,8 @@ class Measuring:
         return next((part.bounds[of].used() for part in self._sources or () if of in part.bounds), 0)
 
     def _forget(self) -> None:
-        self._looked_up = self._measured = self._followed = None
+        self._looked_up = self._followed = None
+        self._measured = Memo(None)
         if self._times is not None:
             self._times.pause()
 
@@ -187,7 +187,7 @@ class Measuring:
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
             return  # that read had begun earlier
         self._looked_up = reading, processes.processes, logs.containers
-        self._measured = owners, self._measure(*self._looked_up, owners)
+        self._measured.keep(self._measure(owners), owners)
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
         # only a node with NVML and shares pays for these
@@ -210,18 +210,16 @@ class Measuring:
         if self._misses(health):
             self._on_health(name, health)
 
-    def _measure(
-        self, reading: "DriverReading", processes: "HostProcesses | None", logged: "Containers", owners: Owners
-    ) -> "Measured | None":
+    def _measure(self, owners: Owners) -> "Measured | None":
         from exporter.model.measured import Total  # noqa: PLC0415
         from exporter.usage.owner_use import measure  # noqa: PLC0415
         from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find
 
-        if self._times is None:
+        if self._times is None or self._looked_up is None:
             return None
-        if self._of_pods is None or self._of_pods[0] is not self._pods:
-            self._of_pods = self._pods, containers_of_pods(self._pods.values())
-        tables = (logged, self._of_pods[1])
+        reading, processes, logged = self._looked_up
+        of_pods = self._of_pods.of(lambda pods: (containers_of_pods(pods.values()),), self._pods)
+        tables = (logged, *of_pods)
         unresolved = None if self._kubelet is None else _unresolved(owners, self._kubelet)
         totals = {
             device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))

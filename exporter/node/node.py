@@ -21,6 +21,7 @@ from exporter.dividing.sharing import MOST_SERIES
 from exporter.exposition.check import MOST_LINES
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.devices import Inventory, Owners
+from exporter.model.memo import Memo
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.pods import PodInfo
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
@@ -158,7 +159,7 @@ class Node:
             handover=handover,
         )
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
-        self._noted: Owners | None = None
+        self._noted = Memo(None)
         self._accounting = accounting
         if sources.pusher is not None:
             sources.pusher.look = self.look
@@ -427,9 +428,11 @@ class Node:
 
     def _note(self, snapshot: Snapshot, *, everyone_answered: bool) -> None:
         # a scrape that did not wait does not know the other pages
-        if everyone_answered and snapshot.owners is not self._noted:
-            self._noted = snapshot.owners
-            lost = sum(match.reason == Unmatched.OTHER_NODE for match in snapshot.owners.matches)
-            self.handover.telemetry.note_other_node(lost)
+        if everyone_answered:
+            self._noted.of(self._note_other_node, snapshot.owners)
         if self.handover.not_ready:
             self.handover.note_readiness(snapshot)
+
+    def _note_other_node(self, owners: Owners) -> None:
+        lost = sum(match.reason == Unmatched.OTHER_NODE for match in owners.matches)
+        self.handover.telemetry.note_other_node(lost)

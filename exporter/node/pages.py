@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
+from exporter.model.devices import Assignment, SliceDevices
+from exporter.model.memo import Memo, same
 from exporter.model.pages import JoinedPage, Page, Subject
 from exporter.model.snapshot import LookContext
-from exporter.ownership.current import CurrentOwners, same
+from exporter.ownership.current import CurrentOwners
 from exporter.ownership.sample_rows import Attribution
 from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.long_work import in_slices
@@ -28,11 +30,10 @@ Names = tuple[str, ...]
 
 @dataclass(slots=True)
 class Join:
-    """A joiner, its last page, and the attribution and the pages from which it was made."""
+    """A joiner, and its last page with the attribution and the pages from which it was made."""
 
     joiner: Joiner
-    joined: JoinedPage | None = None
-    made_from: tuple[object, ...] = ()
+    joined: Memo[JoinedPage | None] = field(default_factory=lambda: Memo(None))
     used_at_seconds: float = 0.0
 
 
@@ -80,7 +81,7 @@ class Joins:
     def let_go_of_pages(self) -> None:
         """Drop the joined pages; their lines stay known."""
         for join in self._joins.values():
-            join.joined, join.made_from = None, ()
+            join.joined = Memo(None)
 
 
 AttributionFor = Callable[[Mapping[Subject, int]], Attribution]
@@ -119,15 +120,16 @@ class JoinedPages:
         if not pages:
             attribute(_NO_SUBJECTS)
             return None
-        same_pages = same(join.made_from[1:], pages)
-        if join.joined and same_pages and attribute(join.joined.subjects) is join.made_from[0]:
-            return join.joined
+        joined = join.joined.value
+        has_same_pages = same(join.joined.inputs[1:], pages)
+        if joined and has_same_pages and attribute(joined.subjects) is join.joined.inputs[0]:
+            return joined
         bodies = [await in_slices(with_gpu_health(page.body)) if self.adds_gpu_health else page.body for page in pages]
-        join.joined = await in_slices(join.joiner.work_for(bodies, attribute))
-        join.made_from = (self.owners.attribution, *pages)
-        if not same_pages:
-            self.count_rejected(join.joined.rejected)
-        return join.joined
+        joined = await in_slices(join.joiner.work_for(bodies, attribute))
+        join.joined.keep(joined, self.owners.attribution, *pages)
+        if not has_same_pages:
+            self.count_rejected(joined.rejected)
+        return joined
 
     def nobody_looks(self) -> None:
         """Drop the page that scrapes share (4 MB on a large node), unless the next scrape may use it."""
@@ -143,22 +145,30 @@ class CurrentContext:
     kubelet: KubeletSource
     slices: OptionalSource[Slices]
     owners: CurrentOwners
-    _context: LookContext | None = None
-    _made_from: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._context = Memo(self.settings)
 
     def now(self) -> LookContext:
         """The context at this moment."""
         kubelet, slices = self.kubelet, self.slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
-        moving = (kubelet.outside, kubelet.version, self.owners.label_problems, slices.devices, slices_up)
-        if self._context is None or not same(moving, self._made_from):
-            self._made_from = moving
-            self._context = replace(
-                self.settings,
-                outside=kubelet.outside,
-                kubelet_version=kubelet.version,
-                label_problems=self.owners.label_problems,
-                slice_devices=slices.devices,
-                slices_up=slices_up,
-            )
-        return self._context
+        problems = self.owners.label_problems
+        return self._context.of(self._with, kubelet.outside, kubelet.version, problems, slices.devices, slices_up)
+
+    def _with(
+        self,
+        outside: tuple[Assignment, ...],
+        version: str,
+        problems: Mapping[str, int],
+        slice_devices: SliceDevices,
+        slices_up: bool | None,
+    ) -> LookContext:
+        return replace(
+            self.settings,
+            outside=outside,
+            kubelet_version=version,
+            label_problems=problems,
+            slice_devices=slice_devices,
+            slices_up=slices_up,
+        )

@@ -10,6 +10,7 @@ from itertools import chain
 
 from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, text
+from exporter.model.memo import Memo
 from exporter.operator.api.reader import Reader
 from exporter.operator.autoscalers import choice
 from exporter.operator.autoscalers.autoscaler_status import autoscaler_status, decision
@@ -81,8 +82,8 @@ class ExporterController(Controller):
     namespaces: Sequence[str] = ()
     image: str | None = None
     dcgm_image: str | None = None
-    # the lists of GPUExporters that the reader gave last
-    _lists: Sequence[Sequence[AnyObject]] = ()
+    # of the lists of GPUExporters that the reader gave last
+    _listed: Memo[None] = field(default_factory=lambda: Memo(None))
     # nodes, by the labels that select them
     _nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = field(default_factory=dict)
 
@@ -130,9 +131,7 @@ class ExporterController(Controller):
             await self.reader.neighbours(kinds.GPU_EXPORTER, namespace, overlaps.used_of)
             for namespace in self.namespaces or (None,)
         ]
-        if [*map(id, lists)] != [*map(id, self._lists)]:
-            self._lists = lists
-            self._nodes.clear()
+        self._listed.of(lambda *_: self._nodes.clear(), *lists)
         return [*chain.from_iterable(lists)]
 
     async def _shared(self, spec: GPUExporterSpec, rival: GPUExporterSpec | None) -> Sequence[str]:

@@ -11,9 +11,8 @@ Pure, except for what it remembers. Callers pass moments in, in seconds since 19
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from exporter.dividing.measured_values import MeasuredShares
 from exporter.dividing.sharing import CounterBook
@@ -30,6 +29,7 @@ from exporter.model.devices import (
     Owners,
     SliceDevices,
 )
+from exporter.model.memo import Memo, same
 from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
@@ -107,15 +107,6 @@ NO_PODS: PodsOfNames = MappingProxyType({})
 _NOT_ASKED = Listing()
 
 
-class _WorkedOut(NamedTuple):
-    """The owners and attribution of one set of pages, kept while `CurrentOwners` works on another set."""
-
-    made_from: tuple[Any, ...]
-    owners: Owners
-    attributed_from: tuple[object, ...]
-    attribution: Attribution
-
-
 class CurrentOwners:
     """The owners and the attribution of the last `update`."""
 
@@ -143,20 +134,17 @@ class CurrentOwners:
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
-        self._held: frozenset[Assignment] = frozenset()
-        self._held_from: tuple[Any, ...] = ()
-        self._looked_up: tuple[Any, ...] = ()  # the inputs of which `knowledge` was made
-        self._made_from: tuple[Any, ...] = ()
+        self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
+        self._looked_up = Memo(None)
         self._builder = OwnersBuilder()
-        self._of_pods: OfPods = {}
-        self._labelled: PodsByName | None = None
-        self._attributed_from: tuple[object, ...] = ()
+        self._of_pods: Memo[OfPods] = Memo({})
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
+        self._of_pages = Memo(self.owners), Memo(self.attribution)
         self.measured: Measured | None = None  # the measured use that rows show
         self._shares = MeasuredShares()
         self._shown_in: tuple[object, ...] = ()
         self._of: Hashable = None
-        self._others: dict[Hashable, _WorkedOut] = {}
+        self._of_others: dict[Hashable, tuple[Memo[Owners], Memo[Attribution]]] = {}
 
     def update(
         self,
@@ -186,51 +174,30 @@ class CurrentOwners:
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
-        assignments = self._held_of(assignments, pods)
-        self._look_up(assignments, inventory, slices, claims)
-        made_from = (assignments, subjects, self.knowledge, allocatable)
-        if not same(self._made_from, made_from):
-            self.owners = self._builder.build(assignments, subjects, self.knowledge, allocatable)
-            self._made_from = made_from
+        assignments = self._held.of(self.requests.of_their_containers, assignments, pods)
+        self._looked_up.of(self._look_up, assignments, inventory, slices, claims)
+        owners, attribution = self._of_pages
+        self.owners = owners.of(self._builder.build, assignments, subjects, self.knowledge, allocatable)
         if measured is not None or self.measured is not None:
             self._turn_to_measured(measured(self.owners) if measured else None, pages)
-        if self._pod_label_policy is not None and pods is not self._labelled:
-            self._labelled = pods
-            of_pods = self._labels_of(pods, self._pod_label_policy)
-            if of_pods != self._of_pods:
-                self._of_pods = of_pods
-                self.pod_labels = {name: of_pod.added for name, of_pod in of_pods.items()}
-        attributed_from = (self.owners, self._of_pods, self._shares)
-        if not same(self._attributed_from, attributed_from):
-            self._attributed_from = attributed_from
-            self.attribution = Attribution(
-                self.owners,
-                self._policy,
-                of_pods=self._of_pods,
-                book=self.book,
-                measured=self._shares,
-                before=self.attribution,
-            )
+        if self._pod_label_policy is not None:
+            self._of_pods.of(self._labels_of, pods, self._pod_label_policy)
+        self.attribution = attribution.of(self._attribute, self.owners, self._of_pods.value, self._shares)
         return self.attribution
 
-    def _held_of(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
-        """The assignments by which containers hold devices; the same object while nothing has changed."""
-        if not same(self._held_from, (assignments, pods)):
-            self._held_from = (assignments, pods)
-            self._held = self.requests.of_their_containers(assignments, pods)
-        return self._held
+    def _attribute(self, owners: Owners, of_pods: OfPods, shares: MeasuredShares) -> Attribution:
+        return Attribution(
+            owners, self._policy, of_pods=of_pods, book=self.book, measured=shares, before=self.attribution
+        )
 
     def _look_up(
         self, assignments: frozenset[Assignment], inventory: Inventory, slices: SliceDevices, claims: KnownClaims
     ) -> None:
-        """Make `knowledge` of these inputs, if one of them has changed."""
-        looked_up = (assignments, inventory, slices, claims)
-        if same(self._looked_up, looked_up):
-            return
+        """Make `knowledge` of these inputs."""
         places = _places_of(assignments, inventory.places, self.knowledge.places)
-        if not same(self._looked_up[1:], looked_up[1:]) or places != self.knowledge.places:
+        has_same_facts = same(self._looked_up.inputs[1:], (inventory, slices, claims))
+        if not has_same_facts or places != self.knowledge.places:
             self.knowledge = replace(self.knowledge, inventory=inventory, slices=slices, places=places, claims=claims)
-        self._looked_up = looked_up
 
     def learn(self, places: CdiPlaces, claims: KnownClaims) -> None:
         """Take in the places and claims that are known now, as CDI specs or claims were read since the last update."""
@@ -238,26 +205,25 @@ class CurrentOwners:
 
     def owners_of(self, subjects: Subjects) -> Owners:
         """The owners for the subjects of a page that is away, by the assignments of the last update."""
-        assignments, _, knowledge, allocatable = self._made_from
+        owners, _ = self._of_pages
+        assignments, _, knowledge, allocatable = owners.inputs
         return OwnersBuilder(self._builder.gpus).build(assignments, subjects, knowledge, allocatable)
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""
-        if self._others:
-            self._others = {of: kept for of, kept in self._others.items() if of in wanted}
+        if self._of_others:
+            self._of_others = {of: kept for of, kept in self._of_others.items() if of in wanted}
 
     def _turn_to(self, of: Hashable) -> None:
         """Put the attribution of the last set of sources aside, and take up the one of this set, if there is one."""
         if of == self._of:
             return
-        if self._made_from:
-            self._others[self._of] = _WorkedOut(self._made_from, self.owners, self._attributed_from, self.attribution)
+        self._of_others[self._of] = self._of_pages
         self._of = of
-        owners_before = self._others.pop(of, None)
-        if owners_before is None:
-            self._made_from = ()
-        else:
-            self._made_from, self.owners, self._attributed_from, self.attribution = owners_before
+        new = Memo(self.owners), Memo(self.attribution)
+        owners, attribution = self._of_pages = self._of_others.pop(of, new)
+        self.owners = owners.value
+        self.attribution = attribution.value
 
     def _turn_to_measured(self, measured: "Measured | None", pages: Sequence[Page]) -> None:
         """Show this measurement in rows, unless the pages and the owners are the same as last time."""
@@ -275,6 +241,9 @@ class CurrentOwners:
             labels[name], of_problems = policy.labels_of(pod)
             problems.update(of_problems)
         self.label_problems = dict(problems)
+        if labels == self._of_pods.value:
+            return self._of_pods.value
+        self.pod_labels = {name: of_pod.added for name, of_pod in labels.items()}
         return labels
 
 
@@ -285,8 +254,3 @@ def _places_of(assignments: Iterable[Assignment], now: CdiPlaces, before: CdiPla
     """
     names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
     return {name: now.get(name, before.get(name)) for name in sorted(names) if name in now or name in before}
-
-
-def same(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Whether both hold the same objects, by identity, as a comparison of values would cost time at every scrape."""
-    return len(one) == len(other) and all(map(is_, one, other))

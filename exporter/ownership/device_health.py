@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from exporter.model.devices import NO_HEALTHS, Allocatable, Assignment, DeviceHealth, DeviceHealths, DeviceKey, Owners
+from exporter.model.memo import Memo
 from exporter.model.pods import AllocatedDevice, Owner, PodsByName
-from exporter.ownership.current import same
 
 GRACE_SECONDS = 30.0
 MOST_MESSAGE_CHARS = 512  # drivers write messages; an object of /container/metrics has some 1,100 characters
@@ -37,9 +37,9 @@ class HealthWatch:
 
     def __init__(self) -> None:
         self._healths: DeviceHealths = NO_HEALTHS
-        self._made_from: tuple[object, ...] = ()
+        self._due_at = Memo(0.0)
+        self._changed_at = Memo(0.0)
         self._missing_since: Mapping[Assignment, float] = {}
-        self._changed_at = self._due_at = 0.0
 
     @property
     def doubted_at(self) -> float | None:
@@ -47,7 +47,7 @@ class HealthWatch:
 
         None while every device is offered that is not called unhealthy: then the words are enough.
         """
-        return self._changed_at if self._missing_since else None
+        return self._changed_at.value if self._missing_since else None
 
     def look(self, owners: Owners, pods: PodsByName, offered: Allocatable | None, at_seconds: float) -> DeviceHealths:
         """The health by device and holder; the same object as long as nothing changed.
@@ -55,12 +55,9 @@ class HealthWatch:
         Devices without a report are left out. `pods` are the pods of the holders; none if the exporter does not read
         pods. `offered` is the kubelet's last answer on the ids that it can hand out; None if it has not answered.
         """
-        made_from = (owners, pods, offered)
-        if same(made_from, self._made_from) and at_seconds < self._due_at:
+        if self._due_at.is_of(owners, pods, offered) and at_seconds < self._due_at.value:
             return self._healths
-        if not same(made_from[:2], self._made_from[:2]):
-            self._changed_at = at_seconds
-        self._made_from = made_from
+        self._changed_at.of(lambda *_: at_seconds, owners, pods)
         words: dict[Owner, _DeviceWords] = {}
         missing: dict[Assignment, float] = {}
         by_holder: dict[tuple[DeviceKey, Owner], list[DeviceHealth]] = {}
@@ -80,7 +77,7 @@ class HealthWatch:
             if health is not None:
                 by_holder.setdefault((match.key, owner), []).append(health)
         self._missing_since = missing
-        self._due_at = _next_end(missing.values(), at_seconds)
+        self._due_at.keep(_next_end(missing.values(), at_seconds), owners, pods, offered)
         healths = {holder: _worst(of_devices) for holder, of_devices in by_holder.items()}
         if healths != self._healths:
             self._healths = MappingProxyType(healths)

@@ -15,6 +15,7 @@ from math import inf
 from types import MappingProxyType
 
 from exporter.model.devices import Assignment
+from exporter.model.memo import Memo
 from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
 
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -66,21 +67,22 @@ class PodsOfOwners:
 
     def __init__(self) -> None:
         self.pods: PodsByName = MappingProxyType({})
-        self._names: frozenset[PodName] = frozenset()
-        self._made_from: tuple[frozenset[Assignment], PodsOfNames, frozenset[PodName]] | None = None
+        self._names: Memo[frozenset[PodName]] = Memo(frozenset())
+        self._unlisted = Memo[frozenset[PodName]](frozenset())
 
     def update(self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
         """The pods by namespace and name; the same object while the inputs are the same objects."""
-        before = self._made_from
-        if before is None or before[0] is not assignments:
-            owners = (assignment.owner for assignment in assignments)
-            self._names = frozenset((owner.namespace, owner.pod) for owner in owners)
-            before = None
-        is_same = before is not None and before[1] is pods_of_names and before[2] == listing.unlisted
-        if not is_same or (pods_of_names and may_change(self._names, pods_of_names)):
-            self.pods = pods_of(self._names, self.pods, pods_of_names, listing)
-            self._made_from = assignments, pods_of_names, listing.unlisted
+        names = self._names.of(_pods_of, assignments)
+        is_same = self._unlisted.is_of(names, pods_of_names) and self._unlisted.value == listing.unlisted
+        if not is_same or (pods_of_names and may_change(names, pods_of_names)):
+            self.pods = pods_of(names, self.pods, pods_of_names, listing)
+            self._unlisted.keep(listing.unlisted, names, pods_of_names)
         return self.pods
+
+
+def _pods_of(assignments: frozenset[Assignment]) -> frozenset[PodName]:
+    owners = (assignment.owner for assignment in assignments)
+    return frozenset((owner.namespace, owner.pod) for owner in owners)
 
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:

@@ -27,10 +27,10 @@ from exporter.model.health import (
     rank,
 )
 from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.memo import Memo
 from exporter.model.pages import JoinedPage
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
-from exporter.ownership.current import same
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import ends_at, reason_of
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
@@ -146,8 +146,7 @@ class Verdicts:
     """The verdicts on all devices. It remembers the last verdicts, and the devices that were read before."""
 
     def __init__(self) -> None:
-        self._verdicts: DeviceVerdicts = NO_VERDICTS
-        self._made_from: tuple[object, ...] = ()
+        self._verdicts: Memo[DeviceVerdicts] = Memo(NO_VERDICTS)
         self._at = self._due_at = 0.0
         self._page = PageWords()
         self._lost: Mapping[str, HealthReason] = {}
@@ -174,9 +173,8 @@ class Verdicts:
         known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
         shown = snapshot.events or ()
         said_by = snapshot.healths, snapshot.context.slice_devices, errors, shown, page.words, page.reset_at, self._lost
-        made_from = (*known_by, *said_by)
-        if same(made_from, self._made_from) and at < self._due_at:
-            return self._verdicts
+        if self._verdicts.is_of(*known_by, *said_by) and at < self._due_at:
+            return self._verdicts.value
         self._at, self._due_at = at, float("inf")
         listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
         self._listed |= listed
@@ -200,10 +198,9 @@ class Verdicts:
             verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
             verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
         # Another look may have run in the pauses. It must not take the last verdicts for verdicts on its own snapshot.
-        self._made_from = made_from
-        if verdicts != self._verdicts:
-            self._verdicts = MappingProxyType(verdicts)
-        return self._verdicts
+        before = self._verdicts.value
+        self._verdicts.keep(MappingProxyType(verdicts) if verdicts != before else before, *known_by, *said_by)
+        return self._verdicts.value
 
     def _unread(
         self, key: DeviceKey, snapshot: Snapshot, listed: Container[DeviceKey], others: Container[HealthReason]

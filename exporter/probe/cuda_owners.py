@@ -35,6 +35,7 @@ from typing import NamedTuple
 from exporter.model.cuda import UNKNOWN_DEVICE, CudaDevice, CudaKey, CudaProcess, ProcessId, SeenProcess
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, Owners
 from exporter.model.measured import ProcessPlace
+from exporter.model.memo import Memo
 from exporter.model.pods import Owner
 from exporter.usage.process_owners import Containers, owner_of
 
@@ -116,7 +117,7 @@ class HeldDevices:
     """The devices of each container, in CUDA's order, for one state of the owners and of the inventory."""
 
     def __init__(self, owners: Owners, inventory: Inventory) -> None:
-        self.owners, self.inventory = owners, inventory
+        self._inventory = inventory
         self._gpus: dict[str, tuple[int, InventoryGpu]] = {}
         self._instances: dict[str, tuple[int, InventoryGpu, str]] = {}
         for place, gpu in enumerate(_in_order(inventory.gpus)):
@@ -143,7 +144,7 @@ class HeldDevices:
         return self._of.get(owner, ((), True))
 
     def _keys(self, owners: Owners) -> Iterator[DeviceKey]:
-        for gpu in _in_order(self.inventory.gpus):
+        for gpu in _in_order(self._inventory.gpus):
             names = {*gpu.names, *(mig.uuid for mig in gpu.mig)}
             of_gpu = [key for key in owners.holders if key.uuid in names]
             if any(not key.instance and key.uuid in gpu.names for key in of_gpu) or not gpu.mig:
@@ -237,7 +238,7 @@ class ProcessOwners:
         self._empty_since: dict[ProcessId, int] = {}  # the look since which their container holds nothing
         self._of_cgroups: dict[int, _Learnt | None] = {}  # None: the cgroup's processes are in several containers
         self._unseen: dict[ProcessId, CudaProcess] = {}  # processes that ended before /proc told their container
-        self._held = HeldDevices(Owners(), Inventory())
+        self._held = Memo(HeldDevices(Owners(), Inventory()))
 
     @property
     def cgroups(self) -> int:
@@ -266,9 +267,8 @@ class ProcessOwners:
 
     def whose(self, facts: OwnerFacts) -> Mapping[ProcessId, ProcessOwner]:
         """The owner of each process whose owner is known."""
-        is_new = self._held.owners is not facts.owners or self._held.inventory is not facts.inventory
-        if is_new:
-            self._held = HeldDevices(facts.owners, facts.inventory)
+        is_new = not self._held.is_of(facts.owners, facts.inventory)
+        self._held.of(HeldDevices, facts.owners, facts.inventory)
         for id_, learnt in self._learnt.items():
             before = self._whose.get(id_)
             if before is None:
@@ -305,7 +305,7 @@ class ProcessOwners:
     def _devices(self, learnt: _Learnt, owner: Owner | None) -> tuple[DeviceKey, ...]:
         if owner is None and learnt.place is not None:
             return ()  # the process is in docker's container, for example: the kubelet does not know its devices
-        devices, are_in_order = self._held.of(owner)
+        devices, are_in_order = self._held.value.of(owner)
         if learnt.is_sure and is_by_uuid(learnt.visible):
             return visible(devices, learnt.visible)
         gpus = {device.gpu for device in devices}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter.model.cuda import CudaUses
 from exporter.model.devices import Inventory, Owners
+from exporter.model.memo import Memo
 from exporter.model.pods import Owner, PodsByName
 from exporter.model.snapshot import Health
 from exporter.probe.cuda_ledger import MOST_ROWS, MOST_WAITING, CudaTotals
@@ -51,9 +52,9 @@ class Probing:
         self._clock = clock
         self._logs = ContainerLogs(root=root, on_health=self._tell)
         self._pods: PodsByName = {}
-        self._of_pods = Containers()
+        self._of_pods = Memo(Containers())
         self._owners, self._inventory = Owners(), Inventory()
-        self._there: frozenset[Owner] = frozenset()
+        self._there: Memo[frozenset[Owner]] = Memo(frozenset())
         self._looks = 0
         self._follows = self._has_begun = False
         self.bounds: Mapping[str, Bound] = {
@@ -71,13 +72,9 @@ class Probing:
     def cuda_for(self, owners: Owners, pods: PodsByName, inventory: Inventory) -> CudaUses | None:
         """What containers asked of CUDA until the last turn, by these owners; None without a turn."""
         self._looks += 1
-        if pods is not self._pods:
-            self._pods, self._of_pods = pods, containers_of_pods(pods.values())
-        if owners is not self._owners:
-            self._owners = owners
-            held = {holder.owner for holders in owners.holders.values() for holder in holders}
-            self._there = frozenset(held | owners.unplaced)
-        self._inventory = inventory
+        self._pods, self._owners, self._inventory = pods, owners, inventory
+        self._of_pods.of(lambda pods: containers_of_pods(pods.values()), pods)
+        self._there.of(_all_holders, owners)
         turn = self.probe.turn
         if turn is None:
             return None
@@ -116,7 +113,7 @@ class Probing:
             self._has_begun = True
             self._totals.begin(self, (self.probe, self.probe.opened))
             every_owner_is_known = self._totals.add(
-                turn.reading, turn.seen.values(), self._facts(), there=self._there, keep_ns=self._keep_ns
+                turn.reading, turn.seen.values(), self._facts(), there=self._there.value, keep_ns=self._keep_ns
             )
             if not every_owner_is_known:
                 self._logs.look_after(self._clock())
@@ -127,7 +124,7 @@ class Probing:
         return self._totals.filled_by is self
 
     def _facts(self) -> OwnerFacts:
-        return OwnerFacts((self._logs.containers, self._of_pods), self._owners, self._inventory, self._looks)
+        return OwnerFacts((self._logs.containers, self._of_pods.value), self._owners, self._inventory, self._looks)
 
     def _is_told(self, health: Health) -> bool:
         # Nobody waits for logs that were never looked for: then all processes are known. Pods name containers, too.
@@ -136,3 +133,8 @@ class Probing:
     def _tell(self, name: str, health: Health) -> None:
         if self._is_told(health):
             self._on_health(name, health)
+
+
+def _all_holders(owners: Owners) -> frozenset[Owner]:
+    held = {holder.owner for holders in owners.holders.values() for holder in holders}
+    return frozenset(held | owners.unplaced)

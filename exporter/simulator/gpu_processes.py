@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from exporter.model.memo import Memo
 from exporter.simulator.machine import RunningPod
 from exporter.simulator.parts import Pod
 from exporter.simulator.pods_api import container_id
@@ -23,7 +24,7 @@ class SimulatedProcesses:
         self._roots = tuple(roots)
         self._pids: dict[_Key, int] = {}
         self._last_pid = _FIRST_PID
-        self._shown: tuple[Pod, ...] = ()
+        self._shown = Memo(None)
         for root in roots:
             _put(root / "proc/1/cgroup", "0::/init.scope\n")
             _put(root / "proc/self/cgroup", "0::/user.slice/user-0.slice/session-1.scope\n")
@@ -47,7 +48,7 @@ class SimulatedProcesses:
         self._begin(sorted(work_of.keys() - self._pids.keys()), world.pods)
         for key in self._pids.keys() - work_of.keys():
             self._end(key)
-        self._link_logs(world.pods)
+        self._shown.of(self._link_logs, world.pods)
         return list(self._lines(world, work_of))
 
     def _begin(self, keys: Iterable[_Key], pods: Iterable[Pod]) -> None:
@@ -66,9 +67,6 @@ class SimulatedProcesses:
 
     def _link_logs(self, pods: tuple[Pod, ...]) -> None:
         """The kubelet's links: the name says whose log it is."""
-        if pods is self._shown:
-            return
-        self._shown = pods
         logs = dict(_logs_of(pods))
         for root in self._roots:
             folder = root / "var/log/containers"

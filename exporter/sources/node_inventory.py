@@ -9,7 +9,7 @@ from exporter import log
 from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.model.devices import Inventory, InventoryDoubt
-from exporter.ownership.current import same
+from exporter.model.memo import Memo
 from exporter.ownership.inventories import Part, places_among, put_together, read_inventory
 from exporter.reading import Invalid
 from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, NoSource, OnHealth, Source, absent
@@ -59,32 +59,31 @@ class Inventories:
         """The best part first. `user` is the part that wins where it speaks, if it is there."""
         self.parts = tuple(parts)
         self._user = user
-        self._made_of: tuple[Inventory, ...] = ()
-        self._inventory = Inventory()
+        self._inventory = Memo(Inventory())
         self._logged: frozenset[InventoryDoubt] = frozenset()
 
     @property
     def inventory(self) -> Inventory:
         """The one in force; the same object as long as no part knows anything else."""
-        parts = tuple([part.inventory for part in self.parts])
-        if not same(parts, self._made_of):
-            before, self._made_of = self._made_of, parts
-            if [(part.gpus, part.doubts) for part in parts] == [(part.gpus, part.doubts) for part in before]:
-                # a claim came or went
-                self._inventory = replace(self._inventory, places=places_among(parts))
-                return self._inventory
-            self._inventory = put_together(
-                [
-                    Part(name=part.name, inventory=inventory, wins=part is self._user)
-                    for part, inventory in zip(self.parts, parts, strict=True)
-                ]
-            )
-            self._tell()
-        return self._inventory
+        return self._inventory.of(self._put_together, *[part.inventory for part in self.parts])
 
-    def _tell(self) -> None:
+    def _put_together(self, *parts: Inventory) -> Inventory:
+        before: tuple[Inventory, ...] = self._inventory.inputs
+        if [(part.gpus, part.doubts) for part in parts] == [(part.gpus, part.doubts) for part in before]:
+            # a claim came or went
+            return replace(self._inventory.value, places=places_among(parts))
+        inventory = put_together(
+            [
+                Part(name=source.name, inventory=part, wins=source is self._user)
+                for source, part in zip(self.parts, parts, strict=True)
+            ]
+        )
+        self._tell(inventory)
+        return inventory
+
+    def _tell(self, inventory: Inventory) -> None:
         """Log each doubt once, as long as it lasts."""
-        doubts = frozenset(self._inventory.doubts)
+        doubts = frozenset(inventory.doubts)
         for doubt in sorted(doubts - self._logged, key=lambda doubt: doubt.trouble.message):
             log.warning("the inventory is in doubt", says=doubt.trouble.message, remedy=doubt.trouble.remedy)
         self._logged = doubts

@@ -12,13 +12,13 @@ from exporter.accounts.entries import AmountFamily
 from exporter.dcgm.fields import OTEL
 from exporter.dividing.decimals import number
 from exporter.model.accounts import Account
+from exporter.model.memo import Memo
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.outputs.otlp.hardware_status import STATUS, status_of
 from exporter.outputs.otlp.points import Attributes, Instrument, MetricPoints, PointSubject, Values
 from exporter.outputs.otlp.starts import Starts
 from exporter.outputs.otlp.subjects import Subjects
-from exporter.ownership.current import same
 
 # dcgm-exporter shows a rate, and the conventions have only a counter
 _IO = "hw.gpu.io"
@@ -68,8 +68,7 @@ class Metrics:
     """Makes metrics of each look. It remembers the look before, for totals of rates and for the starts of sums."""
 
     def __init__(self) -> None:
-        self._subjects = Subjects()
-        self._made_from: tuple[object, ...] = ()
+        self._subjects = Memo(Subjects())
         self._totals: dict[Attributes, dict[PointSubject, tuple[float, int]]] = {}
         self._moment = 0.0
         self._starts = Starts()
@@ -98,18 +97,15 @@ class Metrics:
         """The subjects of this look: the last look's, unless devices, holders or workloads have changed."""
         subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
         host, attribute = snapshot.host, snapshot.attribute
-        made_from = (subjects, snapshot.owners, snapshot.inventory, host, attribute, context.names_owners)
-        if not same(made_from, self._made_from) or snapshot.workloads != self._subjects.workloads:
-            self._made_from = made_from
-            devices = {device.key: device for device in known_devices(snapshot)}
-            self._subjects = self._subjects.after(
-                devices,
-                host.driver_version if host else "",
-                snapshot.verdicts,
-                snapshot.workloads,
-                context.names_owners,
-            )
-        return self._subjects
+        made_of = (subjects, snapshot.owners, snapshot.inventory, host, attribute, context.names_owners)
+        before = self._subjects.value
+        if self._subjects.is_of(*made_of) and snapshot.workloads == before.workloads:
+            return before
+        devices = {device.key: device for device in known_devices(snapshot)}
+        driver = host.driver_version if host else ""
+        now = before.after(devices, driver, snapshot.verdicts, snapshot.workloads, context.names_owners)
+        self._subjects.keep(now, *made_of)
+        return now
 
     def _add_up(self, rates: MetricPoints, seconds: float, now_ns: int) -> dict[PointSubject, tuple[float, int]]:
         """Replace each rate by its total since the rate was first seen. Returns the totals, each with its start.

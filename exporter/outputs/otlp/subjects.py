@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
 from exporter.model.health import DeviceVerdicts
+from exporter.model.memo import Memo
 from exporter.model.pages import Row, Subject, merged
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
@@ -40,8 +41,7 @@ class Subjects:
     # by id(subject) and id(row); both are kept alive here
     _of_rows: dict[tuple[int, int], tuple[PointSubject | None, Subject, Row]] = field(default_factory=dict)
     _of_accounts: dict[tuple[Owner | None, DeviceKey, AddedLabels], PointSubject] = field(default_factory=dict)
-    _verdicts: DeviceVerdicts | None = None
-    _of_verdicts: Mapping[DeviceKey, Iterable[PointSubject]] = field(default_factory=dict)
+    _of_verdicts: Memo[Mapping[DeviceKey, Iterable[PointSubject]]] = field(default_factory=lambda: Memo({}))
 
     def after(
         self,
@@ -75,10 +75,9 @@ class Subjects:
 
     def of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
         """For each device with a verdict, a subject for each container that holds it, or one for the idle device."""
-        if self._verdicts is not snapshot.verdicts:
-            self._of_verdicts = yield from self._of_devices(snapshot)
-            self._verdicts = snapshot.verdicts
-        return self._of_verdicts
+        if not self._of_verdicts.is_of(snapshot.verdicts):
+            self._of_verdicts.keep((yield from self._of_devices(snapshot)), snapshot.verdicts)
+        return self._of_verdicts.value
 
     def _of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
         on_page: dict[DeviceKey, list[Subject]] = {}
