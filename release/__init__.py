@@ -1,1 +1,1 @@
-"""What makes a release; nothing of it runs on a node."""
+"""The programs that make a release. None of them runs on a node."""

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Install a release from its files alone, as who has downloaded them does, and see whether what is installed works.
+"""Install a release from its files alone, like a user who has downloaded them, and check that it works.
 
 `release/check.py FOLDER [--only PART]… [--libraries PATH]`. The parts are checksums, wheel, sdist, plugin, chart and
-image. Wheel and sdist go into fresh environments, with the libraries that the lock file names; with --libraries those
-in the folder PATH are taken instead, and nothing is fetched. The chart needs helm, or helm-python-sdk beside this
-Python. The image needs root and buildah, and runs without a container engine. Ends with 1 and one line that says which
-file is wrong, and how.
+image. Wheel and sdist are installed into fresh environments, with the libraries that the lock file names. With
+--libraries those in the folder PATH are used instead, and nothing is downloaded. The chart needs helm, or
+helm-python-sdk beside this Python. The image needs root and buildah, and runs without a container engine. If a file is
+wrong, the exit code is 1, and one line names the file and the fault.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from typing import Any
 PATIENCE_SECONDS = 120
 NAME = "pod-gpu-metrics-exporter"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# What a container runtime does with readOnlyRootFilesystem; its mounts end with the program.
+# This does what a container runtime does with readOnlyRootFilesystem. The mounts end with the program.
 RUN_IN_IMAGE = """
 mount --make-rprivate /
 mount --bind "$1" "$1"
@@ -41,7 +41,7 @@ exec chroot "$@"
 
 
 class WrongError(Exception):
-    """What is wrong with the release, in one line."""
+    """The release is wrong. The text says in one line what is wrong."""
 
 
 class Release:
@@ -59,10 +59,10 @@ class Release:
         self.version = names[0].removeprefix(NAME).split("-")[1]
 
     def one(self, pattern: str) -> Path:
-        """The file of that form.
+        """The file that matches a pattern.
 
         Raises:
-            WrongError: there is none, or there are several.
+            WrongError: no file matches it, or several do.
         """
         paths = list(self.folder.glob(pattern))
         if len(paths) != 1:
@@ -71,10 +71,10 @@ class Release:
 
 
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """What a program writes to its output.
+    """The output of a program.
 
     Raises:
-        WrongError: it failed.
+        WrongError: the program failed.
     """
     ended = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -84,7 +84,7 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
 
 
 def answers(command: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) -> str:
-    """The page with owners that the demo serves, from the program that is started for it and ended again.
+    """Start the demo, read its page with owners, and end it. Return the page.
 
     Raises:
         WrongError: the program ended by itself, or its page names no pod.
@@ -107,7 +107,7 @@ def answers(command: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) ->
                 page: str = response.read().decode()
                 if re.search(r'^DCGM_FI_DEV_POWER_USAGE\{.*pod="[a-z]', page, re.MULTILINE):
                     with urllib.request.urlopen(f"{base}/openapi.json", timeout=30) as other:
-                        json.load(other)  # what is beside the code
+                        json.load(other)  # fails if the files beside the code are missing
                     return page
             time.sleep(0.2)
         raise WrongError(f"the demo's /gpu/metrics names no pod after {PATIENCE_SECONDS} s")
@@ -117,7 +117,7 @@ def answers(command: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) ->
 
 
 def checksums(release: Release) -> str:
-    """Each file is the one that SHA256SUMS names, and none is missing there."""
+    """Check that SHA256SUMS names every file, with its checksum."""
     lines = (release.folder / "SHA256SUMS").read_text().splitlines()
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     files = {path.name: path for path in release.folder.iterdir() if path.name != "SHA256SUMS"}
@@ -132,7 +132,7 @@ def checksums(release: Release) -> str:
 
 @contextlib.contextmanager
 def environment(release: Release) -> Iterator[tuple[Path, list[str | Path]]]:
-    """The folder bin/ of a fresh environment that is away again afterwards, and how pip installs into it."""
+    """Make a fresh environment and delete it afterwards: its folder bin/, and the pip command that installs into it."""
     with tempfile.TemporaryDirectory() as folder:
         venv = Path(folder, "venv")
         if release.libraries is None:
@@ -147,7 +147,7 @@ def environment(release: Release) -> Iterator[tuple[Path, list[str | Path]]]:
 
 
 def plain(bin_folder: Path) -> dict[str, str]:
-    """An environment in which nothing of the checkout or of the user is found, but for what pip needs of a proxy."""
+    """Variables of an environment without anything of the checkout or the user, except what pip needs for a proxy."""
     kept = {
         name: value for name, value in os.environ.items() if name.lower().endswith("_proxy") or name.startswith("PIP_")
     }
@@ -155,7 +155,7 @@ def plain(bin_folder: Path) -> dict[str, str]:
 
 
 def wheel(release: Release) -> str:
-    """By its hash, with the libraries of the lock file: each command of its own answers, and so does the demo."""
+    """Install the wheel by its hash, with the lock file's libraries. Each of its commands and the demo must answer."""
     path, lock = release.one("*.whl"), release.one("requirements-*.txt")
     with environment(release) as (commands, pip), tempfile.TemporaryDirectory() as empty:
         ours = Path(empty, "wheel.txt")
@@ -179,7 +179,7 @@ def wheel(release: Release) -> str:
 
 
 def sdist(release: Release) -> str:
-    """What it builds has the same files as the wheel."""
+    """Check that a wheel built from the sdist has the same files as the wheel."""
     path = release.one(f"{NAME.replace('-', '_')}-*.tar.gz")
     with environment(release) as (commands, pip), tempfile.TemporaryDirectory() as empty:
         before, after = pip[: pip.index("install")], ["--no-index", "--no-build-isolation"] if release.libraries else []
@@ -196,7 +196,7 @@ def sdist(release: Release) -> str:
 
 
 def plugin(release: Release) -> str:
-    """The plugin of kubectl: the archive that krew's manifest names answers with no library but its own."""
+    """Check kubectl's plugin: the archive that krew's manifest names must run with no library but its own."""
     archive, manifest_file = release.one("kubectl-gpu-*.tar.gz"), release.one("gpu.yaml")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest not in (text := manifest_file.read_text()) or not re.search(rf"[ /]{re.escape(archive.name)}\n", text):
@@ -208,9 +208,9 @@ def plugin(release: Release) -> str:
 
 
 def rendered(chart: Path, values: Mapping[str, str]) -> str:
-    """What the chart makes of values by path."""
+    """The objects that the chart makes of values, which are given by their paths."""
     try:
-        import helm_python  # noqa: PLC0415 - where it is missing, helm will do
+        import helm_python  # noqa: PLC0415 - without it, helm is used
     except ImportError:
         flags = [f"--set={path}={value}" for path, value in values.items()]
         return run("helm", "template", NAME, chart, "--namespace=gpus", *flags)
@@ -225,7 +225,7 @@ def rendered(chart: Path, values: Mapping[str, str]) -> str:
 
 
 def chart(release: Release) -> str:
-    """With its own values, and with the image by its digest."""
+    """Render the chart with its own values, and with the image by its digest."""
     path = release.one("*.tgz")
     if f"{NAME}-{release.version}.tgz" != path.name:
         raise WrongError(f"{path.name} is not of version {release.version}")
@@ -244,7 +244,7 @@ def manifest(archive: Path) -> tuple[str, dict[str, Any]]:
     """The digest and the configuration of the image in an OCI archive.
 
     Raises:
-        WrongError: a blob is not what its name says.
+        WrongError: a blob's content does not match the digest in its name.
     """
     with tarfile.open(archive) as tar:
         blobs: dict[str, bytes] = {}
@@ -264,7 +264,7 @@ def manifest(archive: Path) -> tuple[str, dict[str, Any]]:
 
 
 def image(release: Release) -> str:
-    """Of this machine's architecture it runs; of others it is read."""
+    """Run the image if it is for this machine's architecture; else only read it."""
     here = ARCHITECTURES.get(platform.machine(), platform.machine())
     shown = []
     for archive in sorted(release.folder.glob("*.oci.tar")):
@@ -285,10 +285,10 @@ def image(release: Release) -> str:
 
 
 def runs(release: Release, archive: Path, config: Mapping[str, Any]) -> int:
-    """Unpack the image as a container engine does, and run its program. Returns how many packages its SBOM names.
+    """Unpack the image as a container engine does, and run its program. Return the number of packages in its SBOM.
 
     Raises:
-        WrongError: the program or its SBOM is not right.
+        WrongError: the program or its SBOM is wrong.
     """
     with tempfile.TemporaryDirectory() as work:
         store = ("buildah", "--root", f"{work}/storage", "--runroot", f"{work}/run", "--storage-driver", "vfs")
@@ -310,10 +310,10 @@ def runs(release: Release, archive: Path, config: Mapping[str, Any]) -> int:
 
 
 def packages(root: Path, beside: Path) -> int:
-    """How many packages the SBOM names; each that is installed in the image is among them.
+    """The number of packages in the SBOM, which must name every package that is installed in the image.
 
     Raises:
-        WrongError: one is not, or the file in the image is another one than that beside it.
+        WrongError: a package is missing, or the file in the image differs from the one beside it.
     """
     text = (root / "opt/exporter/sbom.cdx.json").read_bytes()
     if text != beside.read_bytes():
@@ -334,7 +334,7 @@ PARTS = {part.__name__: part for part in (checksums, wheel, sdist, plugin, chart
 
 
 def main() -> int:
-    """Try the parts one after the other. Returns the exit code."""
+    """Check the parts one after the other. Return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", action="append", choices=PARTS)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Pack `kubectl gpu` for krew: `release/krew.py FOLDER` writes the archive and its manifest, gpu.yaml.
 
-The archive is for every machine with Python 3.11: the plugin, the modules that it imports, and two libraries in pure
-Python, with all licences. grpc, aiohttp and whatever else is compiled are not in it: kubectl does the talking. The
+The archive is for every machine with Python 3.11. It has the plugin, the modules that it imports, two libraries in pure
+Python, and all licences. It has no compiled library such as grpc or aiohttp, since kubectl itself asks the server. All
 dates are SOURCE_DATE_EPOCH, so the same commit makes the same bytes. RELEASE_URL is the folder where the archive will
-be; without it the manifest names the file alone. SITE_URL is the home page.
+be; without it the manifest has only the file's name. SITE_URL is the home page.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("click", "rich")
-# whole rooms of the exporter that no command of the plugin imports
+# the rooms of the exporter that no command of the plugin imports
 LEFT_OUT = (
     "_gen",
     "cluster",
@@ -67,7 +67,7 @@ spec:
 
 
 def files() -> Iterator[tuple[str, bytes]]:
-    """Each file of the archive, by its name there."""
+    """The files of the archive, by their names in it."""
     yield "LICENSE", (ROOT / "LICENSE").read_bytes()
     yield "kubectl-gpu", MAIN.format(function="main").encode()
     yield "kubectl_complete-gpu", MAIN.format(function="complete").encode()
@@ -84,7 +84,7 @@ def files() -> Iterator[tuple[str, bytes]]:
 
 
 def pack(when: int) -> bytes:
-    """The archive, with this date on each file."""
+    """The archive; `when` is the date of each file."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=when, filename="") as compressed,
@@ -99,7 +99,7 @@ def pack(when: int) -> bytes:
 
 
 def main(folder: str) -> None:
-    """Write both files."""
+    """Write the archive and its manifest."""
     version = next(
         line.split('"')[1]
         for line in (ROOT / "exporter/__init__.py").read_text().splitlines()

@@ -1,7 +1,7 @@
-"""What the wheel says of itself on PyPI: README.md, and the addresses of the project's site where there is one.
+"""The wheel's metadata for PyPI: README.md, and the addresses of the project's site if there is one.
 
-The project owns no address. SITE_URL in the environment (with a slash at its end) is the one place that names the site
-for wheel, chart, krew's manifest and the site itself; without it none of them names an address of the project's own.
+The project owns no address. SITE_URL in the environment (with a slash at its end) is the only name of the site for
+wheel, chart, krew's manifest and the site itself. Without it, none of them has an address of the project's own.
 """
 
 import os
@@ -18,12 +18,12 @@ PAGES = {
     "Troubleshooting": "docs/troubleshooting/",
     "Security": "SECURITY/",
 }
-# [text](target), where the target is a file of the repository, and the same for a picture
+# a link [text](target) or a picture whose target is a file of the repository
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^]]*)\]\((?P<target>(?![a-z]+:|#)[^)\s]*)\)")
 
 
 class SiteMetadata(MetadataHookInterface):
-    """Hatch's hook: it fills what pyproject.toml calls dynamic."""
+    """Hatch's hook, which fills in the fields that pyproject.toml calls dynamic."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Add the README and the URLs to the project's metadata."""
@@ -34,9 +34,9 @@ class SiteMetadata(MetadataHookInterface):
 
 
 def readme(text: str, site: str) -> str:
-    """README.md for a place where no other file of the repository is.
+    """README.md for a place without the other files of the repository.
 
-    With a site its links and pictures lead there. Without one a link is its text alone, and a picture is left out.
+    With a site, its links and pictures lead there. Without one, only a link's text stays, and pictures are left out.
     """
 
     def replaced(link: re.Match[str]) -> str:
@@ -44,12 +44,12 @@ def readme(text: str, site: str) -> str:
             return f"{link['picture']}[{link['text']}]({site}{page_of(link['target'])})"
         return "" if link["picture"] else link["text"]
 
-    # a link's text may be broken over two lines, but holds no link of its own
+    # a link's text may be broken over two lines, but has no link in it
     return _LINK.sub(replaced, text)
 
 
 def page_of(target: str) -> str:
-    """The place on the site of a file of the repository: a page is a folder there, README.md its parent."""
+    """A repository file's place on the site. A page is a folder there; README.md is the page of its own folder."""
     path, hash_sign, anchor = target.partition("#")
     if path.endswith(".md"):
         path = path.removesuffix(".md").removesuffix("README") + "/"

@@ -1,8 +1,8 @@
-"""Add what is not installed by pip to an image's SBOM: `os_packages.py SBOM STATUS OS_RELEASE`, each a file's path.
+"""Add the packages of the base image to an image's SBOM: `os_packages.py SBOM STATUS OS_RELEASE`, each a file's path.
 
-The SBOM (CycloneDX JSON) already names the packages that pip installed. Two more things come from the base: the Python
-that runs this script, and the Debian packages. STATUS is dpkg's list, /var/lib/dpkg/status. A base without that file
-(Alpine, Red Hat) makes an image, too, whose SBOM calls itself incomplete. A list without a package ends the build.
+The SBOM (CycloneDX JSON) already names the packages that pip installed. The base image brings two more things: the
+Python that runs this script, and the Debian packages. STATUS is dpkg's list, /var/lib/dpkg/status. If a base has no
+such file (Alpine, Red Hat), the SBOM calls itself incomplete. A list without a package ends the build.
 """
 
 import json
@@ -19,7 +19,7 @@ from packageurl import PackageURL
 def packages(status: str) -> Iterator[tuple[str, str, str]]:
     """Name, version and architecture of each installed package of a dpkg status file, in its order."""
     for paragraph in status.split("\n\n"):
-        fields = message_from_string(paragraph)  # the format is that of mail headers
+        fields = message_from_string(paragraph)  # the format is the same as that of mail headers
         if fields.get("Status", "").endswith(" installed"):
             yield fields["Package"], fields["Version"], fields["Architecture"]
 
@@ -31,7 +31,7 @@ def os_release(text: str) -> Mapping[str, str]:
 
 
 def component(name: str, version: str, architecture: str, release: Mapping[str, str]) -> dict[str, Any]:
-    """A package as CycloneDX has it, with the package URL that scanners look vulnerabilities up by."""
+    """A package in the form of CycloneDX, with the package URL by which scanners find vulnerabilities."""
     vendor = release.get("ID", "debian")
     distribution = "-".join(filter(None, (vendor, release.get("VERSION_ID", ""))))
     purl = PackageURL("deb", vendor, name, version, {"arch": architecture, "distro": distribution}).to_string()
@@ -39,7 +39,7 @@ def component(name: str, version: str, architecture: str, release: Mapping[str, 
 
 
 def interpreter(version: str) -> dict[str, Any]:
-    """CPython, which the images of python.org have in /usr/local, where no package manager knows it."""
+    """CPython, which the images of python.org have in /usr/local, unknown to any package manager."""
     purl = PackageURL("generic", None, "python", version).to_string()
     cpe = f"cpe:2.3:a:python:python:{version}:*:*:*:*:*:*:*"
     return {"type": "application", "bom-ref": purl, "name": "python", "version": version, "cpe": cpe, "purl": purl}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Put a release's image and chart into a registry, and name both by digest in what is left to publish.
+"""Push a release's image and chart to a registry, and write their digests into the other files of the release.
 
 `release/publish.py FOLDER REGISTRY`, where REGISTRY is a host and an owner, such as ghcr.io/OWNER. The archives of all
-architectures in FOLDER become one image REGISTRY/pod-gpu-metrics-exporter. The chart is packed anew with that image as
-its own and goes to REGISTRY/charts. Then FOLDER has the plain manifests with the image's digest, too, the notes end
-with the commands that install these very files, and SHA256SUMS is of what is there. It needs root, buildah and
-helm-python-sdk; user and password stand in REGISTRY_USER and REGISTRY_PASSWORD. --plain-http is for a registry on this
-machine. What it prints are lines of NAME=VALUE, as a workflow reads its outputs.
+architectures in FOLDER become one image, REGISTRY/pod-gpu-metrics-exporter. The chart is packed again, with that image
+as its default, and pushed to REGISTRY/charts. After that, FOLDER also has the plain manifests with the image's digest,
+the notes end with the commands that install exactly these files, and SHA256SUMS is that of all files. The program needs
+root, buildah and helm-python-sdk. REGISTRY_USER and REGISTRY_PASSWORD are user and password. --plain-http is for
+a registry on this machine. The output is lines of NAME=VALUE, which a workflow reads.
 """
 
 import argparse
@@ -51,8 +51,8 @@ Chart and manifests run this image and no other, for {platforms}: `{image}`.
 
 
 def main() -> None:
-    """Publish."""
-    import helm_python  # noqa: PLC0415 - it does not come for every machine that runs the tests
+    """Publish the release."""
+    import helm_python  # noqa: PLC0415 - there is none for some of the machines that run the tests
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
@@ -100,7 +100,7 @@ def finish(folder: Path, version: str, image: str, chart: str) -> None:
 
 
 def log_in(work: Path, host: str, plain_http: bool) -> Path:
-    """Log in where there is a password. Returns the file of logins, which buildah and Helm both read."""
+    """Log in if there is a password. Return the file of logins, which buildah and Helm both read."""
     logins = work / "logins.json"
     logins.write_text("{}")
     if password := os.environ.get("REGISTRY_PASSWORD"):
@@ -111,7 +111,7 @@ def log_in(work: Path, host: str, plain_http: bool) -> Path:
 
 
 def push_image(work: Path, archives: list[Path], name: str, plain_http: bool) -> str:
-    """Push the images as one, under that name. Returns its digest."""
+    """Push the images of all architectures as one, under a name. Return its digest."""
     store = ["buildah", "--root", f"{work}/storage", "--runroot", f"{work}/run", "--storage-driver", "vfs"]
     digest = work / "digest"
     push = ["push", "--quiet", "--all", "--format=oci", f"--digestfile={digest}", f"--authfile={work}/logins.json"]

@@ -1,4 +1,4 @@
-"""Write the reference pages anew."""
+"""Write the reference pages."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""docs/endpoints.md: every path of each role, and what the answers in JSON are made of."""
+"""docs/endpoints.md: every path of each role, and the fields of the answers in JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,14 +25,14 @@ _FIELDS = {
     "Process": "An object of /processes",
     "Event": "An object of /events",
 }
-# the page for people does not name itself, nor what it is made of
+# the page for people names neither itself nor its own parts
 _UNSAID = {"/": "a page for people", "/healthz": "the same as /-/healthy"}
 Json = Mapping[str, Any]
 
 
 def page() -> str:
     """The page."""
-    from docs.generator.everything import FOLDER  # noqa: PLC0415 - which makes this page
+    from docs.generator.everything import FOLDER  # noqa: PLC0415 - that module imports this one
 
     api = yaml.safe_load((FOLDER / "openapi.yaml").read_text())
     return document(
@@ -127,7 +127,7 @@ def _type(schema: Json) -> str:
 
 
 def _followed(api: Json, described: Json) -> Json:
-    """What a $ref leads to, if there is one."""
+    """The description that a $ref leads to; without a $ref, the description itself."""
     if "$ref" not in described:
         return described
     found: Json = api

@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parents[1]
 
 
 def texts() -> Mapping[str, str]:
-    """Each file's text, by its name."""
+    """The text of each file, by the file's name."""
     return {
         "flags.md": flags.page(),
         "endpoints.md": endpoints.page(),

@@ -1,4 +1,4 @@
-"""docs/flags.md: every command, and every flag with its environment names, what it takes and its default."""
+"""docs/flags.md: every command, and every flag with its environment names, its values and its default."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,7 +35,7 @@ _OF_OPERATOR = """\
 for: [operator.md](operator.md)."""
 _HEADS = ("flag, environment", "takes", "default", "")
 _OWN_HEADS = ("flag", "takes", "")
-# what there is to read about a group
+# the page to read about a group of settings
 _MORE = {
     "web": "[Protecting the port](install.md#a-protected-port)",
     "kubelet": "[Other kubelets](install.md#other-kubelets)",
@@ -119,7 +119,7 @@ def _own_flags() -> Iterator[str]:
 
 
 def _own_options(command: click.Command) -> Iterator[click.Option]:
-    """Those that are no settings."""
+    """The options of a command that are no settings."""
     settings = {f"--{name}" for name in _SETTINGS} | {"--config.file"}
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not settings & set(parameter.opts):

@@ -1,8 +1,7 @@
-"""A dashboard as a picture: its JSON and what Prometheus answered → SVG, in Grafana's layout. Pure.
+"""A dashboard as a picture: its JSON and Prometheus' answers → SVG, in Grafana's layout. Pure.
 
-Grafana itself is not asked: the picture says so. It has what the JSON says of places, titles, units, thresholds,
-legends and columns, for the kinds of panels that the dashboards use. A panel without an answer says "No data", as
-Grafana's do.
+The picture is not made by Grafana, and says so. It shows the JSON's places, titles, units, thresholds, legends and
+columns, for the kinds of panels that the dashboards use. A panel without an answer says "No data", as in Grafana.
 """
 
 import re
@@ -27,12 +26,12 @@ _PALETTE: Final = ("#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#1f78
 _LEGEND: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST_LEGENDS = 4
 _ROW = 24  # px, of a table
-_CHARACTER = 6.4  # px, of 12 px text on average: there is nothing here that measures it
+_CHARACTER = 6.4  # px, the average width in a text of 12 px; nothing here can measure it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One series of an answer. `points` are Unix seconds and values, in order; of an instant query there is one."""
+    """One series of an answer. `points` are Unix seconds and values, in order; an instant query gives one point."""
 
     labels: Mapping[str, str]
     points: Sequence[Point]
@@ -43,13 +42,13 @@ class Series:
         return self.points[-1][1]
 
 
-# What Prometheus answered to a query of a panel, by the panel's id and the query's refId.
+# Prometheus' answers to the queries of panels, by the panel's id and the query's refId.
 Answers = Mapping[tuple[int, str], Sequence[Series]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A place of the picture, in px."""
+    """A rectangle of the picture, in px."""
 
     x: float
     y: float
@@ -62,10 +61,12 @@ class Box:
 
 
 def picture(model: Model, answers: Answers, *, caption: str, choices: Mapping[str, str], cells: int = 1000) -> str:
-    """The SVG. `choices` are what the variables at the top show; panels below the row `cells` of the grid are left out.
+    """The SVG.
+
+    `choices` are the texts of the variables at the top. Panels below the row `cells` of the grid are left out.
 
     Raises:
-        KeyError: a panel is of a kind, or a value in a unit, that no dashboard had when this was written.
+        KeyError: a kind of panel, or a unit, is not known here, since no dashboard had it so far.
     """
     panels = [panel for panel in model["panels"] if panel["gridPos"]["y"] + panel["gridPos"]["h"] <= cells]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
@@ -128,7 +129,7 @@ def _panel(panel: Model, answers: Answers, span: tuple[float, float]) -> Iterato
 
 
 def _legend(target: Model, series: Series) -> str:
-    """How a series is called: the legend's text with its labels, or what Grafana calls it by itself."""
+    """The name of a series: the legend's text with its labels, or else Grafana's default name."""
     if target["legendFormat"] != "__auto":
         return _LEGEND.sub(lambda match: series.labels.get(match[1], ""), target["legendFormat"])
     return ", ".join(f"{name}={value}" for name, value in series.labels.items()) or "Value"
@@ -191,7 +192,7 @@ def _timeseries(panel: Model, legends: Legends, box: Box, span: tuple[float, flo
 
 
 def _legend_table(rows: Legends, colors: Mapping[int, str], defaults: Model, box: Box) -> Iterator[str]:
-    """Names with mean, largest and last value, at the foot of the panel."""
+    """The names of series with their mean, largest and last value, at the foot of the panel."""
     unit, decimals = defaults["unit"], defaults.get("decimals")
     top = box.y + box.height - 16 * len(rows) - 2
     columns = (box.x + box.width - 150, box.x + box.width - 75, box.x + box.width)
@@ -207,7 +208,7 @@ def _legend_table(rows: Legends, colors: Mapping[int, str], defaults: Model, box
 
 
 def _stacked(series: Sequence[Series]) -> Iterator[tuple[Series, Sequence[Point], Sequence[Point]]]:
-    """Each series on top of those before it: where it ends, and where it begins."""
+    """Each series with its upper and its lower line, on top of the series before it."""
     heights: dict[float, float] = {}
     for one in series:
         base = [(moment, heights.get(moment, 0.0)) for moment, _ in one.points]
@@ -254,7 +255,7 @@ _KINDS: Final[Mapping[str, Callable[[Model, Legends, Box, tuple[float, float]], 
 
 
 def _table(panel: Model, each: Sequence[Sequence[Series]], box: Box) -> Iterator[str]:
-    """The rows are merged by their labels, and columns are renamed and put in order, as the transformations say."""
+    """A table. As its transformations say, rows are merged by their labels, and columns are renamed and sorted."""
     (organize,) = (one["options"] for one in panel["transformations"] if one["id"] == "organize")
     fields = sorted(organize["indexByName"], key=organize["indexByName"].__getitem__)
     titles = [organize["renameByName"][name] for name in fields]
@@ -310,7 +311,7 @@ def _mean(series: Series) -> float:
 
 
 def _nice(value: float) -> float:
-    """The next end of an axis that quarters well."""
+    """The next larger end of an axis whose quarters are round numbers."""
     if value <= 0:
         return 1.0
     size = 10.0 ** len(str(int(value))) if value >= 1 else 1.0
@@ -328,7 +329,7 @@ def _area(
     points: Sequence[Point], plot: Box, span: tuple[float, float], scale: tuple[float, float], color: str, *,
     opacity: float, base: Sequence[Point] | None = None,
 ) -> str:  # fmt: skip
-    """A line, and what is below it down to `base`. Where there are no values the line has a gap."""
+    """A line, and the area below it down to `base`. Missing values are a gap in the line."""
     width = (span[1] - span[0]) or 1.0
     pieces: list[list[tuple[float, float, float]]] = [[]]
     for number, (moment, value) in enumerate(points):
@@ -364,7 +365,7 @@ def _text(
     x: float, y: float, text: str, *, color: str = _INK, size: float = 12, weight: int = 400, anchor: str = "start",
     most: float | None = None,
 ) -> str:  # fmt: skip
-    """A text; of one that is wider than `most` px the end is cut off."""
+    """A text, cut at its end if it is wider than `most` px."""
     if most is not None:
         length = max(1, int(most / (_CHARACTER * size / 12)))
         text = text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,4 +1,4 @@
-"""Values as Grafana writes them, for the pictures of the dashboards: each unit that the dashboards use."""
+"""Values in Grafana's form, for the pictures of the dashboards, in each unit that the dashboards use."""
 
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -9,9 +9,9 @@ _MONEY: Final = ("", "K", "M", "B")
 
 
 def digits(value: float, decimals: int | None = None) -> str:
-    """A number with about three digits that count, as Grafana chooses them: 0.123, 1.23, 12.3, 123.
+    """A number with about three significant digits, like Grafana: 0.123, 1.23, 12.3, 123.
 
-    With `decimals`, that many after the point.
+    With `decimals`, it has that many digits after the point.
     """
     if decimals is None:
         before_the_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
@@ -79,10 +79,10 @@ _FORMATS: Final[Mapping[str, Callable[[float, int | None], str]]] = {
 
 
 def shown(value: float, unit: str, decimals: int | None = None) -> str:
-    """A value in a unit of Grafana's.
+    """A value in one of Grafana's units.
 
     Raises:
-        KeyError: no dashboard had this unit when this was written.
+        KeyError: the unit is not known here, since no dashboard had it so far.
     """
     if not isfinite(value):
         return "No data"

@@ -1,4 +1,4 @@
-"""docs/health.md: how a device is, by whose word, and what to do; by the rules of the program."""
+"""docs/health.md: the verdicts on devices, their sources, and what to do, from the program's own rules."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ _KEP = "KEP-4680: `allocatedResourcesStatus`"
 
 
 def page() -> str:
-    """The file."""
+    """The page."""
     rules = (_row(reason, condition, source) for reason, condition, source in _rules())
     heads = ("condition", "verdict", "reason", "what to do", "where the rule is from")
     errors = defaultdict(list)

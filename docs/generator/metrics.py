@@ -1,4 +1,4 @@
-"""docs/metrics.md: every family that the program makes up itself, as its catalogues have them."""
+"""docs/metrics.md: every family of the program's own, from its catalogues."""
 
 from collections.abc import Iterable, Sequence
 from typing import get_args
@@ -73,7 +73,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
         gpu_manager.FAMILIES,
     ),
 )
-# the values of a label that can have only these
+# the possible values of labels that have only a few
 _VALUES: dict[str, Iterable[str]] = {
     "pod_gpu_exporter_unmatched_devices": [reason for reason in Unmatched if reason not in WITHOUT_SAMPLES],
     "pod_gpu_exporter_rejected_lines_total": Reason,
@@ -92,7 +92,7 @@ _VALUES: dict[str, Iterable[str]] = {
     ),
     "pod_gpu_accounting_gap_seconds_total": GAPS,
 }
-# what a HELP text is too short for
+# notes that are too long for a HELP text
 _NOTES = {
     "pod_gpu_exporter_unmatched_devices": "With `other_node` the page is another node's, with `unnamed` samples carry"
     " no such name, with `too_many_devices` the page has more than 1,024.",

@@ -35,7 +35,7 @@ def page() -> str:
             described = schema["properties"][part]
             parts += [f"### {names['kind']}.{part}", prose(description(described, f"{part} of {names['kind']}"))]
             rows = _rows(described)
-            # what only the operator writes has no defaults, and nothing that must be given
+            # fields that only the operator writes have no defaults, and none of them is required
             parts.append(
                 table(_HEADS, rows) if part == "spec" else table(_TOLD_HEADS, [_without_default(row) for row in rows])
             )
@@ -54,7 +54,7 @@ def _when(column: Json) -> str:
 
 
 def fields(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
-    """Every field below a schema: its path, what describes it, and whether it must be given where its parent is."""
+    """Every field below a schema: its path, its schema, and whether its parent requires it."""
     needed = frozenset(schema.get("required", ()))
     inner: Sequence[tuple[str, Json]] = [(f".{name}", each) for name, each in schema.get("properties", {}).items()]
     if "additionalProperties" in schema:

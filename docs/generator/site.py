@@ -1,7 +1,7 @@
-"""What Zensical makes the site of, in .cache/site: its settings (site.toml), README.md, docs/ and what they link to.
+"""The folder .cache/site, of which Zensical makes the site: settings (site.toml), README.md, docs/ and linked files.
 
-The folders stay as they are, so the links between pages hold. What a page links to and is no page goes along: a file as
-it is, a folder as a list of its files.
+The folders stay as they are, so the links between pages hold. If a page links to a file that is no page, the file is
+copied; if it links to a folder, a list of the folder's files is made.
 """
 
 import os
@@ -10,18 +10,18 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# A folder of its own: Zensical takes the folder .cache beside its settings for its cache, and may empty it.
+# This folder is not .cache itself, since Zensical uses .cache beside its settings as its cache, and may empty it.
 SITE = ROOT / ".cache" / "site"
 PAGES = SITE / "pages"
 _LINK = re.compile(r"\]\(([^()\s#:]+)(#[^()\s]*)?\)")
 
 
 def main() -> None:
-    """Write the folder anew."""
+    """Write the folder."""
     shutil.rmtree(SITE, ignore_errors=True)
     PAGES.mkdir(parents=True)
     (SITE / "zensical.toml").write_text(_settings(os.environ.get("SITE_URL", "")))
-    shutil.copytree(ROOT / "docs" / "img", PAGES / "docs" / "img")  # the chart's icon is among them
+    shutil.copytree(ROOT / "docs" / "img", PAGES / "docs" / "img")  # the chart's icon is one of them
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         text = page.read_text()
         for link, _ in set(_LINK.findall(text)):
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _settings(address: str) -> str:
-    """site.toml, with the address of the site where it is known: a release sets it."""
+    """The content of site.toml, with the site's address if it is known, as in a release."""
     text = Path(__file__).with_name("site.toml").read_text()
     if not address:
         return text

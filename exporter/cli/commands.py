@@ -1,7 +1,7 @@
-"""The table of commands, and what each is: with two helps. --help fits a screen, --help-all has every flag.
+"""The table of commands, and their class. It gives a command two helps: --help fits a screen, --help-all has all flags.
 
---help is made of help.json's `says`, `groups` and `examples`; `texts` there are the whole texts of flags that have one.
-Shells complete what the flags' values may be, as far as the placeholder in --help says it.
+--help is made of `says`, `groups` and `examples` in help.json; `texts` there has the longer texts of some flags. Shells
+complete a flag's value as far as the placeholder in --help tells the possible ones.
 """
 
 import json
@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 PROGRAM = "pod-gpu-metrics-exporter"
-# The module of each; in it, the command is the function of the same name, with _ for -.
+# The module of each command. The command is its function of the same name, with _ for -.
 COMMANDS = {
     "serve": "exporter.cli.serve",
     "demo": "exporter.simulator.demo",
@@ -38,7 +38,7 @@ HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.j
 
 class _Completed(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Words for `on|off`, and a file for FILE or PATH."""
+        """Complete `on|off` with words, and FILE or PATH with a file's name."""
         takes = param.make_metavar(ctx)
         words = [word for word in takes.split("|") if word.islower() and word.startswith(incomplete)]
         if not words and ("FILE" in takes or "PATH" in takes):
@@ -47,7 +47,7 @@ class _Completed(click.types.StringParamType):
 
 
 class WithTwoHelps(click.Command):
-    """What every command is. Its name is a key of help.json; "" is the program's own."""
+    """The class of every command. A command's name is a key of help.json; "" is the program's own."""
 
     def __init__(self, name: str | None, **attributes: Any) -> None:  # noqa: ANN401 - click's own
         usual = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST}
@@ -57,11 +57,11 @@ class WithTwoHelps(click.Command):
                 parameter.type = _Completed()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """And --help-all, which is no setting, and in no reference."""
+        """The command's parameters, and --help-all, which is no setting and is in no reference."""
         return [*super().get_params(ctx), _HELP_ALL]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Groups of what is used most, a line each, and three examples: 23 lines of 80 columns at most."""
+        """Write the most used flags in groups, a line each, and three examples: at most 23 lines of 80 columns."""
         shown = HELP[self.name or ""]
         formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
         formatter.write_text(shown["says"])
@@ -77,11 +77,11 @@ class WithTwoHelps(click.Command):
         formatter.write_text(shown["more"])
 
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Everything, as click shows it."""
+        """Write the whole help, as click does."""
         super().format_help(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Flags by the groups of their settings; those that are none come first."""
+        """Write all flags by the groups of their settings. Flags that are no setting come first."""
         from exporter.config import cluster_settings as of_cluster  # noqa: PLC0415 - only --help-all needs all three
         from exporter.config import node_settings as of_node  # noqa: PLC0415 - as above
         from exporter.config import operator_settings as of_operator  # noqa: PLC0415 - as above
@@ -96,7 +96,7 @@ class WithTwoHelps(click.Command):
                     formatter.write_dl(records)
 
     def _row(self, name: str, says: str) -> tuple[str, str]:
-        """A flag with its placeholder, or a command."""
+        """A flag with its placeholder, or a command, and its text."""
         option = next((each for each in self.params if name in each.opts), None)
         if not isinstance(option, click.Option) or option.is_flag:
             return name, says
@@ -119,13 +119,13 @@ command = partial(click.command, cls=WithTwoHelps)
 
 
 def command_named(name: str) -> click.Command:
-    """One of COMMANDS, imported now."""
+    """Import one of COMMANDS."""
     command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
     return command
 
 
 def this_program() -> str:
-    """The program as the person at this terminal can start it once more: its name, or the path it was started by."""
+    """The words with which the user can start this program again: its name, or the path with which it was started."""
     import shutil  # noqa: PLC0415 - half a megabyte, which a healthcheck every 30 s does not need
 
     started_by = sys.argv[0]

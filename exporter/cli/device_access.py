@@ -15,7 +15,7 @@ from exporter.cli.commands import command
 from exporter.errors import ConfigError, ExporterError
 from exporter.sources.host.device_files import DEVICES, read_groups
 
-# where the machine's folders are: elsewhere only for tests
+# the root of the machine's folders; tests have another one
 ROOT = Path("/")
 CGROUPS = "sys/fs/cgroup"
 SYSTEMCTL_SECONDS = 30.0
@@ -75,7 +75,7 @@ def device_access(unit: str | None, cgroup: str | None, persistent: bool, dry_ru
 
 
 def _grant_to_unit(unit: str, majors: Mapping[str, int], *, persistent: bool, dry_run: bool) -> Iterator[str]:
-    """Raises ExporterError where systemd does not do it."""
+    """Grant the devices to a unit. Return the lines for the user. Raises ExporterError if systemd does not do it."""
     systemctl = shutil.which("systemctl")
     if systemctl is None or not (ROOT / "run/systemd/system").is_dir():
         raise ExporterError(
@@ -90,11 +90,11 @@ def _grant_to_unit(unit: str, majors: Mapping[str, int], *, persistent: bool, dr
     if shown.get("LoadState") != "loaded":
         raise ExporterError(f"{unit}: systemd has no such unit loaded ({shown.get('LoadState') or 'it says nothing'})")
     if shown.get("DevicePolicy") == "auto" and not shown.get("DeviceAllow"):
-        # the first DeviceAllow= would take every other device away from it
+        # a first DeviceAllow= would take every other device away from the unit
         yield f"{unit} may open every device already (DevicePolicy=auto without DeviceAllow=): nothing is done"
         return
     how = ["set-property", *([] if persistent else ["--runtime"]), "--", unit]
-    # see systemd.resource-control(5): char-<group> means every device of a group of /proc/devices
+    # char-<group> means every device of a group in /proc/devices: systemd.resource-control(5)
     properties = [f"DeviceAllow=char-{group} {_ALL}" for group in majors]
     if dry_run:
         yield f"would run: {shlex.join(['systemctl', *how, *properties])}"
@@ -124,9 +124,13 @@ def _run(systemctl: str, *arguments: str) -> str:
 
 
 def _grant_to_cgroup(path: str, below: PurePosixPath, majors: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
-    """`below` is where `path` is.
+    """Grant the devices to a cgroup. Return the lines for the user.
 
-    Raises ConfigError: a part of it is no folder. ExporterError: it is no cgroup of version 1, or the kernel refuses.
+    `path` is the cgroup as the user named it, and `below` is its place below /sys/fs/cgroup.
+
+    Raises:
+        ConfigError: a part of `below` is no folder.
+        ExporterError: it is no cgroup of version 1, or the kernel refuses.
     """
     shown = f"/{CGROUPS}/{below}"
     folder = _open(below, path)
@@ -147,13 +151,13 @@ def _grant_to_cgroup(path: str, below: PurePosixPath, majors: Mapping[str, int],
 
 
 def _below_the_root(path: str) -> PurePosixPath:
-    """Where the cgroup is below /sys/fs/cgroup. Raises ConfigError where it is elsewhere, or may be."""
+    """The cgroup's place below /sys/fs/cgroup. Raises ConfigError if it is elsewhere, or may be."""
     if not path.startswith("/") or ".." in path.split("/") or not path.isprintable():
         raise ConfigError(_not_allowed(path))
     pure = PurePosixPath(path.lstrip("/"))
     if pure.is_relative_to(CGROUPS):
         return pure.relative_to(CGROUPS)
-    # where version 1 has the controller, it decides about devices: version 2 may be beside it
+    # if version 1 has the controller, it decides about devices, even if version 2 is mounted beside it
     return _CONTROLLER / pure if (ROOT / CGROUPS / _CONTROLLER / _ALLOW).exists() else pure
 
 
@@ -162,7 +166,7 @@ def _has(folder: int, name: str) -> bool:
 
 
 def _open(below: PurePosixPath, path: str) -> int:
-    """The folder of a cgroup, opened part by part: no link leads out. Raises what `_grant_to_cgroup` does."""
+    """Open a cgroup's folder part by part, so that no link leads out. Raises the same as `_grant_to_cgroup`."""
     try:
         folder = os.open(ROOT / CGROUPS, os.O_RDONLY | os.O_DIRECTORY)
         for part in below.parts:
@@ -195,7 +199,7 @@ def _write(folder: int, rule: str, shown: str) -> None:
         finally:
             os.close(file)
     except OSError as error:
-        # the kernel's words for both are the same
+        # the kernel has the same words for both reasons
         why = (
             "only root may, on the machine itself, and only what the cgroup above it may open itself"
             if error.errno in {errno.EPERM, errno.EACCES, errno.EROFS}

@@ -25,7 +25,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     host, port = address.host or "localhost", address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     if tls:
-        # to this machine: the name in its certificate does not matter, and neither does who signed it
+        # the connection is to this machine, so the certificate's name and signer do not matter
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
@@ -33,7 +33,7 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
         connection.request("GET", "/-/healthy")
         status = connection.getresponse().status
     except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
-        # This command has no client certificate. An exporter that hangs up for want of one is there and works.
+        # This command has no client certificate. An exporter that hangs up for this reason works.
         if not tls or tls.client_certificate != "required":
             raise ExporterError(f"{address} does not answer: {error}") from error
         return

@@ -1,11 +1,11 @@
 """`python3 -m exporter.cli.keep_copy [--once] SOURCE TARGET`: runs in the pods that the operator makes, not for people.
 
-dcgm-exporter, from 4.2.3 on, reads its list of fields again when inotify tells it that a file of that name has come to
+From 4.2.3 on, dcgm-exporter reads its list of fields again if inotify reports that a file of that name has come into
 its folder or has changed (its internal/pkg/watcher/file.go). In a ConfigMap's volume that never happens: the kubelet
-turns the link ..data to another folder, and leaves the links with the files' names alone (Kubernetes' AtomicWriter). So
-this keeps a copy in a folder of the pod's own, and puts each new version there by a rename.
+turns the link ..data to another folder, and does not touch the links with the files' names (Kubernetes' AtomicWriter).
+So this program keeps a copy in a folder of the pod's own, and puts each new version there by a rename.
 
-It reads no settings and imports the standard library alone, since it runs on every node.
+It reads no settings, and imports only the standard library, since it runs on every node.
 """
 
 import signal
@@ -15,18 +15,19 @@ from contextlib import suppress
 from pathlib import Path
 
 SECONDS_BETWEEN_LOOKS = 5.0
-# what a ConfigMap may hold
+# the most bytes that a ConfigMap may have
 MOST_BYTES = 1 << 20
 
 
 class Unusable(Exception):
-    """The source cannot be copied now. The text says why."""
+    """The source cannot be copied now, for the reason in the text."""
 
 
 def copy_once(source: Path, target: Path) -> bool:
-    """Have `target` hold what `source` holds; False where it does already.
+    """Copy `source` to `target`. Return False if the target has that content already.
 
-    Raises Unusable: the source is missing, empty or too large, or the target cannot be written. It stays as it is then.
+    Raises:
+        Unusable: the source is missing, empty or too large, or the target cannot be written. The target stays as it is.
     """
     try:
         content = _read(source)
@@ -36,14 +37,14 @@ def copy_once(source: Path, target: Path) -> bool:
         new.write_bytes(content)
         new.replace(target)
     except OSError as error:
-        # a write to a disk that is full does not say to which file
+        # the error of a write to a full disk does not name the file
         raise Unusable(f"{error.filename or target}: {error.strerror}") from error
     return True
 
 
 def main(arguments: list[str]) -> int:
-    """Copy once, or go on until SIGTERM. The exit code is 0, or 1 where the one copy failed."""
-    # a process with the id 1 is not ended by a signal that has no handler
+    """Copy once, or again and again until SIGTERM. Return the exit code: 0, or 1 if the only copy failed."""
+    # without a handler, the signal would not end a process with the id 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     once = arguments[:1] == ["--once"]
     source, target = map(Path, arguments[once:])
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _read(path: Path) -> bytes:
-    """The content. Raises OSError, or Unusable where it is empty or larger than a ConfigMap may be."""
+    """A file's content. Raises OSError, or Unusable if it is empty or larger than a ConfigMap may be."""
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if not content.strip():
@@ -75,7 +76,7 @@ def _read(path: Path) -> bytes:
 
 
 def _holds(target: Path, content: bytes) -> bool:
-    """Whether the target has this content. After a crash of the machine it may be empty."""
+    """Whether the target has this content. After a crash of the machine, the target may be empty."""
     with suppress(FileNotFoundError), target.open("rb") as file:
         return file.read(len(content) + 1) == content
     return False

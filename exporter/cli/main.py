@@ -1,4 +1,4 @@
-"""The command line: which command runs, and how a wrong one ends (exit code 2 and one line)."""
+"""The command line: it runs a command, and ends a wrong one with one line and exit code 2."""
 
 import os
 import sys
@@ -14,12 +14,15 @@ from exporter.errors import ConfigError, ExporterError
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 _ALONE = ("-h", "--help", "--help-all", "--version")
-# the shell asks by it what may come next: click's name for this program
+# click's name for the variable by which a shell asks for completions
 _COMPLETES = "_POD_GPU_METRICS_EXPORTER_COMPLETE"
 
 
 class _Commands(WithTwoHelps, click.Group):
-    """Imports a command's file when the command is named: a healthcheck, every 30 s, must not carry the servers."""
+    """All commands. A command's file is imported when it is named.
+
+    A healthcheck, which runs every 30 s, must not carry the servers.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -28,17 +31,17 @@ class _Commands(WithTwoHelps, click.Group):
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A shell that completes a line has not added the command that is left out."""
+        """Parse the arguments. If a shell completes a line, the command that may be left out is not there yet."""
         return super().parse_args(ctx, _with_command(args) if args and ctx.resilient_parsing else args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, without importing one; flags are those of the command that may be left out."""
+        """Complete a command without importing any, or a flag of the command that may be left out."""
         if incomplete.startswith("-"):
             return command_named("serve").shell_complete(ctx, incomplete)
         return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every command with its flags."""
+        """Write the help of every command with its flags."""
         for name in COMMANDS:
             if isinstance(each := command_named(name), WithTwoHelps):
                 each.format_all(click.Context(each, ctx, name), formatter)
@@ -55,26 +58,26 @@ def commands() -> None:
 
 
 def import_command(arguments: Sequence[str]) -> None:
-    """Import the file of the command that a command line names, which is most of what a start takes."""
+    """Import the file of the command that a command line names. This takes most of the time of a start."""
     (name,) = _with_command(arguments)[:1]
     if name in COMMANDS and _COMPLETES not in os.environ:
         command_named(name)
 
 
 def _with_command(arguments: Sequence[str]) -> list[str]:
-    """A command line without a command means `serve`."""
+    """The command line with its command, which is `serve` if it has none."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in _ALONE):
         return ["serve", *arguments]
     return list(arguments)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; the exit code."""
+    """Run a command. Return the exit code."""
     return run_group(commands, _with_command(arguments), PROGRAM)
 
 
 def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int:
-    """Run a command of a group, under the program's name; the exit code."""
+    """Run a command of a group under the program's name. Return the exit code."""
 
     def fail(message: str, code: int) -> int:
         print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
@@ -85,7 +88,7 @@ def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int
     try:
         group.main(arguments, prog_name=program, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        # as kubectl itself does
+        # exit code 0, as with kubectl itself
         print(error.format_message())
         return 0
     except click.UsageError as error:

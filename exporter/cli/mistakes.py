@@ -1,6 +1,6 @@
-"""What a wrong command line is answered: what is wrong with it, and what to type instead.
+"""The answer to a wrong command line: what is wrong with it, and what to type instead.
 
-This module is imported only where one is wrong: it imports every command to say which of them has a flag.
+This module is imported only for a wrong command line, since it imports every command to find the ones with a flag.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import click
 from exporter.cli.commands import COMMANDS, PROGRAM, command_named
 from exporter.config.suggestions import asked, closest, did_you_mean
 
-# commands and flags, each with words that other programs have for it
+# commands and flags, each with the words of other programs for it
 _OTHER_WORDS = {
     "serve": "agent daemon exporter node run server start",
     "demo": "fake mock simulate",
@@ -25,7 +25,7 @@ _OTHER_WORDS = {
     "--version": "version",
 }
 _MEANT = {word: command for command, words in _OTHER_WORDS.items() for word in words.split()}
-# the flag that a word behind a command is most likely meant for
+# the flag that a word after a command was most likely meant for
 _ARGUMENTS = {
     "serve": "--dcgm.url",
     "textfile": "--output",
@@ -41,7 +41,7 @@ _ARGUMENTS = {
 
 
 def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
-    """One line without an end. `arguments` begin with the command."""
+    """The answer: one line, without its end. `arguments` begin with the command."""
     command, *given = arguments
     if command not in COMMANDS:
         near = asked([_MEANT[command]] if command in _MEANT else closest(command, COMMANDS)[:1])
@@ -64,12 +64,15 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
 
 
 def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
-    """`flag` is as click names it: -w for `-web.listen-address=:9400`, which programs in Go take."""
+    """The answer to an unknown flag, by click's name for it.
+
+    That is -w for `-web.listen-address=:9400`, which programs in Go would take.
+    """
     if not flag.startswith("--"):
         flag = next((each.partition("=")[0] for each in arguments if each.startswith(flag)), flag)
     has_it = [each for each in COMMANDS if each != command and flag in _flags_of(each)]
     elsewhere = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it" if has_it else ""
-    # a flag with a dot is no other program's, and like no flag of another group
+    # a flag with a dot is one of this program's, and so it is not compared with the names of other flags
     instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command), command) or elsewhere
     return f"{flag}: no such flag of {command}; {instead or '--help-all shows all'}"
 

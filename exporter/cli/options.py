@@ -1,4 +1,4 @@
-"""The settings as click options, and back as a `Config`. What cannot be used is a ConfigError of one line."""
+"""Settings as click options, and the options' values as a `Config`. A wrong value is a ConfigError of one line."""
 
 import os
 import socket
@@ -26,12 +26,12 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 def setting_options(
     without: Sequence[str] = (), *, settings: Sequence[Setting] = SETTINGS
 ) -> Callable[[Command], Command]:
-    """Add a flag for every setting, the node's if no others are given, and --config.file.
+    """Add a flag for every setting (the node's by default), and --config.file.
 
     --help-all leaves out the environment names that follow from the flags.
 
-    To click, every flag may be given several times: then a flag that was not given differs from one that was given
-    its default. `read_config` refuses several values of a setting that takes one.
+    click lets every flag be given several times, so that a missing flag differs from one with its default value.
+    `read_config` refuses several values if a setting takes only one.
     """
 
     def decorate(command: Command) -> Command:
@@ -61,7 +61,7 @@ def setting_options(
 
 
 def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
-    """The node's configuration of this command line, environment and file. `fixed` ones win over all."""
+    """The node's configuration from the command line, the environment and the file. `fixed` values win over all."""
     flags = flags_of(given, SETTINGS, fixed)
     path, file = file_of(given)
     return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
@@ -70,13 +70,13 @@ def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
 def read_role_config(
     given: Mapping[str, Any], load_role: Callable[..., ConfigT], settings: Sequence[Setting]
 ) -> ConfigT:
-    """The configuration of another role: as `read_config`, by its own settings and its own `load_…`."""
+    """The configuration of another role, likewise, by its own settings and its own `load_…`."""
     path, file = file_of(given)
     return load_role(flags_of(given, settings, {}), os.environ, file, path, own_namespace())
 
 
 def web_of(given: Mapping[str, Any]) -> WebSettings:
-    """Where the exporter of these settings answers. Raises ConfigError where neither role takes them."""
+    """The web settings of the exporter with these settings. Raises ConfigError if neither role allows them."""
     try:
         return read_config(given).web
     except ConfigError:
@@ -90,7 +90,7 @@ def web_of(given: Mapping[str, Any]) -> WebSettings:
 def flags_of(
     given: Mapping[str, Any], settings: Sequence[Setting], fixed: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The texts of the given flags, by setting. Raises ConfigError for several values where a setting takes one."""
+    """The texts of the given flags, by setting. Raises ConfigError if a setting that takes one value has several."""
     flags = {}
     for setting in settings:
         texts = given.get(setting.parameter) or ()
@@ -104,12 +104,15 @@ def flags_of(
 
 
 def _from_here(path: str) -> str:
-    """On the command line a path is one from here. Whoever reads the environment or a file may be started elsewhere."""
+    """An absolute path: on the command line, a path is relative to the present folder.
+
+    In the environment or a file it is not, since the exporter may be started in any folder.
+    """
     return str(Path(path).absolute()) if path and "://" not in path else path
 
 
 def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
-    """The path of --config.file, and what it says. Raises ConfigError unless that is keys and values."""
+    """The path of --config.file, and its content. Raises ConfigError unless that is keys and values."""
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
     if not path:
         return path, None
@@ -121,7 +124,7 @@ def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | N
 
 
 def own_namespace() -> str:
-    """The service account's; "" outside Kubernetes, and where no token is mounted."""
+    """The namespace of the service account; "" outside Kubernetes, or if no token is mounted."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

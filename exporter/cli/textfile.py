@@ -1,4 +1,4 @@
-"""`textfile`: the .prom drop for node-exporter's textfile collector."""
+"""`textfile`: a .prom file for node-exporter's textfile collector."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ from exporter.role import log_settings
 from exporter.service import Service, on_signal, say_why_it_ended
 from exporter.threads import use_daemon_threads
 
-# nothing listens here, no accounts are kept, and the file alone says who owns what: nobody would see the rest
+# settings without an effect here: nothing listens, no accounts are kept, and owners are always in the file
 _ELSEWHERE = ("web.", "accounting.", "labels.owners")
 _WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith(_ELSEWHERE))
 
@@ -43,7 +43,7 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
     check_folder(path)
 
     def read() -> Config:
-        # port 0: nothing listens here, so no upstream can be this program's own address
+        # nothing listens here, so with port 0 no upstream can be this program's own address
         return read_config(given, web_listen_address=":0")
 
     config = read()
@@ -57,17 +57,18 @@ def textfile(output: str, interval: str, once: bool, **given: Any) -> None:  # n
 
 
 def check_folder(path: Path) -> None:
-    """Say what is wrong with the place of the file before anybody waits for the sources.
+    """Check the place of the file, before anybody waits for the sources.
 
-    Raises ConfigError: the folder is missing or may not be written to, or the file is a folder.
+    Raises:
+        ConfigError: the folder is missing or may not be written to, or the file is a folder.
     """
     folder = path.parent
     if not folder.is_dir():
         raise ConfigError(f"--output: there is no folder {folder}; make it, or name the one that node-exporter reads")
     if path.is_dir():
         raise ConfigError(f"--output: {path} is a folder; name a file in it, such as {path / 'gpu.prom'}")
-    # a new file is renamed over the old one, so the folder counts and not the file; root may do all but where a folder
-    # takes no files, so only a try tells
+    # A new file is renamed over the old one, so the right on the folder counts, not that on the file. Root has every
+    # right, but some folders take no files at all, so only a try shows it.
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -78,10 +79,11 @@ def check_folder(path: Path) -> None:
 async def write_drops(
     config: Config, output: Path, *, interval_seconds: float, once: bool, reread: Callable[[], Config] | None = None
 ) -> bool:
-    """Write the drop for node-exporter, once or until SIGTERM or SIGINT; whether the last one holds GPU samples.
+    """Write the file for node-exporter, once or until SIGTERM or SIGINT. Return whether the last one has GPU samples.
 
-    Raises ConfigError: a file that the configuration names cannot be used. OSError: with `once`, the file could not be
-    written. Otherwise that is logged, and tried again.
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+        OSError: with `once`, the file could not be written. Without it, that is logged and tried again.
     """
     use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)

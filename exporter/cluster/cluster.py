@@ -28,10 +28,10 @@ class ClusterHandover:
     """The state that outlives a reload: counters, sources, and whether the role has been ready.
 
     Attributes:
-        instance: The name of the process towards upstreams.
-        not_ready: The reason why the role has not been ready so far. Once it has been, this stays "".
-        heard: The source whose first answers have come, or failed.
-        workloads: The workloads that autoscalers have asked about.
+        instance: the name of the process towards upstreams.
+        not_ready: the reason why the role has not been ready so far. Once it has been, this stays "".
+        heard: the source whose first answers have come, or failed.
+        workloads: the workloads that autoscalers have asked about.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Cluster:
     """The cluster role. It asks all nodes with every beat of the pulse, and answers from their last answers.
 
     Attributes:
-        source: The source that knows the nodes.
-        others: The sources that `source` uses, whose health is shown, too.
-        scaled_objects: The targets of KEDA's ScaledObjects; None unless KEDA may ask and there is a Kubernetes API.
-        cache: All these sources. It closes them.
-        patience_seconds: The time that a first look waits if its client names none.
+        source: the source that knows the nodes.
+        others: the sources that `source` uses, whose health is shown, too.
+        scaled_objects: the targets of KEDA's ScaledObjects; None unless KEDA may ask and there is a Kubernetes API.
+        cache: all these sources. It closes them.
+        patience_seconds: the time that a first look waits if its client names none.
     """
 
     source: ClusterSource

@@ -77,7 +77,7 @@ def read_question(rest: str) -> ScalingQuestion:
     The workload may be `<kind>:<name>`, since neither kinds nor names have a colon.
 
     Raises:
-        Unanswerable: The text is no question (400).
+        Unanswerable: the text is no question (400).
     """
     parts = rest.split("/")
     try:
@@ -97,7 +97,7 @@ def question_of(namespace: str, workload: str, metric: str) -> ScalingQuestion:
     """Make the question for a workload, which is given as its name or `<kind>:<name>`. The metric is not checked.
 
     Raises:
-        ValueError: No namespace, or no workload, can have this name.
+        ValueError: no namespace, or no workload, can have this name.
     """
     kind, colon, name = workload.rpartition(":")
     # a name that Kubernetes does not allow is a typo, and would have the answer 0, since it has no pods
@@ -118,7 +118,7 @@ def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     workloads.py decides whether there ever was such a workload.
 
     Raises:
-        Unanswerable: There is no number. 400: nobody can ask this. 409: there is no answer as things are (two workloads
+        Unanswerable: there is no number. 400: nobody can ask this. 409: there is no answer as things are (two workloads
             of one name, or a GPU that several containers share). 503: a part is not known now.
     """
     check_metric(question.metric)
@@ -138,7 +138,7 @@ def check_metric(metric: str) -> None:
     """Check that containers have a number of this name.
 
     Raises:
-        Unanswerable: They have none (400). The text names metrics with similar names.
+        Unanswerable: they have none (400). The text names metrics with similar names.
     """
     if metric in METRICS_TO_ASK:
         return
@@ -233,7 +233,7 @@ def _value(row: DeviceRow, metric: str) -> float:
     """A container's own value on a device.
 
     Raises:
-        Unanswerable: No value is known, or only that of the whole device.
+        Unanswerable: no value is known, or only that of the whole device.
     """
     is_own = metric in _OWN_FIELDS
     if row.gpu_shared and not is_own:

@@ -25,7 +25,7 @@ class SeenWorkloads:
         """Return the answer, if it is about a workload that has pods or has had some.
 
         Raises:
-            Unanswerable: No pod of a workload of this name was ever seen (404). The name may be a typo, and with the
+            Unanswerable: no pod of a workload of this name was ever seen (404). The name may be a typo, and with the
                 value 0 the autoscaler would remove pods.
         """
         workload = (question.namespace, question.kind.lower(), question.workload)

@@ -1,9 +1,9 @@
-"""What the automated test of Kubernetes' AI conformance finds on a page. Pure.
+"""The answers that the automated test of Kubernetes' AI conformance finds on a page. Pure.
 
-TestAcceleratorPerformanceMetrics (KAR-0059) in test/accelerator_metrics_test.go of
-https://github.com/kubernetes-sigs/ai-conformance, as of its commit 78f94cc6. It asks a Service for /metrics by the API
-server's proxy. Metrics of utilization and memory must be there, of any accelerator; the others it only logs. It knows a
-metric by a part of its name, or by the whole name that a flag gives it.
+The test is TestAcceleratorPerformanceMetrics (KAR-0059) in test/accelerator_metrics_test.go of
+https://github.com/kubernetes-sigs/ai-conformance, at commit 78f94cc6. It asks a Service for /metrics through the API
+server's proxy. It requires metrics of utilization and memory of any accelerator, and only logs the others. It finds
+a metric by a part of its name, or by the whole name that a flag gives.
 """
 
 from collections import Counter
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from exporter.exposition.lines import SampleLine, read_line, split_lines
 
-# A sample counts that has one of these, and more than blanks in it. AMD's gpu_uuid, for one, is not among them.
+# A sample counts if one of these labels is not blank. AMD's gpu_uuid, for example, does not count.
 DEVICE_LABELS = frozenset(
     (b"gpu", b"UUID", b"uuid", b"device_id", b"dev_id", b"card_id", b"GPU_I_ID", b"minor_number", b"pci_bus_id")
 )
 
 
 class _NamedBy(NamedTuple):
-    """A quantity, the parts of names by which it is known, and the flag that takes a whole name.
+    """A quantity, the parts of names by which the test finds it, and the flag that takes a whole name.
 
-    What the test requires has a flag; "" is what it only logs.
+    The quantities that the test requires have a flag. It is "" for those that the test only logs.
     """
 
     quantity: str
@@ -42,9 +42,9 @@ _BY_NAME = (
 
 @dataclass(frozen=True, slots=True)
 class QuestionOfTest:
-    """What the test asks of a page, and the `families` that answer it, each with the number of samples that count.
+    """A question of the test about a page, and the `families` that answer it, with the numbers of samples that count.
 
-    `flag` makes the test find a family that it does not know by its name; "" where it needs none, or none is there.
+    With `flag` the test finds a family that it does not find by name; "" if it needs no flag, or no family is there.
     """
 
     quantity: str
@@ -55,18 +55,18 @@ class QuestionOfTest:
 
     @property
     def is_passed(self) -> bool:
-        """Whether the test finds it without a flag."""
+        """Whether the test finds the quantity without a flag."""
         return bool(self.families)
 
     @property
     def why_not(self) -> str:
-        """What the test found missing, in words."""
+        """The quantity that the test does not find, in words."""
         parts = " or ".join(f'"{part}"' for part in self.looks_for)
         return f"no {self.quantity} by a name with {parts}"
 
 
 def questions(page: bytes, families: Mapping[str, Iterable[str]]) -> tuple[QuestionOfTest, ...]:
-    """What the test asks of a page. `families`: by quantity, the names by which it may be on a page."""
+    """The test's questions about a page. `families` are the names by quantity that a page may have for it."""
     counted = Counter(_families_that_count(page))
     return tuple(_ask(asked, counted, families.get(asked.quantity, ())) for asked in _BY_NAME)
 

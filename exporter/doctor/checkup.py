@@ -1,4 +1,4 @@
-"""One look at a node for `doctor`: by the exporter that runs here, or by asking every source once in its place."""
+"""One look at a node for `doctor`: that of the exporter that runs here, or one that asks every source in its place."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ from exporter.outputs.complaints import why_not
 from exporter.outputs.diagnosis import Diagnosis, Finding
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
-# A connection that nobody answers ends after 10 s (the API sources' own timeout).
+# Longer than the 10 s after which the API sources give up a connection that nobody answers.
 FIRST_WORD_SECONDS = 15.0
 _AGAIN_SECONDS = 0.1
 _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
@@ -36,9 +36,9 @@ _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """What one look at a node showed, by the exporter at `where` or, if that is "", by doctor in its place.
+    """The result of one look at a node, by the exporter at `where`, or by doctor in its place if that is "".
 
-    `files` go into the bundle, by name; they hold no token and no password.
+    `files` are those of the bundle, by name. They have no token and no password.
     """
 
     report: Diagnosis
@@ -46,11 +46,11 @@ class Checkup:
     where: str = ""
 
     def remarked(self, *findings: Finding) -> "Checkup":
-        """A copy of this checkup in which these come first."""
+        """A copy of this checkup, with these findings first."""
         return replace(self, report=replace(self.report, findings=(*findings, *self.report.findings)))
 
     def write_bundle(self, path: Path) -> None:
-        """Write report, versions and files as a .tar.gz for a bug report. Raises OSError where it cannot."""
+        """Write report, versions and files as a .tar.gz for a bug report. Raises OSError if that fails."""
         versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
         files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
         with tarfile.open(path, "w:gz") as archive:
@@ -60,12 +60,13 @@ class Checkup:
                 archive.addfile(entry, io.BytesIO(body))
 
     def with_evidence(self, path: Path) -> "Checkup":
-        """Write the evidence for Kubernetes' AI conformance, as YAML at `path` and as JUnit beside it, as .xml.
+        """Write the evidence for Kubernetes' AI conformance, as YAML at `path` and as JUnit (.xml) beside it.
 
-        Returns a copy of this checkup with what came of it.
+        Return a copy of this checkup, with the findings of the evidence.
 
-        Raises ExporterError: a file cannot be written, both would be one, or the exporter is of a version whose answers
-        cannot be read.
+        Raises:
+            ExporterError: a file cannot be written, both would be the same file, or the exporter is of another version,
+                whose answers cannot be read.
         """
         junit_path = path.parent / f"{path.stem}.xml"
         if path.suffix.lower() == junit_path.suffix:
@@ -88,9 +89,10 @@ class Checkup:
 
 
 async def examine(config: Config) -> Checkup:
-    """Ask every source once, each with its own timeout. Watches and inventories have FIRST_WORD_SECONDS at first.
+    """Ask every source once, each with its own timeout. Watches and inventories get FIRST_WORD_SECONDS.
 
-    Raises ConfigError: a file that the configuration names cannot be used.
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
     """
     node = make_node(config, read_node_files(config))
     try:
@@ -111,12 +113,12 @@ async def examine(config: Config) -> Checkup:
 
 
 async def _all_heard(node: Node) -> Snapshot:
-    """A look at the node after every source has answered or failed; after FIRST_WORD_SECONDS in any case."""
+    """A look at the node after every source has answered or failed, or after FIRST_WORD_SECONDS."""
     began = time.monotonic()
-    # a look does not wait for inventories as long as a busy machine may take to read them
+    # on a busy machine, inventories may take longer than a look waits for them
     await node.hear_watches(FIRST_WORD_SECONDS)
     snapshot = await node.look(None, _NEEDS)
-    # it may have begun to find out while it looked, and even have ended before the look did
+    # the node may have begun to measure during the look, and even have ended before the look did
     was_finding_out = node.sources.measuring is not None
     while was_finding_out or node.is_finding_out or any(state.up is None for state in snapshot.health.values()):
         await asyncio.sleep(_AGAIN_SECONDS)

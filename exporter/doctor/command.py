@@ -1,4 +1,4 @@
-"""`doctor`: what works on this node, what does not, why, and what to do."""
+"""`doctor`: the command, which asks the exporter that runs here, or every source in its place."""
 
 import asyncio
 import json
@@ -25,9 +25,9 @@ from exporter.top.transport import Gone, HttpTransport, OtherProtocol
 if TYPE_CHECKING:
     from exporter.doctor.checkup import Checkup
 
-# These settings say where the exporter answers and how this command logs. All others change what is judged.
+# These settings say where the exporter answers and how this command logs. All others change the findings.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
-_ANSWER_SECONDS = 20.0  # an exporter asks its own sources before it answers
+_ANSWER_SECONDS = 20.0  # long, since an exporter asks its own sources before it answers
 
 
 @command()
@@ -75,7 +75,7 @@ def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binar
 
 
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
-    # imported only here: the node exporter must not carry what only this command needs
+    # imported only here: the node exporter must not carry the imports of this command
     from exporter.doctor import checkup  # noqa: PLC0415
     from exporter.outputs.diagnosis import fine, read_report, warning  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
 
 
 def _is_elsewhere(host: str) -> bool:
-    """Whether a name is surely not this machine's: what is here says nothing of the exporter there."""
+    """Whether a name is certainly not this machine's. Then the sources here say nothing about the exporter there."""
     if host in ("", "localhost", socket.gethostname()):
         return False
     try:
@@ -115,9 +115,10 @@ def _is_elsewhere(host: str) -> bool:
 
 
 def _find(address: Address) -> tuple[HttpTransport, Mapping[str, Any], bytes]:
-    """The exporter that listens there, its /debug/mapping as JSON, and the same as the bytes that came.
+    """The exporter that listens at an address, its /debug/mapping as JSON, and the same as bytes.
 
-    Raises Gone: there is none, or it asks for a password or a client certificate.
+    Raises:
+        Gone: there is no exporter, or it asks for a password or a client certificate.
     """
     for exporter in HttpTransport.here(address, HttpConfig(), _ANSWER_SECONDS):
         try:
@@ -139,11 +140,11 @@ def _find(address: Address) -> tuple[HttpTransport, Mapping[str, Any], bytes]:
 
 
 def _pages(exporter: HttpTransport) -> Mapping[str, bytes]:
-    """By their names in the bundle."""
+    """The exporter's pages, by their names in the bundle."""
     pages = {}
     for path, name in (("/gpu/metrics", "gpu-metrics.prom"), ("/metrics", "metrics.prom")):
         try:
             pages[name] = exporter.get(path)[1]
-        except Gone as error:  # it went away meanwhile: the bundle says so in the page's place
+        except Gone as error:  # the exporter is gone meanwhile, and the bundle says so in place of the page
             pages[name] = f"{path}: {error}\n".encode()
     return pages

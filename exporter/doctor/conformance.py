@@ -1,10 +1,10 @@
-"""`doctor --conformance`: what one exporter can give as evidence for Kubernetes' AI conformance. Pure.
+"""`doctor --conformance`: the evidence that one exporter has for Kubernetes' AI conformance. Pure.
 
-https://github.com/cncf/k8s-ai-conformance has the form that a platform hands in as PRODUCT.yaml, and what reads it
-(scripts/validate.go); https://github.com/kubernetes-sigs/ai-conformance says what each requirement asks, as KAR-….
-The evidence has the form's fields for the requirements that an exporter sees, so that they can be copied into a
-PRODUCT.yaml, and under `observed`, which the form does not read, what they rest on. The descriptions are this
-program's: those of the form depend on the version of Kubernetes.
+https://github.com/cncf/k8s-ai-conformance has the form that a platform hands in as PRODUCT.yaml, and the program that
+reads it (scripts/validate.go). https://github.com/kubernetes-sigs/ai-conformance describes each requirement, as KAR-….
+The evidence has the form's fields for the requirements that an exporter can see, so that they can be copied into
+a PRODUCT.yaml. Under `observed`, which is no part of the form, it has the facts on which they rest. The descriptions
+are this program's own, since those of the form depend on the version of Kubernetes.
 """
 
 import json
@@ -24,7 +24,7 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import WITHOUT_SAMPLES
 
 _DONE, _PARTLY, _NOT, _UNJUDGED = "Implemented", "Partially Implemented", "Not Implemented", ""
-# of the form up to Kubernetes 1.37; only the platform can say these
+# fields of the form up to Kubernetes 1.37 that only the platform can fill in
 _OF_PLATFORM = "kubernetesVersion platformName platformVersion vendorName websiteUrl repoUrl documentationUrl"
 _OF_PLATFORM += " productLogoUrl description contactEmailAddress k8sConformanceUrl"
 _LONGEST_EXCERPT = 500
@@ -32,7 +32,7 @@ _METRICS_ASKED = (
     "for each accelerator utilization and memory usage and, where the hardware has them, temperature, power draw and"
     " interconnect bandwidth, in a standard format for machines"
 )
-# of each requirement: its category in the form, its level, and what it asks
+# for each requirement: its category in the form, its level, and its text
 _ASKED = {
     "dra_support": "accelerators MUST KAR-0051: workloads claim devices by DRA's APIs (resource.k8s.io/v1)",
     "gpu_sharing": "accelerators SHOULD KAR-0003: Kubernetes can hand out less than a whole accelerator",
@@ -44,7 +44,7 @@ _ASKED = {
 class _Quantity(NamedTuple):
     """A metric of KAR-0059, OpenTelemetry's name for it, and the rows of DCGM's table that have it.
 
-    The core ones are required of each device, the others of each GPU whose hardware measures them.
+    A core metric is required for each device, another one for each GPU whose hardware measures it.
     """
 
     name: str
@@ -65,7 +65,7 @@ _QUANTITIES = (
     ),
 )
 _QUANTITY_OF = {name: quantity for name, row in FIELDS.items() for quantity in _QUANTITIES if row.name in quantity.rows}
-# by the automated test's words for what it requires: the names that its flags may be given
+# by the automated test's word for a required quantity: the names that its flag may be given
 _NAMES_ASKED = {
     asked: [name for name, quantity in _QUANTITY_OF.items() if quantity.name == ours]
     for asked, ours in (("utilization", "utilization"), ("memory", "memory usage"))
@@ -76,9 +76,9 @@ _Device = tuple[str, str]  # a GPU's UUID (else its name or number) without "GPU
 
 @dataclass(frozen=True, slots=True)
 class JudgedRequirement:
-    """What became of a requirement. `status` is the form's word, "" where it cannot be judged.
+    """The judgement of a requirement. `status` is the form's word, "" if the requirement cannot be judged.
 
-    `asked`: what an automated test asks for it.
+    `asked` are the questions of an automated test about it.
     """
 
     id: str
@@ -90,21 +90,22 @@ class JudgedRequirement:
 
     @property
     def category(self) -> str:
-        """The form's word for what it is about, such as observability."""
+        """The form's word for the requirement's subject, such as observability."""
         return _ASKED[self.id].partition(" ")[0]
 
     @property
     def finding(self) -> Finding:
-        """The same as a line of doctor's report; a problem unless it is implemented or cannot be judged."""
+        """The judgement as a line of doctor's report: a problem, unless it is implemented or cannot be judged."""
         if self.status in (_DONE, _UNJUDGED):
             return fine(self.id, self.why if self.status else f"not judged: {self.why}")
         return problem(self.id, self.why, self.remedy)
 
 
 def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ...]:
-    """Judge an exporter by the bodies of its pages, which have the names of the files in doctor's bundle.
+    """Judge an exporter by its pages, which are named as the files in doctor's bundle.
 
-    Raises KeyError, TypeError, ValueError: the mapping is another version's.
+    Raises:
+        KeyError, TypeError, ValueError: the mapping is that of another version.
     """
     mapping = json.loads(pages["mapping.json"])
     return (
@@ -118,7 +119,7 @@ def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ..
 def as_form(
     judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str, files: Sequence[str]
 ) -> dict[str, Any]:
-    """The evidence in the form of a PRODUCT.yaml. `evidence` points to `files`, beside a product: this and others."""
+    """The evidence in the form of a PRODUCT.yaml. Its `evidence` names `files`, which lie beside it."""
     spec: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     observed = []
     for each in judged:
@@ -208,7 +209,7 @@ def _verdict(
 
 
 def _flags_for(not_found: Sequence[QuestionOfTest]) -> list[str]:
-    """How to run the automated test so that it finds these; nothing where no flag helps."""
+    """The advice to run the automated test with flags with which it finds these; none if no flag helps."""
     flags = [each.flag for each in not_found if each.flag]
     return [f"give the test {' '.join(flags)}, with dcgm-exporter's Service"] if flags else []
 
@@ -228,7 +229,10 @@ def _as_tested(asked: Sequence[QuestionOfTest]) -> list[dict[str, Any]]:
 
 
 def _without(quantity: _Quantity, devices: frozenset[_Device], measured: set[_Device]) -> list[str]:
-    """The devices that lack a metric. Heat, power and buses are the whole GPU's, so a row of any instance will do."""
+    """The devices that lack a metric.
+
+    Temperature, power and bandwidth are those of the whole GPU, so a sample of any of its instances is enough.
+    """
     lacking = devices - measured
     if not quantity.is_core:
         gpus = {gpu for gpu, _ in measured}

@@ -1,4 +1,4 @@
-"""`doctor --cuda-binary`: the kernels of a file, as lines for a terminal."""
+"""`doctor --cuda-binary`: the CUDA kernels of a file, as lines for a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,9 +18,10 @@ _MOST_ARCHITECTURES = 30
 
 
 def listing(path: str, width: int | None) -> str:
-    """What GPU code a file has. With a `width`, names are cut to lines so long; else they are whole, for c++filt.
+    """The GPU code of a file, as lines. With a `width`, names are cut to fit; else they are whole, for c++filt.
 
-    Raises ExporterError: one line: it cannot be read, or has no GPU code.
+    Raises:
+        ExporterError: the file cannot be read, or has no GPU code. The text is one line.
     """
     try:
         with open_regular(path) as file:
@@ -46,7 +47,7 @@ def _lines(binary: CudaBinary, width: int | None) -> Iterator[str]:
 
 
 def _summary(binary: CudaBinary) -> str:
-    """What there is, in one line, such as "3 kernels for sm_80 and sm_90, PTX for compute_90"."""
+    """The file's GPU code in one line, such as "3 kernels for sm_80 and sm_90, PTX for compute_90"."""
     names = len({compiled.kernel.name for compiled in binary.kernels})
     are_all = not (binary.unread or binary.ended_early)
     kernels = f"{names or 'no'} kernel{'' if names == 1 else 's'}{'' if are_all else ' read'}"
@@ -84,7 +85,7 @@ def _cells(compiled: Compiled) -> tuple[str, ...]:
 
 
 def _cut(name: str, most: int) -> str:
-    """A name without its middle, where it is too long: templates begin alike, and end with what they are of."""
+    """A name, without its middle if it is too long: templates begin alike, and end with their arguments."""
     most = max(most, _LEAST_OF_NAME)
     if len(name) <= most:
         return name

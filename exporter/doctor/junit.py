@@ -1,6 +1,6 @@
 """The evidence for Kubernetes' AI conformance as a JUnit file, which CI systems show as tests. Pure.
 
-Elements and attributes are those that Jenkins' xUnit plugin takes (its junit-10.xsd), the strictest of the readers.
+It has only elements and attributes that Jenkins' xUnit plugin, the strictest reader, accepts (its junit-10.xsd).
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,10 @@ _SUITE = "pod-gpu-metrics-exporter doctor --conformance"
 
 
 def as_junit(judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str) -> bytes:
-    """A JUnit file, UTF-8: a case for each requirement, and for each question of an automated test about it.
+    """A JUnit file in UTF-8, with a case for each requirement, and for each question of an automated test about it.
 
-    A requirement that cannot be judged is skipped, as is what the test only logs. `moment`: ISO 8601, UTC.
+    A requirement that cannot be judged counts as skipped, and so does a question whose answer the test only logs.
+    `moment` is in ISO 8601, in UTC.
     """
     root = Element("testsuites", name=_SUITE)
     suite = SubElement(root, "testsuite", name=_SUITE, timestamp=moment)
@@ -59,12 +60,12 @@ def _case(suite: Element, category: str, name: str) -> Element:
 
 
 def _fail(case: Element, kind: str, why: str, remedy: str) -> None:
-    # a control character would end each reader: XML has no way to write most of them
+    # no reader accepts a control character, since XML cannot write most of them
     SubElement(case, "failure", type=kind, message=printable(why)).text = printable(remedy)
 
 
 def _count(root: Element, suite: Element) -> None:
-    """Write how many cases there are, and how many of them failed or were skipped."""
+    """Write the numbers of all cases, and of those that failed or were skipped."""
     counts = {
         "tests": len(suite.findall("testcase")),
         "failures": len(suite.findall("testcase/failure")),

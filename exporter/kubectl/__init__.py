@@ -1,1 +1,1 @@
-"""`kubectl gpu`: who holds GPUs and why not, asked through the API server's proxy by kubectl's own binary."""
+"""`kubectl gpu`: holders of GPUs, and why a pod has none. kubectl's own binary asks, through the API server's proxy."""

@@ -1,4 +1,4 @@
-"""kubectl's own binary: it reads the user's kubeconfig and talks to the API server. Its errors become one line each."""
+"""kubectl's own binary, which reads the user's kubeconfig and asks the API server. Its errors become one line each."""
 
 import json
 import re
@@ -11,20 +11,20 @@ from urllib.parse import urlencode
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.top.transport import Gone
 
-LONGEST_SECONDS = 90.0  # of one answer; kubectl itself gives a connection 30 s
+LONGEST_SECONDS = 90.0  # for one answer; kubectl itself gives a connection 30 s
 _MOST_CHARS = 300
 _MOST_OBJECTS = 50_000
 _REFUSED = re.compile(r"Error from server(?: \((\w+)\))?: (.*)")
 _NO_LOGIN = re.compile(r"You must be logged in to the server \((.*)\)")
 _NO_SERVER = re.compile(r"The connection to the server (\S+) was refused")
 _RIGHT = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]*)".*?(?:in the namespace "([^"]*)"|$)')
-_DEFAULT_SERVER = "localhost:8080"  # kubectl's, where the kubeconfig names none
+_DEFAULT_SERVER = "localhost:8080"  # kubectl's default, if the kubeconfig names no server
 _CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
 _VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
 
 
 class KubectlRefusal(Gone):
-    """The API server, or what it passed the request on to, answered with another status than 200.
+    """The API server, or the exporter behind its proxy, answered with another status than 200.
 
     `reason` is the API server's word, such as NotFound, and `message` its text.
     """
@@ -37,16 +37,21 @@ class KubectlRefusal(Gone):
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """The binary, with the flags that say which cluster is meant."""
+    """The binary, with the flags that choose the cluster."""
 
     flags: tuple[str, ...]
 
     def raw(self, path: str, **parameters: str) -> bytes:
-        """The answer at a path of the API. Raises KubectlRefusal: a status. Gone: kubectl could not ask."""
+        """The answer at a path of the API.
+
+        Raises:
+            KubectlRefusal: the answer has another status than 200.
+            Gone: kubectl could not ask.
+        """
         return self._run("get", "--raw", f"{path}?{urlencode(parameters)}" if parameters else path)
 
     def item(self, path: str, **parameters: str) -> AnyObject:
-        """An object of the API. Raises as `raw`."""
+        """An object of the API. Raises as `raw` does."""
         try:
             content = json.loads(self.raw(path, **parameters))
         except ValueError as error:
@@ -54,12 +59,12 @@ class Kubectl:
         return mapping(content)
 
     def items(self, plural: str, namespace: str, **selectors: str) -> Sequence[AnyObject]:
-        """Objects of the core API: of a namespace, or of all. Raises as `raw`."""
+        """Objects of the core API, in a namespace or in all (""). Raises as `raw` does."""
         below = f"namespaces/{namespace}/" if namespace else ""
         return mappings(self.item(f"/api/v1/{below}{plural}", **selectors), "items", _MOST_OBJECTS)
 
     def namespace(self) -> str:
-        """That of the context, which counts where a command names none."""
+        """The namespace of the context, which counts if a command names none."""
         return self._run("config", "view", "--minify", "-o", "jsonpath={..namespace}").decode().strip() or "default"
 
     def _run(self, *arguments: str) -> bytes:
@@ -87,7 +92,7 @@ def place_of(item: AnyObject) -> tuple[str, str]:
 
 
 def _failure(words: str) -> Gone:
-    """What kubectl's words on its standard error mean."""
+    """The error that kubectl's words on its standard error mean."""
     if refused := _REFUSED.search(words):
         return KubectlRefusal(refused[1] or "", refused[2][:_MOST_CHARS])
     if no_login := _NO_LOGIN.search(words):

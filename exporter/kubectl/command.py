@@ -19,13 +19,13 @@ from exporter.top.command import show, top
 from exporter.top.transport import Gone
 
 PROGRAM = "kubectl gpu"
-# kubectl's own flags, which are handed on to it; --request-timeout would become a parameter of what the proxy asks
+# kubectl's own flags, which it gets. (--request-timeout would become a parameter of the request to the exporter.)
 _OF_KUBECTL = ("kubeconfig", "context", "cluster", "user", "as", "as-group")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _where(command: _Command) -> _Command:
-    """The flags that say which cluster, namespace and exporter are meant."""
+    """Add the flags that choose the cluster, the namespace and the exporter."""
     for name in reversed(_OF_KUBECTL):
         is_hidden = name not in _OF_KUBECTL[:2]
         command = click.option(f"--{name}", metavar="VALUE", help="kubectl's own flag.", hidden=is_hidden)(command)
@@ -72,10 +72,10 @@ def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
 
 
 def _also(command: click.Command, *without: str) -> Callable[[_Command], _Command]:
-    """The flags of a command of the exporter's own, but for those that say whom to ask."""
+    """Add the flags of one of the exporter's own commands, except those that say whom to ask."""
 
     def decorate(function: _Command) -> _Command:
-        # where click itself gathers the options of a function until its command is made of it
+        # click itself gathers a function's options here, until it makes the command
         params = [each for each in reversed(command.params) if each.name not in without]
         function.__click_params__ = params  # type: ignore[attr-defined]
         function.__doc__ = command.help
@@ -163,7 +163,7 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
 
 
 def _of_node(asked: _Asked, node: str) -> AnyObject:
-    """/debug/mapping of a node's exporter."""
+    """The /debug/mapping of a node's exporter."""
     namespace = (asked.exporter or "").partition("/")[0]
     pods = places.node_exporters(asked.kubectl, namespace, fieldSelector=f"spec.nodeName={node}")
     if node not in pods:
@@ -172,7 +172,7 @@ def _of_node(asked: _Asked, node: str) -> AnyObject:
 
 
 def _rows(asked: _Asked) -> Sequence[DeviceRow]:
-    """The rows of /container/metrics. Nodes that are missing are named on the standard error."""
+    """The rows of /container/metrics. Missing nodes are named on the standard error."""
     answer = places.locate(asked.kubectl, asked.exporter).ask("devices")
     if answer.shown.trouble:
         raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")
@@ -186,15 +186,15 @@ def _write(content: object, output: str | None, words: str) -> None:
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line, and end with its exit code."""
     sys.exit(run_group(commands, sys.argv[1:], PROGRAM))
 
 
 def complete() -> None:
-    """`kubectl_complete-gpu`, which kubectl's own completion runs with the words so far: what may be the last one."""
-    from click.shell_completion import ShellComplete  # noqa: PLC0415 - a Tab alone needs it
+    """Print the words that may complete a command line: `kubectl_complete-gpu`, which kubectl's own completion runs."""
+    from click.shell_completion import ShellComplete  # noqa: PLC0415 - only completion needs it
 
     *words, last = sys.argv[1:] or [""]
     for item in ShellComplete(commands, {}, PROGRAM, "").get_completions(words, last):
         print(item.value)
-    print(":4")  # cobra's word for: no file names
+    print(":4")  # tells cobra to offer no file names

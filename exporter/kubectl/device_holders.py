@@ -1,4 +1,4 @@
-"""Who holds which devices: rows of /container/metrics → those that are asked for, as a table. Pure."""
+"""Devices and their holders: rows of /container/metrics → a table of the rows that are asked for. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _KINDS: Mapping[str, str] = dict.fromkeys(("pod", "pods", "po"), "pod") | dict.f
 def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[DeviceRow]:
     """The rows of a pod (its name, or NAMESPACE/NAME), of a node, or of a GPU (its UUID, or NODE/INDEX).
 
-    A pod's name alone is looked for in `namespace`, "" for all. pod/NAME and node/NAME name the kind.
+    A pod's name without a namespace is searched for in `namespace`, "" for all. pod/NAME and node/NAME name the kind.
     """
     kind, _, rest = name.partition("/")
     kind, name = (_KINDS[kind], rest) if rest and kind in _KINDS else ("", name)
@@ -46,15 +46,15 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
 
 
 def idle(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:
-    """The rows of devices that are held and not used, longest first; of a namespace's pods, or of all."""
+    """The rows of idle devices, the longest idle first. Only pods of `namespace` count, of all if it is ""."""
     idle_rows = [row for row in rows if row.state is DeviceState.IDLE and namespace in ("", row.namespace)]
     return sorted(idle_rows, key=lambda row: row.idle_since or "z")
 
 
 def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bool = False) -> str:
-    """Lines with a header, as kubectl's own; below them what is wrong with the devices.
+    """A table with a header, in kubectl's style, and below it remarks on the devices' troubles.
 
-    `of_all` are the rows among which the `rows` were chosen: who else holds a device is among them.
+    `of_all` are all rows, of which `rows` were chosen. They show whether a device has other holders, too.
     """
     holders = Counter(row.row_device for row in of_all)
     lines: list[Sequence[str]] = [(*_TITLES, "IDLE SINCE" if is_idle else "HELD SINCE")]
@@ -82,7 +82,7 @@ def _cells(row: DeviceRow, figures: Figures) -> Iterator[str]:
 
 
 def _remarks(rows: Sequence[DeviceRow]) -> Iterator[str]:
-    """What is wrong with the devices, who else uses them, and why their holder is not known."""
+    """Remarks: the devices' troubles, other users, and why a holder is unknown."""
     for row in rows:
         name = f"{row.node_name}/{row.label}"
         if row.health_reasons:
@@ -98,7 +98,7 @@ def _remarks(rows: Sequence[DeviceRow]) -> Iterator[str]:
 
 
 def _moment(moment: str | None) -> str:
-    """A moment for people; another program's may be anything."""
+    """A moment for people. The text of another program may be anything."""
     try:
         return datetime.fromisoformat(moment or "").astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the exporter is in the cluster: the cluster role's Service, else the node exporters' pods, by their labels."""
+"""The places of exporters in the cluster: the cluster role's Service, else the node exporters' pods, by labels."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ from exporter.top.state import View
 from exporter.top.transport import Answered, Gone, OtherProtocol, ShownReader, TopReader, processes_are_elsewhere
 
 FLAG = "--exporter"
-NAMESPACE = "pod-gpu-metrics"  # of the shipped manifests, as the names that follow
+NAMESPACE = "pod-gpu-metrics"  # this and the following names are those of the shipped manifests
 CLUSTER, NODE = "pod-gpu-metrics-cluster", "pod-gpu-metrics-exporter"
 PORT = "metrics"
 _DEFAULT_PORT = "9400"
 _AT_ONCE = 8
 _NAME_PROMETHEUS = "name its Service: --prometheus NAMESPACE/SERVICE:PORT"
-# labels of its Service, as the Prometheus operator and the charts set them
+# the labels of Prometheus' Service: the Prometheus operator's, and the charts'
 _PROMETHEUS = ("operated-prometheus=true", "app.kubernetes.io/name=prometheus")
 _NAME_IT = f"name one: {FLAG} NAMESPACE or {FLAG} NAMESPACE/SERVICE"
-# what kubectl says of a status that the exporter itself answers with, and not the API server
+# kubectl's words for a status that the exporter itself answered, and not the API server
 _PASSED_ON = {
     "the server could not find the requested resource": HTTPStatus.NOT_FOUND,
     "the server is currently unable to handle the request": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -38,9 +38,9 @@ _SPEAKS_TLS = ("rejected our request for an unknown reason", "malformed HTTP res
 
 @dataclass
 class ProxyTransport:
-    """The API server's proxy to a Service or a pod. It passes no password on, and does not check a certificate.
+    """The way to an exporter through the API server's proxy to a Service or a pod.
 
-    The exporter's paths stand below `path`.
+    The proxy passes no password on, and does not check a certificate. The exporter's paths begin with `path`.
     """
 
     way_to_node: ClassVar[str] = (
@@ -52,7 +52,7 @@ class ProxyTransport:
     url: str
 
     def get(self, path: str, **parameters: str) -> tuple[int, bytes]:
-        """As Transport; kubectl tells no body of an error."""
+        """See Transport. The body of an error is empty, since kubectl does not tell it."""
         try:
             return HTTPStatus.OK, self.kubectl.raw(self.path + path, **parameters)
         except KubectlRefusal as error:
@@ -70,18 +70,21 @@ class ProxyTransport:
 
 @dataclass(frozen=True, slots=True)
 class ProxiedPrometheus:
-    """A Connection to it. kubectl tells no body of an error: one that may be of size is taken as such."""
+    """A Connection to Prometheus through the proxy.
+
+    kubectl does not tell the body of an error. So an error that may come from too large a query counts as one.
+    """
 
     transport: ProxyTransport
     query_seconds: float
 
     async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
-        """As Connection."""
+        """See Connection."""
         moment = {} if at_seconds is None else {"time": f"{at_seconds:.3f}"}
         return await self.get("/api/v1/query", {"query": expression, "timeout": f"{self.query_seconds:g}s", **moment})
 
     async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
-        """As Connection."""
+        """See Connection."""
         try:
             status, body = await asyncio.to_thread(lambda: self.transport.get(path, **parameters))
         except Gone as error:
@@ -99,11 +102,11 @@ class ProxiedPrometheus:
         raise refusal
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
 
 def proxied(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) -> ShownReader:
-    """The exporter behind a Service or in a pod, whether it speaks HTTP or HTTPS."""
+    """The reader of an exporter behind a Service or in a pod, which may speak HTTP or HTTPS."""
     return ShownReader([_way(kubectl, plural, namespace, f"{scheme}{name}", port) for scheme in ("", "https:")])
 
 
@@ -114,12 +117,12 @@ def _way(kubectl: Kubectl, plural: str, namespace: str, name: str, port: str) ->
 
 @dataclass(frozen=True, slots=True)
 class NodesReader:
-    """The exporters of many nodes, shown as the cluster role would show them: nodes that do not answer are named."""
+    """A reader of many nodes' exporters, which answers like the cluster role: nodes that do not answer are named."""
 
     by_node: Mapping[str, ShownReader]
 
     def ask(self, _: View) -> Answered:
-        """As TopReader. Raises Gone: no node's exporter answers."""
+        """See TopReader. Raises Gone if no node's exporter answers."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = [*pool.map(_rows_of, self.by_node.values())]
         if all(isinstance(answer, str) for answer in answers):
@@ -134,7 +137,7 @@ class NodesReader:
 
 
 def _rows_of(reader: ShownReader) -> Sequence[DeviceRow] | str:
-    """A node's rows, or why it has none."""
+    """A node's rows, or the reason why it has none."""
     try:
         answer = reader.ask("devices")
     except Gone as error:
@@ -144,13 +147,13 @@ def _rows_of(reader: ShownReader) -> Sequence[DeviceRow] | str:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceReader:
-    """A reader's devices that pods of one namespace hold or use."""
+    """A reader of only those devices that pods of one namespace hold or use."""
 
     reader: TopReader
     namespace: str
 
     def ask(self, view: View) -> Answered:
-        """As the reader does."""
+        """See TopReader."""
         answer = self.reader.ask(view)
         devices = answer.shown.devices
         used = [of for of in devices if any(each.namespace == self.namespace for each in (*of.holders, *of.strangers))]
@@ -160,9 +163,10 @@ class NamespaceReader:
 
 
 def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
-    """The exporter that answers for the cluster, or those of its nodes; `named` is what the flag says.
+    """Find the exporter that answers for the cluster, or else those of its nodes. `named` is the flag's value.
 
-    Raises Gone: there is none, or several, or the user may not look.
+    Raises:
+        Gone: there is none, or there are several, or the user has no right to look.
     """
     namespace, _, service = (named or "").partition("/")
     if service:
@@ -173,7 +177,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
     except KubectlRefusal as error:
         if error.reason != "Forbidden":
             raise
-        # who may not look for it may be allowed to ask it
+        # a user without the right to list Services may have the right to ask this one
         return proxied(kubectl, "services", namespace or NAMESPACE, CLUSTER, PORT)
     if len(services) > 1:
         raise Gone(f"there are several cluster roles, {_names(services)} -> {_NAME_IT}")
@@ -190,7 +194,11 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
 
 
 def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[str, AnyObject]:
-    """The running pods of node exporters, by node. Raises Gone: a node has several, or the user may not look."""
+    """The running pods of node exporters, by node.
+
+    Raises:
+        Gone: a node has several, or the user has no right to look.
+    """
     pods: dict[str, AnyObject] = {}
     for pod in _labelled(kubectl, "pods", namespace, NODE, **fields):
         node, is_ending = text(mapping(pod, "spec"), "nodeName"), mapping(pod, "metadata").get("deletionTimestamp")
@@ -203,7 +211,7 @@ def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[s
 
 
 def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
-    """The exporter in a pod."""
+    """The reader of the exporter in a pod."""
     containers = mappings(mapping(pod, "spec"), "containers")
     ports = chain.from_iterable(mappings(each, "ports") for each in containers)
     port = next((str(each.get("containerPort")) for each in ports if each.get("name") == PORT), _DEFAULT_PORT)
@@ -211,7 +219,11 @@ def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
 
 
 def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> ProxiedPrometheus:
-    """The Prometheus that a flag names as NAMESPACE/SERVICE[:PORT], or the only one there is. Raises Gone."""
+    """The Prometheus that a flag names as NAMESPACE/SERVICE[:PORT], or the only one in the cluster.
+
+    Raises:
+        Gone: there is none, or there are several, or the user has no right to look.
+    """
     namespace, _, service = (named or "").partition("/")
     name, _, port = service.partition(":")
     if not port:
@@ -229,13 +241,16 @@ def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> 
 
 
 def _port_of(service: AnyObject, *names: str) -> str:
-    """The number of the port of the first of these names that it has, else of its first port."""
+    """The number of a Service's port: the first of these names that it has, else its first port."""
     ports = {text(each, "name"): str(each.get("port")) for each in mappings(mapping(service, "spec"), "ports")}
     return next((ports[name] for name in names if name in ports), next(iter(ports.values()), "80"))
 
 
 def _labelled(kubectl: Kubectl, plural: str, namespace: str, name: str, **fields: str) -> Sequence[AnyObject]:
-    """The objects of an app, of a namespace or of all; of the manifests' where the user may not look into all."""
+    """The objects of an app, in a namespace or in all ("").
+
+    If the user may not look into all namespaces, the manifests' own namespace is searched.
+    """
     selectors = {"labelSelector": f"app.kubernetes.io/name={name}", **fields}
     if not namespace:
         with suppress(KubectlRefusal):

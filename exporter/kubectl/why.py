@@ -1,4 +1,4 @@
-"""`why POD`: a pod of the Kubernetes API and its node's /debug/mapping → why it has GPU metrics, or none. Pure."""
+"""`why POD`: a pod from the Kubernetes API, and its node's /debug/mapping → why it has GPU metrics, or none. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,12 +11,12 @@ from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem,
 
 _MOST_DEVICES = 50_000
 _ENDED = ("Succeeded", "Failed")
-# what findings are about that concern every pod of the node
+# the subjects of findings that concern every pod of the node
 _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
 
 
 def before_the_node(pod: AnyObject) -> Diagnosis | None:
-    """What the pod's own object says already; None where its node has to be asked."""
+    """The diagnosis that the pod's own object allows; None if its node must be asked."""
     name, status = "/".join(place_of(pod)), mapping(pod, "status")
     phase = text(status, "phase")
     if phase in _ENDED:
@@ -33,7 +33,7 @@ def before_the_node(pod: AnyObject) -> Diagnosis | None:
 
 
 def asks_for(pod: AnyObject) -> Sequence[str]:
-    """The extended resources in the limits of its containers (those with a domain), and its claims."""
+    """The extended resources (those with a domain) in the limits of a pod's containers, and its claims."""
     spec = mapping(pod, "spec")
     containers = chain(mappings(spec, "initContainers"), mappings(spec, "containers"))
     limits = [name for each in containers for name in mapping(each, "resources", "limits") if "/" in name]
@@ -42,9 +42,10 @@ def asks_for(pod: AnyObject) -> Sequence[str]:
 
 
 def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
-    """What doctor on the pod's node says of the pod, of its devices, and of what the node lacks.
+    """The findings of doctor on the pod's node about the pod, its devices, and the node's sources.
 
-    Raises ExporterError: the exporter there is of another version.
+    Raises:
+        ExporterError: the exporter on the node is of another version.
     """
     name = "/".join(place_of(pod))
     assigned = mappings(about, "assigned", _MOST_DEVICES)
@@ -64,7 +65,7 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
 
 
 def _about(name: str, uuids: set[str], report: Diagnosis) -> Iterator[Finding]:
-    """The findings that name the pod or its devices, and what is wrong with the sources of the node."""
+    """The findings that name the pod or its devices, and the problems of the node's sources."""
 
     def is_meant(what: str) -> bool:
         return f"{name}/" in what or what in uuids

@@ -67,10 +67,10 @@ class ExporterController(Controller):
     """The controller of GPUExporters.
 
     Attributes:
-        event_troubles: Gives the reasons why events on pods are not written for a GPUExporter that wants them.
-        namespaces: The namespaces that the operator looks after; empty for all.
-        image: The default image of the exporter, None for this version's.
-        dcgm_image: The default image of dcgm-exporter, None for this version's.
+        event_troubles: gives the reasons why events on pods are not written for a GPUExporter that wants them.
+        namespaces: the namespaces that the operator looks after; empty for all.
+        image: the default image of the exporter, None for this version's.
+        dcgm_image: the default image of dcgm-exporter, None for this version's.
     """
 
     kind = kinds.GPU_EXPORTER

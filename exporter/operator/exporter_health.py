@@ -87,9 +87,9 @@ class ExporterHealth:
     """The exporters of all GPUExporters. `run` asks them until it is cancelled.
 
     Attributes:
-        on_change: Is called with each GPUExporter whose troubles have changed.
-        on_events: Is called with a GPUExporter, a node, and its exporter's answer at /events, if that is asked for.
-        url_of: Gives the URL of a pod's exporter.
+        on_change: is called with each GPUExporter whose troubles have changed.
+        on_events: is called with a GPUExporter, a node, and its exporter's answer at /events, if that is asked for.
+        url_of: gives the URL of a pod's exporter.
     """
 
     on_change: Callable[[Key], None]

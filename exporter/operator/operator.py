@@ -40,11 +40,11 @@ class OperatorHandover:
     """The state that outlives a reload.
 
     Attributes:
-        telemetry: The counters that every role has.
-        metrics: The operator's own counters.
-        identity: The name of the process in the lease: the pod's name, and random digits that no other process has.
-        not_ready: The reason why the role has not been ready so far. Once it has been, this stays "".
-        turn: The lock that the working role holds. The next role begins after the last one has released the lease.
+        telemetry: the counters that every role has.
+        metrics: the operator's own counters.
+        identity: the name of the process in the lease: the pod's name, and random digits that no other process has.
+        not_ready: the reason why the role has not been ready so far. Once it has been, this stays "".
+        turn: the lock that the working role holds. The next role begins after the last one has released the lease.
     """
 
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -59,9 +59,9 @@ class Operator:
     """The operator role. While it is the leader, it hears of changes, and writes objects that are not as wanted.
 
     Attributes:
-        beside: Tasks that run while the operator works.
-        watch: Watches the served kinds, and names changed custom resources.
-        interval_seconds: The time between two questions which kinds the API serves.
+        beside: tasks that run while the operator works.
+        watch: watches the served kinds, and names changed custom resources.
+        interval_seconds: the time between two questions which kinds the API serves.
     """
 
     writer: Writer

@@ -48,10 +48,10 @@ class OperatorView:
     """The operator's state.
 
     Attributes:
-        is_leader: Whether this replica works.
-        holder: The replica that works, "" if none is known.
-        queued: The number of custom resources that wait for a look.
-        served: The kinds that the API serves now, of those that come and go.
+        is_leader: whether this replica works.
+        holder: the replica that works, "" if none is known.
+        queued: the number of custom resources that wait for a look.
+        served: the kinds that the API serves now, of those that come and go.
     """
 
     is_leader: bool

@@ -149,7 +149,7 @@ class PodEvents:
         """Write the event, if the pod should get it.
 
         Raises:
-            SourceError: It is not known whether it should, or the event could not be written.
+            SourceError: it is not known whether it should, or the event could not be written.
         """
         if not (is_object_name(held.namespace) and is_object_name(held.pod)):
             return

@@ -43,10 +43,10 @@ class Desired:
     """The objects to write for a custom resource.
 
     Attributes:
-        plan: The objects to apply and to delete. While it waits, nothing is applied.
-        live: The custom resource's objects as they are, by their names.
-        waits_for: The object that must be gone first, in words; "" if there is none.
-        about: The controller's own notes for the status.
+        plan: the objects to apply and to delete. While it waits, nothing is applied.
+        live: the custom resource's objects as they are, by their names.
+        waits_for: the object that must be gone first, in words; "" if there is none.
+        about: the controller's own notes for the status.
     """
 
     plan: Plan
@@ -60,12 +60,12 @@ class Outcome:
     """The result of one look at a custom resource.
 
     Attributes:
-        owner: The custom resource.
-        desired: The objects to write, None if they are not known.
-        live: The objects as they are now.
-        changes: The changes that were written.
-        problem: The reason why it is unknown what to write, or why it could not be written.
-        refused: The errors of objects that the API server refused, or does not let the operator write.
+        owner: the custom resource.
+        desired: the objects to write, None if they are not known.
+        live: the objects as they are now.
+        changes: the changes that were written.
+        problem: the reason why it is unknown what to write, or why it could not be written.
+        refused: the errors of objects that the API server refused, or does not let the operator write.
     """
 
     owner: AnyObject
@@ -93,15 +93,15 @@ class Controller(Protocol):
         `served` are the kinds that the API serves now, of those that come and go.
 
         Raises:
-            Invalid: The spec cannot be used. The objects stay as they are.
-            SourceError: It is not known which objects there are.
+            Invalid: the spec cannot be used. The objects stay as they are.
+            SourceError: it is not known which objects there are.
         """
 
     async def status(self, outcome: Outcome) -> Mapping[str, object]:
         """The whole status, which is equal to the old one if nothing has changed.
 
         Raises:
-            SourceError: The status cannot be known now.
+            SourceError: the status cannot be known now.
         """
 
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
@@ -115,7 +115,7 @@ class Controller(Protocol):
         """The objects to delete with a custom resource that is gone, since it could not own them.
 
         Raises:
-            SourceError: The objects are not known.
+            SourceError: the objects are not known.
         """
         return ()
 
@@ -167,7 +167,7 @@ class Reconciler:
         """Queue every custom resource, and delete objects without an owner reference whose custom resource is gone.
 
         Raises:
-            SourceError: Some custom resources cannot be listed. The others are queued all the same.
+            SourceError: some custom resources cannot be listed. The others are queued all the same.
         """
         there: set[Key] = set()
         failed: SourceError | None = None

@@ -41,11 +41,11 @@ class RowPeaks:
     """The peaks of a row.
 
     Attributes:
-        evidence: The peaks, by function and family.
-        seen: The seconds for which there are samples, by family.
-        share: The least part of a GPU that the container held, None if unknown.
-        profile: The device's MIG profile, "" for a whole GPU.
-        has_several: Whether the container held several devices at once.
+        evidence: the peaks, by function and family.
+        seen: the seconds for which there are samples, by family.
+        share: the least part of a GPU that the container held, None if unknown.
+        profile: the device's MIG profile, "" for a whole GPU.
+        has_several: whether the container held several devices at once.
     """
 
     evidence: dict[tuple[str, str], Evidence] = field(default_factory=dict)
@@ -60,14 +60,14 @@ class Advice:
     """The advice for a workload on one model.
 
     Attributes:
-        held: The names of the parts that the workload held.
-        refused: The reason why there is no advice; "" if there is.
-        refused_for: The same reason without this workload's figures, so that many workloads have the same text.
-        size: The part that suffices, None if no smaller part does or there is no advice.
-        slower: The part that suffices for the p95 of activity and 20 % more.
-        beyond: The GPU-seconds held that `size` would have saved.
-        cost: The cost of `beyond`, None without a price.
-        peaks: The highest memory in bytes, and the p95 and the highest activity as parts of a whole GPU (0 to 1). Empty
+        held: the names of the parts that the workload held.
+        refused: the reason why there is no advice; "" if there is.
+        refused_for: the same reason without this workload's figures, so that many workloads have the same text.
+        size: the part that suffices, None if no smaller part does or there is no advice.
+        slower: the part that suffices for the p95 of activity and 20 % more.
+        beyond: the GPU-seconds held that `size` would have saved.
+        cost: the cost of `beyond`, None without a price.
+        peaks: the highest memory in bytes, and the p95 and the highest activity as parts of a whole GPU (0 to 1). Empty
             without advice.
     """
 

@@ -1,4 +1,4 @@
-"""`report`: who held and used what over a span, from a Prometheus server."""
+"""`report`: GPU-hours, energy and costs of a span, from a Prometheus server."""
 
 import asyncio
 import re
@@ -45,23 +45,23 @@ FORMATS = ("table", "csv", "json", "html", "focus")
 
 
 class Progress:
-    """How far the work is, on one line; closed, it leaves no trace on the terminal."""
+    """A line that shows the progress. After `close` it has left no trace on the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_shown = stream.isatty()
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._put("")
 
     def note(self, done: int, of: int) -> None:
-        """So many parts of so many are done."""
+        """Show that `done` parts of all are done."""
         filled = _BAR * done // of
         self._put(f"asking Prometheus  {'#' * filled}{'.' * (_BAR - filled)}  {done} of {of}")
 
     def say(self, text: str) -> None:
-        """Something to know while one waits, on a line of its own; it is said to a log, too."""
+        """Print a message on a line of its own. It goes out even if the stream is no terminal."""
         self._put("")
         print(clean(text, 400), file=self._stream, flush=True)
 
@@ -139,7 +139,7 @@ def make(
     cluster_label: str,
     timeout: str,
 ) -> None:
-    """Write the report of a server. `connect` is given the seconds that a query may take."""
+    """Write the report of a server. `connect` is called with the seconds that a query may take."""
     grouped = read_flag("--by", by, read_by, _what_to_group_by(by))
     matchers = [read_flag("--match", text, read_match, "LABEL=VALUE; also !=, =~ and !~") for text in match]
     label = read_flag("--cluster-label", cluster_label, _read_label_name, "the name of a label, such as cluster")
@@ -192,7 +192,7 @@ def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: b
 
 
 def _what_to_group_by(typed: str) -> str:
-    """What `--by` takes, with what was meant by what was typed: a kind of group, else a label of pods."""
+    """The values that `--by` takes, and the one that was probably meant: a kind of group, else a label of pods."""
     near = asked(closest(typed, KINDS)[:1])
     return f"{_BY}; {near or f'of a label of pods, label:{typed}'}"
 
@@ -209,8 +209,8 @@ def _write(made: Report, form: str, currency: str, advice: str) -> None:
     focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
     forms: Mapping[str, Callable[[Report], str]]
     forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
-    for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for them
+    for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for notes
         print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
-    # as it is, on whatever system: CSV has line ends of its own, and names may be in any script
+    # as bytes, which no system changes: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write((advice or forms[form](made)).encode())
     sys.stdout.flush()

@@ -132,7 +132,7 @@ def read_price(text: str) -> Decimal:
     """Read a price: 0 to 1e12, with a digit first and up to 20 decimals.
 
     Raises:
-        ValueError: The text is no such price.
+        ValueError: the text is no such price.
     """
     if not _PRICE.fullmatch(text) or Decimal(text) > _MOST:
         raise ValueError(text)

@@ -71,7 +71,7 @@ def read_by(text: str) -> GroupBy:
     """Read `namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
 
     Raises:
-        ValueError: The text is none of these.
+        ValueError: the text is none of these.
     """
     for kind in KINDS:
         if text == kind:

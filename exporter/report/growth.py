@@ -265,9 +265,9 @@ class Growth:
         """Add the growth in a piece of the span, from all its samples.
 
         Args:
-            families: The samples of each family.
-            since_seconds: The piece's beginning, in Unix time.
-            scraped: Samples of a gauge, which show when a node was scraped. A counter's first sample does not, since a
+            families: the samples of each family.
+            since_seconds: the piece's beginning, in Unix time.
+            scraped: samples of a gauge, which show when a node was scraped. A counter's first sample does not, since a
                 0 may stand for the row's beginning.
         """
         node_began = self._first_moments_of_new_nodes(families, scraped)

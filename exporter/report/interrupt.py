@@ -1,8 +1,8 @@
-"""Ctrl-C for a command that only reads: nothing that it began has to be ended, so the process ends then and there.
+"""Ctrl-C for a command that only reads. It has nothing to finish, so the process ends at once.
 
-Python's own way is an exception in the middle of whatever runs. Where that is a callback whose errors nobody sees, such
-as the import system's, the exception is lost and the command goes on. In an event loop a second one, from an impatient
-finger or from `timeout -s INT`, may take the place of a task's waking: the loop then waits for that task for good.
+Python's own way is an exception in the middle of the running code. If that is a callback whose errors nobody sees, such
+as one of the import system, the exception is lost and the command goes on. In an event loop, a second Ctrl-C (from an
+impatient finger, or from `timeout -s INT`) may replace the waking of a task, for which the loop then waits for ever.
 """
 
 import os
@@ -15,13 +15,13 @@ from types import FrameType
 
 @contextmanager
 def ends_at_once(before: Callable[[], None]) -> Iterator[None]:
-    """Within it, Ctrl-C calls `before` and ends the process with 130, as shells call it. `before` may be interrupted.
+    """In this context, Ctrl-C calls `before` and ends the process with 130, as usual. `before` may be interrupted.
 
-    A signal that is ignored, as a shell does for what it starts in the background, stays ignored.
+    If the signal is ignored, as in a process that a shell starts in the background, it stays ignored.
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        # it may have come in the middle of a write of the same stream
+        # the signal may come in the middle of a write to the same stream
         with suppress(RuntimeError, ValueError, OSError):
             before()
         os._exit(128 + number)

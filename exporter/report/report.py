@@ -141,11 +141,11 @@ def make_report(
     """Make the report: group the collected amounts, and price them.
 
     Args:
-        collected: The data of the span.
-        by: The way to group rows.
-        prices: The prices of GPU-hours and energy.
-        top: The number of groups with a line of their own; None for all.
-        before: The data of the span to compare with.
+        collected: the data of the span.
+        by: the way to group rows.
+        prices: the prices of GPU-hours and energy.
+        top: the number of groups with a line of their own; None for all.
+        before: the data of the span to compare with.
     """
     facts = collected.facts
     rows, rows_before, names = _rows_and_names(collected, before)

@@ -152,16 +152,16 @@ class SpanFacts:
     Nodes are named by their places (`RowKey.place`).
 
     Attributes:
-        models: The model of each GPU, by its UUID.
-        capacity: The GPU-seconds of all GPUs, by node and model.
-        seen_ms: The time during which each node was scraped.
-        gaps: The time that exporters themselves did not see, in seconds by reason.
-        failing_seconds: The time during which containers held devices that were failing or gone.
-        nodes_elsewhere: The nodes that have GPUs according to kube-state-metrics.
-        retention: The time that the server keeps samples, "" if it does not say.
-        unanswered: The questions that the server refused, by kind of error.
-        odd: The number of values that were no numbers.
-        has_renamed: Whether Prometheus put its own labels in the place of the rows'.
+        models: the model of each GPU, by its UUID.
+        capacity: the GPU-seconds of all GPUs, by node and model.
+        seen_ms: the time during which each node was scraped.
+        gaps: the time that exporters themselves did not see, in seconds by reason.
+        failing_seconds: the time during which containers held devices that were failing or gone.
+        nodes_elsewhere: the nodes that have GPUs according to kube-state-metrics.
+        retention: the time that the server keeps samples, "" if it does not say.
+        unanswered: the questions that the server refused, by kind of error.
+        odd: the number of values that were no numbers.
+        has_renamed: whether Prometheus put its own labels in the place of the rows'.
     """
 
     models: dict[str, str] = field(default_factory=dict)

@@ -98,7 +98,7 @@ def read_duration(text: str) -> int:
     """The milliseconds of a duration as PromQL writes it: `7d`, `12h`, `1h30m`.
 
     Raises:
-        ValueError: The text is no duration, or the duration is 0.
+        ValueError: the text is no duration, or the duration is 0.
     """
     is_long = len(text) > _MOST_DIGITS
     milliseconds = 0 if is_long else sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
@@ -113,7 +113,7 @@ def read_moment(text: str, zone: tzinfo = UTC) -> int:
     A date without `Z` or an offset is by the clocks of `zone`.
 
     Raises:
-        ValueError: The text is none of these.
+        ValueError: the text is none of these.
     """
     if _UNIX.fullmatch(text):
         return int(float(text) * 1000)
@@ -138,7 +138,7 @@ def make_span(
     """The span that `--since`, `--from`, `--to` and `--month` name; without any of them the last seven days.
 
     Raises:
-        ConfigError: The flags name no span. Its one line names the flag.
+        ConfigError: the flags name no span. Its one line names the flag.
     """
     if month and (since or start or end):
         raise ConfigError("--month says where the span begins and ends; give it without --since, --from and --to")

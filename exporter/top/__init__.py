@@ -1,1 +1,1 @@
-"""`top`: GPUs and the pods on them, in a terminal. What is shown is pure (answers → devices → lines); I/O is apart."""
+"""`top`: GPUs and the pods on them, in a terminal. Answers → devices → lines is pure; I/O has files of its own."""

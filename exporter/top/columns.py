@@ -1,7 +1,7 @@
-"""The columns of a table, and which of them a width has room for.
+"""The columns of a table, chosen and cut for the width of a terminal.
 
-A narrow terminal drops the columns that are worth least, one after the other. The room that is left goes first to the
-texts that miss fewest characters, so that one very long name takes nothing from the others, and then to the bars.
+A narrow terminal drops the least important columns, one after the other. The room that is left goes first to the texts
+that lack fewest characters, so that one very long name takes nothing from the others, and then to the bars.
 """
 
 import unicodedata
@@ -16,15 +16,15 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-MOST_CHARS = 400  # of one name: Kubernetes allows 253 characters, and a command line may have thousands
+MOST_CHARS = 400  # of a text: Kubernetes' names have at most 253 characters, but a command line may have thousands
 # Control characters, formats (bidirectional marks, joiners), surrogates, private, unassigned, line and paragraph ends.
 _UNSAFE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
-_STACKED = frozenset(["Mn", "Me"])  # accents, which combine with the letter before them, any number of them
-_RIGHT_TO_LEFT = frozenset(["R", "AL", "AN"])  # with them a terminal may reverse the rest of the line
+_STACKED = frozenset(["Mn", "Me"])  # accents, any number of which combine with the letter before them
+_RIGHT_TO_LEFT = frozenset(["R", "AL", "AN"])  # such a character may make a terminal reverse the rest of the line
 GAP = 1
-MOST_MEASURED = 2000  # the widths fit this many rows; a text of a later row may be cut
+MOST_MEASURED = 2000  # the widths fit the first rows, up to this many; a text of a later row may be cut
 Row = TypeVar("Row")
-# The sixteen colours that users choose for their terminals, so that it is readable on light and dark.
+# These are the sixteen colours that users choose for their terminals, so texts are readable on light and dark.
 _STYLES = {
     name: Style.parse(text)
     for name, text in {
@@ -51,7 +51,7 @@ _COLORS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "true
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glyphs:
-    """The characters beside letters and digits. `bar` holds the parts of a cell from the least to a whole one."""
+    """The characters other than letters and digits. `bar` has the parts of a cell, from the least to a whole one."""
 
     bar: str = "▏▎▍▌▋▊▉█"
     ellipsis: str = "…"
@@ -84,7 +84,7 @@ ASCII = Glyphs(
 
 @lru_cache(maxsize=4096)
 def harmless(text: str, glyphs: Glyphs) -> str:
-    """A text on one line, of printable characters from left to right; in ASCII where the glyphs are."""
+    """A text on one line, of printable left-to-right characters; only of ASCII if the glyphs are ASCII."""
     if text.isascii() and text.isprintable():
         return text[:MOST_CHARS]
     shown = []
@@ -94,18 +94,18 @@ def harmless(text: str, glyphs: Glyphs) -> str:
             continue
         is_safe = category not in _UNSAFE and unicodedata.bidirectional(char) not in _RIGHT_TO_LEFT
         is_safe = is_safe and (glyphs is not ASCII or char.isascii())
-        # other kinds of spaces have other widths
+        # other kinds of spaces have other widths, so all become a plain one
         shown.append((" " if category == "Zs" else char) if is_safe else glyphs.unknown)
     return "".join(shown)
 
 
 def width_of(text: str) -> int:
-    """The cells that a harmless text takes."""
+    """The number of cells that a harmless text takes."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def cut(text: str, width: int, glyphs: Glyphs, *, keeps_end: int = 0) -> str:
-    """At most so many cells; an ellipsis stands for what is left out, before the last `keeps_end` characters."""
+    """A text cut to `width` cells. An ellipsis stands for the rest, before the last `keeps_end` characters."""
     if width_of(text) <= width:
         return text
     if width <= 0:
@@ -122,13 +122,13 @@ def cut(text: str, width: int, glyphs: Glyphs, *, keeps_end: int = 0) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """A text with spaces after it, or before it with `right`, up to a width."""
+    """A text filled up to a width with spaces after it, or before it with `right`."""
     space = " " * (width - width_of(text))
     return space + text if right else text + space
 
 
 def bar(ratio: float, width: int, glyphs: Glyphs) -> str:
-    """A bar of at most `width` cells, without the space after it. A ratio above 0 always shows something."""
+    """A bar of at most `width` cells, without spaces after it. A ratio above 0 always shows something."""
     parts = len(glyphs.bar)
     ratio = min(max(ratio, 0.0), 1.0)
     eighths = round(ratio * width * parts)
@@ -139,9 +139,9 @@ def bar(ratio: float, width: int, glyphs: Glyphs) -> str:
 
 
 class TextCell(NamedTuple):
-    """What stands in a column of a row: a text with its style, and where it is a bar, how full it is (0 to 1).
+    """A cell of a table: a text with its style, or a bar that is filled by `ratio` (0 to 1).
 
-    `short` stands there where the text has no room; without one the text is cut.
+    `short` replaces a text that has no room. Without it, the text is cut.
     """
 
     text: str = ""
@@ -165,11 +165,19 @@ Line = Sequence[TextSpan]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopColumn(Generic[Row]):
-    """A column. It takes at least `least` cells, or what its widest text takes where that is less, and at most `most`.
+    """A column of a table.
 
-    `worth` says in which order columns are chosen: 0 first. An extra column is shown only if all others have their full
-    width. Of a text that is too long, its last `keeps_end` characters stay: those of a pod's name tell it from its
-    siblings.
+    Attributes:
+        title: its title.
+        worth: its place in the order in which columns are chosen; 0 is chosen first.
+        cell: makes the cell of a row.
+        least: its least width, unless its widest text is narrower.
+        most: its greatest width.
+        right: whether texts are aligned at the right.
+        is_bar: whether it has bars.
+        is_extra: whether it is shown only if all other columns have their full width.
+        keeps_end: the number of last characters that a cut text keeps. The end of a pod's name tells it from its
+            siblings.
     """
 
     title: str
@@ -184,7 +192,7 @@ class TopColumn(Generic[Row]):
 
 
 def fit(columns: Sequence[TopColumn[Row]], rows: Iterable[Row], width: int) -> Mapping[TopColumn[Row], int]:
-    """The width of each chosen column, in their order. A column that is empty in every row is left out."""
+    """The chosen columns in their order, with their widths. A column that is empty in every row is left out."""
     natural = _natural(columns, rows)
     by_worth = sorted(natural, key=lambda column: column.worth)
     chosen: dict[TopColumn[Row], int] = {}
@@ -255,7 +263,7 @@ def _bar(cell: TextCell, width: int, glyphs: Glyphs) -> Line:
 
 
 class Painter:
-    """Makes text of lines: plain where `stream` is no terminal, without colours where the user wants none."""
+    """Turns lines into text: plain text if `stream` is no terminal, without colours if the user wants none."""
 
     def __init__(self, stream: TextIO, *, no_color: bool) -> None:
         console = Console(file=stream, no_color=no_color or None)
@@ -263,7 +271,7 @@ class Painter:
         self._styles = {name: style.without_color if console.no_color else style for name, style in _STYLES.items()}
 
     def text(self, line: Line) -> str:
-        """A line without its end. Trailing spaces are left out."""
+        """A line's text, without its end and without trailing spaces."""
         spans = [(span.text, self._styles.get(span.style)) for span in line]
         while spans and not spans[-1][0].strip() and not _is_seen(spans[-1][1]):
             spans.pop()
@@ -274,10 +282,10 @@ class Painter:
         return "".join(style.render(text, color_system=self._system) if style else text for text, style in spans)
 
     def lines(self, lines: Sequence[Line]) -> str:
-        """Lines with their ends."""
+        """The text of lines, with their ends."""
         return "".join(f"{self.text(line)}\n" for line in lines)
 
 
 def _is_seen(style: Style | None) -> bool:
-    """Whether one sees a space in this style."""
+    """Whether a space in this style is visible."""
     return style is not None and bool(style.reverse or style.bgcolor)

@@ -69,7 +69,7 @@ def show(
     no_color: bool,
     in_ascii: bool,
 ) -> NoReturn:
-    """Show what a reader tells, as the flags of `top` ask for it, and end the program."""
+    """Show the answers of a reader as the flags of `top` say, and end the program."""
     seconds = read_flag("--interval", interval, positive_duration, "a duration such as 2s")
     if seconds > _LONGEST_SECONDS:
         raise ConfigError(f"--interval: {interval!r} is not allowed; at most 24h")
@@ -92,7 +92,7 @@ def show(
 
 
 def _asking(url: str | None, path: str | None) -> ShownReader:
-    """Whom to ask. Raises ConfigError where a flag, a file or the environment says what cannot be."""
+    """The reader of the exporter to ask. Raises ConfigError if a flag, a file or the environment is wrong."""
     config = read_http_file(path, FLAG)
     if url is None:
         return ShownReader(HttpTransport.here(web_of({}).listen_addresses[0], config))
@@ -103,7 +103,7 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
 
 
 def _is_utf8() -> bool:
-    """Whether the user's locale and the output are UTF-8. Python's own UTF-8 mode says nothing of the terminal."""
+    """Whether the user's locale and the output are UTF-8. Python's own UTF-8 mode says nothing about the terminal."""
     encodings = (locale.getencoding(), sys.stdout.encoding or "")
     return all(name.lower().replace("-", "").replace("_", "") == "utf8" for name in encodings)
 
@@ -112,12 +112,12 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:  # `top --once | head`: whoever read it has enough
+    except BrokenPipeError:  # `top --once | head`: the reader has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def document(shown: Shown, state: State) -> Mapping[str, Any]:
-    """Percent, MiB, W, °C and MHz; null is unknown."""
+    """The document of `--json`: percent, MiB, W, °C and MHz; null is unknown."""
     about = {"url": shown.url, "version": shown.version, "role": shown.role, "node": shown.node or None}
     content: dict[str, Any] = {
         "exporter": {**about, "nodes": shown.nodes},

@@ -1,4 +1,4 @@
-"""The last minutes of each device as the live view saw them, and charts of them. No clock is read here."""
+"""The last minutes of each device in the live view, and their charts. No clock is read here."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from exporter.top.shown_devices import ShownDevice
 from exporter.top.tables import gib, heat_style
 
 SECONDS = 300.0
-MOST_DEVICES = 4000  # five minutes of one, asked every two seconds, take 6 KB
+MOST_DEVICES = 4000  # a device takes 6 KB, if it is asked about every two seconds for five minutes
 _FIELDS = ("utilization_percent", "memory_used_mib", "power_watts", "temperature_celsius")
 _POINT = 1 + len(_FIELDS)
 _LEVELS = 8
@@ -19,14 +19,14 @@ _MOST_ROWS = 5
 
 
 class DeviceHistory:
-    """Points of each device: seconds of any clock, percent, MiB, W, °C; NaN is unknown."""
+    """The points of each device: seconds by any clock, percent, MiB, W, °C; NaN is unknown."""
 
     def __init__(self) -> None:
         self._points: dict[RowDevice, array[float]] = {}
         self.at_seconds = 0.0
 
     def add(self, devices: Sequence[ShownDevice], at_seconds: float) -> None:
-        """Remember a reading, and forget what is older than SECONDS."""
+        """Remember a reading, and forget readings older than SECONDS."""
         self.at_seconds = at_seconds
         for device in devices[:MOST_DEVICES]:
             points = self._points.setdefault(device.name, array("d"))
@@ -39,7 +39,10 @@ class DeviceHistory:
                 del self._points[name]
 
     def columns(self, device: RowDevice, field: str, count: int, reach_seconds: float) -> Sequence[float | None]:
-        """The means of SECONDS in so many columns, the latest at the end. A reading reaches so far if none follows."""
+        """The means of a device's field in `count` columns, which together cover SECONDS; the latest is at the end.
+
+        If no reading follows, a reading counts for `reach_seconds`.
+        """
         points, at = self._points.get(device, array("d")), 1 + _FIELDS.index(field)
         read: list[list[float]] = [[] for _ in range(count)]
         for first in range(0, len(points), _POINT):
@@ -57,7 +60,7 @@ class DeviceHistory:
 def charts(
     device: ShownDevice, history: DeviceHistory, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs
 ) -> Iterator[Line]:
-    """A chart of each field that is known, in a width and at most so many lines, and the scale of time below them."""
+    """A chart of each known field, and below them the scale of time. `size` is the width, and the most lines."""
     width, height = size
     count = max(1, width - _LABEL)
     reach = max(10.0, 3 * interval_seconds)
@@ -82,7 +85,7 @@ def charts(
 def _about(
     device: ShownDevice, field: str, value: float | None, peak: float, glyphs: Glyphs
 ) -> tuple[str, str, float, str]:
-    """Title, the value in words, the top of the scale, and style."""
+    """A field's title, the value in words, the top of the scale, and the style."""
     total = device.memory_total_mib
     title, unit, most, style = {
         "utilization_percent": ("UTIL", "%", 100.0, "load"),
@@ -95,7 +98,7 @@ def _about(
 
 
 def _part(value: float | None, most: float, rows: int, row: int, glyphs: Glyphs) -> str:
-    """What a column has in a row, which counts from below; 0 is a line, unknown is nothing."""
+    """The character of a value in a row of a chart. Rows count from below; 0 is a line, unknown is a space."""
     if value is None:
         return " "
     level = max(1, round(min(1.0, value / most if most else 0) * _LEVELS * rows))

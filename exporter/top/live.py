@@ -1,4 +1,4 @@
-"""The live table: one thread asks the exporter, the other one shows its answers and reads keys."""
+"""The live table. One thread asks the exporter; the other shows the answers and reads keys."""
 
 import signal
 import threading
@@ -13,14 +13,14 @@ from exporter.top.state import State, View, press
 from exporter.top.terminal import Ended, Keys, Terminal, opened
 from exporter.top.transport import TopReader
 
-_ESCAPE_SECONDS = 0.05  # a sequence that takes longer than this between two bytes was the Escape key
+_ESCAPE_SECONDS = 0.05  # if the next byte of a sequence takes longer than this, it was the Escape key
 _AGE_SECONDS = 1.0
-# An exporter of many nodes is asked no more than a third of the time.
+# The pause after an answer is this many times as long as the answer took. So asking takes at most a third of the time.
 _REST = 2
 
 
 class _Poller(threading.Thread):
-    """Asks the exporter at every interval, and wakes the terminal after each answer."""
+    """The thread that asks the exporter at every interval, and wakes the terminal after each answer."""
 
     answer: tuple[Shown | None, str] = (None, "")
 
@@ -36,7 +36,7 @@ class _Poller(threading.Thread):
         self.error: Exception | None = None
 
     def ask(self, view: View) -> None:
-        """Ask at once, not at the next interval."""
+        """Ask at once instead of at the next interval."""
         self.view = view
         self._at_once.set()
 
@@ -63,7 +63,7 @@ class _Poller(threading.Thread):
 
 
 def run(asking: TopReader, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs) -> int:
-    """Show until the user quits; the exit code."""
+    """Show the table until the user quits. Return the exit code."""
     with opened() as terminal:
         reader = _Poller(asking, terminal, interval_seconds, state.view)
         reader.start()

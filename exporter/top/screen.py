@@ -1,4 +1,4 @@
-"""The whole picture: what is shown, as lines of a width. Pure: no clock, no terminal."""
+"""The whole picture of a reading, as lines of a width. Pure: no clock, no terminal."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ from exporter.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.top.tables import TableEntry, device_columns, entries, gib, process_columns
 
 MOST_TROUBLES = 3  # shown in full
-_LEAST_OF_PROCESSES = 5  # lines, of the history's screen
-_MOST_OF_STRIP = 60  # lines, where the whole table is printed
-_GAP = 3  # between nodes
-# The states in the order of the legend and of Glyphs.cells, each with its style.
+_LEAST_OF_PROCESSES = 5  # lines for processes on the screen of a device's history
+_MOST_OF_STRIP = 60  # lines of the strip if the whole table is printed
+_GAP = 3  # spaces between nodes
+# The states with their styles, in the order of the legend and of Glyphs.cells.
 _STYLES = {
     DeviceState.USED: "load",
     DeviceState.HELD: "owner",
@@ -38,7 +38,7 @@ HELP: Sequence[tuple[str, str]] = json.loads(get_data(__package__, "keys.json") 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Lines above the table, its heads, and its rows: of 40,000, the fifty of a screen become lines."""
+    """A picture: lines above the table, its heads, and its rows. Only the rows on the screen are made into lines."""
 
     above: Lines = ()
     heads: Lines = ()
@@ -52,7 +52,7 @@ class Picture:
 
 
 def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _MOST_OF_STRIP * 3) -> Picture:
-    """All rows that the filter leaves. The strip takes a third of the height."""
+    """The picture of all rows that match the filter. The strip takes at most a third of the height."""
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
     above += strip(shown, width, height // 3, glyphs)
     if state.view == "devices":
@@ -80,7 +80,10 @@ def _processes(
 def _history(
     shown: Shown, state: State, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs, history: DeviceHistory
 ) -> tuple[Picture, State]:
-    """A device's lines, its charts and its processes, of a part those of its holder; and the state with its subject."""
+    """The picture of a device's history: its lines, charts and processes; and the state with the device as its subject.
+
+    If the line is a holder's part of the device, only that holder's processes are shown.
+    """
     width, height = size
     rows = [*entries(chosen_devices(shown.devices, state))]
     cursor = min(state.cursor, len(rows) - 1)
@@ -116,9 +119,16 @@ def frame(
     glyphs: Glyphs,
     history: DeviceHistory,
 ) -> tuple[Lines, State]:
-    """A screen of columns and lines, and the state with a cursor that is on a line of it.
+    """The lines of a whole screen, and the state with the cursor on one of its lines.
 
-    `trouble` is why there is nothing newer than `shown`; without either, the first answer is waited for.
+    Args:
+        shown: the last reading, None before the first.
+        trouble: the reason why there is no newer reading; "" if it is not known yet.
+        state: the state of the view.
+        size: the screen's columns and lines.
+        interval_seconds: the time between two readings.
+        glyphs: the characters to use.
+        history: the last minutes of each device.
     """
     width, height = size
     shown = replace(shown, trouble=trouble) if shown and trouble else shown
@@ -134,7 +144,7 @@ def frame(
     else:
         picture = draw(shown, state, width, glyphs, height)
         state = replace(state, cursor=max(0, min(state.cursor, picture.count - 1)))
-    # the table is worth more than the third trouble
+    # the table is more important than the third trouble, so some lines are left for it
     above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
     space = height - 1 - len(above)
     has_cursor = state.view != "history" and not state.helps
@@ -150,10 +160,10 @@ def frame(
 
 
 def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
-    """The last line: how the table is shown, and the keys that people look for first."""
+    """The last line: interval, order and filter of the table, and the keys that people look for first."""
     if state.typing:
         return [TextSpan(cut(f" filter: {harmless(state.filter, glyphs)}_", width, glyphs), "status")]
-    # down: the largest first, as the key of the order does
+    # the arrow points down if the largest is first, as it is by default
     arrow = glyphs.up if state.reverse else glyphs.down
     parts = [
         "paused" if state.paused else f"every {interval_seconds:g}s",
@@ -192,7 +202,7 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
         *([TextSpan(_time(shown.at), "dim")] if _time(shown.at) else ()),
         *([TextSpan(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
     ]
-    # as many as there is room for, the first ones first
+    # the first parts are shown, as many as there is room for
     line: list[TextSpan] = []
     left = width
     for part in parts:
@@ -207,11 +217,11 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
 
 
 def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """A line if all is well, else one for each trouble, with the reason."""
+    """One line if all is well, else a line for each trouble."""
     if shown.trouble:
         yield _words(shown.trouble, "bad", width, glyphs)
     down = [source for source in shown.sources if not source.up]
-    # a source that nobody asked for is down too, and gives no reason
+    # a source that is switched off is down, too, and gives no reason
     described = [source for source in down if source.message or source.reason]
     if shown.sources and not described and not shown.missing:
         names = " ".join(source.name for source in shown.sources if source.up)
@@ -247,7 +257,7 @@ def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
 def _table(
     above: Lines, columns: Sequence[TopColumn[Row]], rows: Sequence[Row], empty: str, width: int, glyphs: Glyphs
 ) -> Picture:
-    """`empty` stands in the table's place where it has no row."""
+    """The picture of a table; `empty` are the words in its place if it has no row."""
     if not rows:
         return _alone(above, empty, width, glyphs)
     widths = table.fit(columns, rows, width)
@@ -256,12 +266,12 @@ def _table(
 
 
 def _alone(above: Lines, text: str, width: int, glyphs: Glyphs) -> Picture:
-    """Words in the table's place."""
+    """The picture with words in the table's place."""
     return Picture(above=[*above, _words(text, "dim", width, glyphs)] if text else above)
 
 
 def _nothing(shown: Shown, state: State) -> str:
-    """Why there is no row."""
+    """The reason why there is no row."""
     if state.filter:
         return f"the filter leaves nothing: {state.filter}"
     if state.view == "processes":
@@ -276,14 +286,14 @@ def _time(at: str) -> str:
 
 
 def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator[Line]:
-    """Several nodes at a glance: a legend, and a run of cells for each node; a GPU's character says its state.
+    """Several nodes at a glance: a legend, and for each node a cell for each GPU, whose character shows its state.
 
-    Of too many nodes those with most to look at stay.
+    If there are too many nodes, those with most troubles stay.
     """
     states: dict[str, dict[tuple[str, str], list[ShownDevice]]] = {node.name: {} for node in shown.missing}
     for device in shown.devices:
         states.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
-    if len(states) < 2:  # noqa: PLR2004 - a node alone has a table that is as short
+    if len(states) < 2:  # noqa: PLR2004 - the table of a single node is as short
         return
     nodes = {name: [_state_of_gpu(each) for each in gpus.values()] for name, gpus in states.items()}
     names = {name: harmless(name, glyphs) for name in nodes}
@@ -303,7 +313,7 @@ def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator
     of_states = {
         state: TextSpan(char, style) for (state, style), char in zip(_STYLES.items(), glyphs.cells, strict=True)
     }
-    of_states[DeviceState.CUT] = of_states[DeviceState.FREE]  # into nothing yet
+    of_states[DeviceState.CUT] = of_states[DeviceState.FREE]  # a GPU with MIG on, but without instances yet
     of_seen = {state: cell for state, cell in of_states.items() if state in seen}
     yield _legend(f"{start}{glyphs.ellipsis}" if start else "", of_seen, width)
     for first in range(0, len(chosen), across):
@@ -321,14 +331,14 @@ def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator
 
 
 def _state_of_gpu(of_gpu: Sequence[ShownDevice]) -> DeviceState:
-    """Of a GPU, whole or cut. What is failing or gone is shown so, whoever holds it."""
+    """The state of a GPU, whole or cut. A broken GPU is shown as failing, whoever holds it."""
     if any(device.health in BROKEN for device in of_gpu):
         return DeviceState.FAILING
     return state_of_device(device.state for device in of_gpu)
 
 
 def _worth(states: Sequence[DeviceState]) -> tuple[bool, int]:
-    """The less, the earlier: a missing node, then those with most that fails, is not known, or is not used."""
+    """The sort key of a node: a missing node is first, then those with most failing, unknown, outside or idle GPUs."""
     order = (DeviceState.FAILING, DeviceState.UNKNOWN, DeviceState.OUTSIDE, DeviceState.IDLE)
     return bool(states), -sum((state in order) * 100 ** (3 - order.index(state)) for state in states if state in order)
 

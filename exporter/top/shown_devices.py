@@ -1,9 +1,10 @@
-"""What `top` shows, made of an exporter's answers: devices, their owners, and the health of its sources. Pure.
+"""Devices, owners and the health of sources as `top` shows them, made of an exporter's answers. Pure.
 
-Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. The answers may be anything, also another version's.
+Units: percent, MiB, W, °C, MHz. None is unknown, which is never 0. The answers may be anything, also those of another
+version.
 
-/container/metrics has a row for each device and owner; dividing/figures.py says what of it is the device's and what the
-owner's. The node's mode of sharing is in /debug/mapping. The cluster role does not know it.
+/container/metrics has a row for each device and owner. dividing/figures.py decides which of its figures are the
+device's and which are the owner's. /debug/mapping has the node's mode of sharing, which the cluster role does not know.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +25,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownHolder:
-    """A container that holds a device, or uses it without holding it (`holds`).
+    """A container that holds a device, or that uses it without holding it (`holds` is False).
 
-    Its use is None where nobody measures it by container. `outside` names who is in no pod. For `idle_seconds` it has
-    not used the device; None where it does, or that is not known.
+    Its use is None if nobody measures it by container. `outside` names a user that is in no pod. `idle_seconds` is the
+    time for which the container has not used the device; None if it uses it, or if that is not known.
     """
 
     namespace: str = ""
@@ -45,15 +46,16 @@ class ShownHolder:
 
     @property
     def name(self) -> str:
-        """Namespace and pod, as kubectl writes them."""
+        """Namespace and pod in kubectl's form."""
         return self.outside or f"{self.namespace}/{self.pod}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownDevice:
-    """A GPU, a MIG instance, or a cut GPU (`mig-parent`): the fields of `top --json`.
+    """A GPU, a MIG instance, or a cut GPU (`mig-parent`), with the fields of `top --json`.
 
-    `before`: it was read before it came into these hands; `older`: it was read before what `state` is made of.
+    `before` says that its figures were read before the present holder got it, and `older` that they were read before
+    the facts of which `state` is made.
     """
 
     node: str
@@ -78,35 +80,35 @@ class ShownDevice:
     dram_active_percent: float | None = None
     tensor_active_percent: float | None = None
     xid: int | None = None
-    is_xid_why: bool = False  # of `health`
-    health: str = ""  # the verdict, "" where nobody gives one
+    is_xid_why: bool = False  # whether `xid` is the reason of `health`
+    health: str = ""  # the verdict, "" if there is none
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()
 
     @property
     def label(self) -> str:
-        """What people call it: 2, or 2/7 for MIG instance 7 of GPU 2."""
+        """The device's name for people: 2, or 2/7 for MIG instance 7 of GPU 2."""
         gpu = self.gpu or self.uuid[:8] or "?"
         return f"{gpu}/{self.mig_instance_id}" if self.mig_instance_id else gpu
 
     @property
     def idle(self) -> bool:
-        """Whether it is held, and no holder uses it."""
+        """Whether the device is held, and no holder uses it."""
         return self.state is DeviceState.IDLE
 
     @property
     def held(self) -> str:
-        """The state, but that it says "held" of each that a container holds, whatever is known of its use."""
+        """The state; but "held" for every device that a container holds, whatever is known of its use."""
         return "held" if self.state in IN_HAND else self.state
 
     @property
     def gpu_name(self) -> tuple[str, str]:
-        """What all instances of one GPU share."""
+        """The name that all instances of one GPU share."""
         return (self.node, self.uuid or self.gpu)
 
     @property
     def name(self) -> RowDevice:
-        """What no other device shares."""
+        """The name that no other device has."""
         return (*self.gpu_name, self.mig_instance_id)
 
 
@@ -123,7 +125,7 @@ class ShownSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownProcess:
-    """A process on a GPU, as /processes tells of it."""
+    """A process on a GPU, from /processes."""
 
     node: str
     device: str
@@ -138,7 +140,10 @@ class ShownProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One reading of an exporter. `trouble` is why it has no devices, `processes` None where none were asked for."""
+    """One reading of an exporter.
+
+    `trouble` is the reason why it has no devices. `processes` is None if none were asked for.
+    """
 
     role: Role
     url: str
@@ -155,7 +160,10 @@ class Shown:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Physical GPUs; and of devices (a MIG instance, or a GPU that is not cut) how many are in each state."""
+        """The number of physical GPUs, of MIG instances, and of devices in each state.
+
+        A device is a MIG instance, or a GPU that is not cut.
+        """
         return {
             "gpus": len({device.gpu_name for device in self.devices}),
             "instances": sum(device.entity == "mig" for device in self.devices),
@@ -164,7 +172,7 @@ class Shown:
 
     @property
     def totals(self) -> Mapping[str, float | None]:
-        """Mean utilization, memory and power of all that tell theirs; None where none does."""
+        """The mean utilization, and the sums of memory and power, over the devices that have them; None if none has."""
         devices = [device for device in self.devices if device.state is not DeviceState.CUT]
         percents = [each.utilization_percent for each in devices if each.utilization_percent is not None]
         memory = [each for each in devices if None not in (each.memory_used_mib, each.memory_total_mib)]
@@ -179,21 +187,21 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SharingFacts:
-    """`sharing` is "" where nobody knows it; `owners` are the mapping's word, by device."""
+    """The node's mode of sharing, "" if unknown, and the owners by device, both from /debug/mapping."""
 
     sharing: str
     owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
 def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], trouble: str) -> Shown:
-    """One reading of an exporter.
+    """Make one reading of an exporter.
 
     Args:
-        role: what answers.
-        url: what names it to people.
-        about: /debug/mapping of a node, /debug/nodes of the cluster role.
-        rows: those of /container/metrics.
-        trouble: why there are none; "" where there are.
+        role: the role that answers.
+        url: the exporter's name for people.
+        about: the node's /debug/mapping, or the cluster role's /debug/nodes.
+        rows: the rows of /container/metrics.
+        trouble: the reason why there are no rows; "" if there are.
     """
     nodes, which = mappings(about, "nodes", MOST_DEVICES), mapping(about, "which_nodes")
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
@@ -216,7 +224,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
 
 
 def processes_of(answer: object) -> Sequence[ShownProcess]:
-    """/processes as JSON."""
+    """The processes in the JSON of /processes."""
     return [_process(each) for each in each_mapping(answer, MOST_PROCESSES)]
 
 
@@ -264,7 +272,10 @@ def _devices(rows: Sequence[DeviceRow], facts: _SharingFacts) -> Iterator[ShownD
 
 
 def _gpu(rows: Mapping[str, Sequence[DeviceRow]], facts: _SharingFacts) -> Iterator[ShownDevice]:
-    """A GPU, or one that is cut (by its own rows, under "", or by those of its instances) before its instances."""
+    """A GPU that is not cut; or a cut one, followed by its instances.
+
+    `rows` has the rows of the GPU itself, if any, under "", and those of each instance under its id.
+    """
     own = rows.get("", ())
     instances = [rows_of_instance for name, rows_of_instance in rows.items() if name]
     if not instances:
@@ -282,7 +293,7 @@ def _cut_gpu(
     shown: Sequence[ShownDevice],
     facts: _SharingFacts,
 ) -> ShownDevice:
-    """The GPU above its instances; `shown` is what is shown of these."""
+    """A cut GPU; `shown` are its instances."""
     of_instances = [of_device(rows, facts.sharing) for rows in instances]
     figures = of_cut_gpu(own[0] if own else None, [rows[0] for rows in instances], of_instances)
     first = shown[0]
@@ -306,7 +317,7 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
     first = rows[0]
     holders = [_holder(row, is_alone=len(rows) == 1) for row in rows if row.pod]
     if not holders:
-        # --sharing device has one row, without an owner, of a device that several share
+        # with --sharing device, a shared device has one row without an owner
         key = (first.device_uuid or first.device_id, first.mig_instance_id)
         holders = [*map(_named, facts.owners.get(key, ()))]
     state = state_of_device(row.state for row in rows)
@@ -343,7 +354,7 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
 
 
 def _named(owner: AnyObject) -> ShownHolder:
-    """One of the owners that /debug/mapping names."""
+    """A holder from an owner that /debug/mapping names."""
     return ShownHolder(namespace=text(owner, "namespace"), pod=text(owner, "pod"), container=text(owner, "container"))
 
 

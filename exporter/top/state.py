@@ -1,4 +1,4 @@
-"""What the user asked to see, and what a key changes in it. Pure."""
+"""The state of the view that the user chose, and its changes by keys. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +16,17 @@ _END = 10**9
 Row = TypeVar("Row")
 Key = tuple[Any, ...]
 View = Literal["devices", "processes", "history"]
-# What `--sort` takes, with the key that chooses it.
+# The values of `--sort`, each with the key that chooses it.
 SORTS = {"gpu": "g", "utilization": "u", "memory": "m", "watts": "w", "temperature": "t", "name": "n", "idle": "i"}
 _SORT_OF = {key: name for name, key in SORTS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How the table is shown. `typing` while the user writes the filter; `cursor` is the line that is chosen.
+    """The state of the view.
 
-    `subject` is the device whose history is seen, and whose part of it; None until the picture has looked.
+    `typing` says whether the user writes the filter, and `cursor` is the chosen line. `subject` is the device whose
+    history is shown, and the holder whose part of it; None until the picture has found it.
     """
 
     sort: str = "gpu"
@@ -42,7 +43,7 @@ class State:
 
 
 def press(state: State, key: str) -> State:
-    """The state after a key: a character, or the name of one such as "up"."""
+    """The state after a key, which is a character, or a key's name such as "up"."""
     if state.typing:
         return _type(state, key)
     if state.helps and key not in ("q", "quit"):
@@ -71,7 +72,7 @@ def _moved(lines: int) -> Callable[[State], State]:
 
 
 def _back(state: State) -> State:
-    """From a device to the devices, and there to all of them."""
+    """Go back from a device's history to the devices, and from these to all devices, without a filter."""
     if state.view == "history":
         return replace(state, view="devices", subject=None)
     return replace(state, filter="", cursor=0)
@@ -96,7 +97,10 @@ _ACTIONS: Mapping[str, Callable[[State], State]] = {
 
 
 def chosen_devices(devices: Sequence[ShownDevice], state: State) -> Sequence[ShownDevice]:
-    """The devices that the filter leaves, sorted. By GPU, one that is cut stays above its instances, if any is left."""
+    """The devices that match the filter, sorted.
+
+    If they are sorted by GPU, a cut GPU stays above its instances, if any of them is left.
+    """
     words = state.filter.lower().split()
     left = [device for device in devices if not words or _matches(_words_of(device), words)]
     if state.sort in _OF_WHOLE_GPUS:
@@ -114,14 +118,14 @@ def chosen_devices(devices: Sequence[ShownDevice], state: State) -> Sequence[Sho
 
 
 def chosen_processes(processes: Sequence[ShownProcess], state: State) -> Sequence[ShownProcess]:
-    """The processes that the filter leaves, sorted."""
+    """The processes that match the filter, sorted."""
     words = state.filter.lower().split()
     left = [each for each in processes if _matches(f"{each.node} {each.device} {each.owner} {each.command}", words)]
     return _sorted(left, _PROCESS_KEYS.get(state.sort, lambda _: (False,)), state)
 
 
 def _sorted(rows: Sequence[Row], key: Callable[[Row], Key], state: State) -> Sequence[Row]:
-    """Sorted; rows that go last do so in both directions."""
+    """The rows in order. Rows that go last do so in both directions."""
     if state.reverse and state.sort == "gpu":
         rows = rows[::-1]
     ordered = sorted(rows, key=key, reverse=state.reverse)
@@ -160,9 +164,9 @@ def _most(value: float | None) -> Key:
     return (value is None, -(value or 0.0))
 
 
-# of a GPU that is cut, these are known as a whole
+# for a cut GPU, these values are known only as a whole
 _OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
-# Whether a row goes last, and by what it is sorted among its like.
+# Keys: whether a row goes last, and then its place.
 _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
     "gpu": lambda of: (False, *map(as_people_count, (of.node, of.gpu, of.mig_instance_id))),
     "utilization": lambda of: _most(of.utilization_percent),
@@ -170,7 +174,7 @@ _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
     "watts": lambda of: _most(of.power_watts),
     "temperature": lambda of: _most(of.temperature_celsius),
     "name": lambda of: (not of.holders, [each.name for each in of.holders]),
-    # of those that are held and not used, the ones that have been so for longest, then those that hold most memory
+    # held and unused devices first: the longest idle ones, then those with most memory in use
     "idle": lambda of: (not _is_partly_idle(of), not of.idle, -_idle_minutes(of), *_most(of.memory_used_mib)),
 }
 _PROCESS_KEYS: Mapping[str, Callable[[ShownProcess], Key]] = {

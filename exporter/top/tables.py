@@ -1,4 +1,4 @@
-"""The two tables: the devices with their owners, and the processes. Rows → columns; pure."""
+"""The two tables: devices with their owners, and processes. Rows → columns; pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _WARM_CELSIUS = 70
 _FULL = 0.9
 _LONG_IDLE_SECONDS = 3600
 _LONGEST_NODE = 40
-_END_OF_A_POD = 5  # what a ReplicaSet puts after a pod's name
+_END_OF_A_POD = 5  # the number of characters that a ReplicaSet appends to a pod's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """A line of the table of devices: a device, with its holder if it has one alone, or one of several `holder`s."""
+    """A line of the table of devices: a device, with its holder if it has only one; or a holder's part of a device."""
 
     device: ShownDevice
     holder: ShownHolder | None = None
@@ -28,17 +28,17 @@ class TableEntry:
 
     @property
     def name(self) -> tuple[RowDevice, str]:
-        """What no other line shares: the device, and whose part of it this is."""
+        """The name that no other line has: the device, and the holder whose part of it the line shows."""
         return (self.device.name, self.holder.name if self.is_part and self.holder else "")
 
     @property
     def user(self) -> ShownDevice | ShownHolder:
-        """Whose use the line shows: the whole device's, or the holder's."""
+        """The device or the holder whose use the line shows."""
         return self.holder if self.is_part and self.holder else self.device
 
 
 def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
-    """The lines of devices: one each, and below it one for each of several holders, and for who does not hold it."""
+    """The lines of devices. Below a device's line are lines for each of several holders, and for other users of it."""
     for device in devices:
         is_alone = len(device.holders) == 1
         yield TableEntry(device=device, holder=device.holders[0] if is_alone else None)
@@ -50,10 +50,13 @@ def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
 def device_columns(
     shown: Shown, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
 ) -> Sequence[TopColumn[TableEntry]]:
-    """The columns of devices, in their order on the screen. The word idle stands where a bar would, or the number."""
+    """The columns of devices, in their order on the screen.
+
+    The word "idle" takes the place of the bar, or with `number_says_idle` that of the number.
+    """
     cells = _Cells(glyphs, number_says_idle)
     several_nodes = len({device.node for device in shown.devices}) > 1
-    # the names of pods are worth two fifths of a terminal, and most of them are shorter than this
+    # the names of pods may take two fifths of a terminal, and most of them are shorter
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     ails = any(device.health not in ("", "ok") for device in shown.devices)
@@ -94,7 +97,7 @@ class _Cells:
         return harmless(text, self.glyphs)
 
     def words(self, of: Callable[[ShownDevice], str]) -> Callable[[TableEntry], TextCell]:
-        """A text of the device as a whole; the lines of its parts leave it out."""
+        """A text about the whole device, which the lines of its parts leave out."""
         return lambda entry: EMPTY if entry.is_part else TextCell(self._harmless(of(entry.device)), "dim")
 
     def of_holder(self, of: Callable[[ShownHolder], str]) -> Callable[[TableEntry], TextCell]:
@@ -132,7 +135,7 @@ class _Cells:
         used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
         if used is None:
             return EMPTY
-        # a holder's part is below the device's own line, which has the total
+        # the line of a holder's part is below the device's own, which has the total
         return TextCell(f"{gib(used)}G" if entry.is_part or not total else f"{gib(used)}/{gib(total)}G")
 
     def temperature(self, entry: TableEntry) -> TextCell:
@@ -198,17 +201,17 @@ def _number(value: float | None, unit: str, words: Callable[[float], str] = "{:.
 
 
 def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
-    """A number of the device as a whole; the lines of its parts leave it out."""
+    """A number about the whole device, which the lines of its parts leave out."""
     return lambda entry: _number(None if entry.is_part else of(entry.device), unit)
 
 
 def heat_style(celsius: float) -> str:
-    """Hot, warm, or neither."""
+    """The style of a temperature: hot, warm, or neither."""
     return "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
 
 
 def gib(mib: float) -> str:
-    """GiB for people."""
+    """Memory in GiB for people."""
     gib = mib / _KIB
-    # 10 and more are shown without a decimal, and so is 0
+    # from 10 on there is no decimal, and none for 0
     return f"{gib:.1f}" if 0 < gib < 9.95 else f"{gib:.0f}"  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""The terminal: keys without Enter, the second screen, its size, signals. The program always restores it."""
+"""The terminal: keys without Enter, the alternate screen, its size, signals. The program always restores it."""
 
 import os
 import select
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-# The second screen, no cursor, no new line at the right edge; and back.
+# Switch to the alternate screen, hide the cursor, do not wrap at the right edge; and undo all that.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 _READ_BYTES = 1024
@@ -36,7 +36,7 @@ _MOST_OF_A_SEQUENCE = 16
 
 
 class Ended(Exception):
-    """A signal, or a terminal that is gone, ends the program."""
+    """The program must end, by a signal or since the terminal is gone."""
 
     def __init__(self, signum: int = signal.SIGHUP) -> None:
         super().__init__(signum)
@@ -46,7 +46,7 @@ class Ended(Exception):
 class Terminal:
     """A terminal that shows one picture at a time. Make it with `opened`.
 
-    `size`, `show` and `wait` raise Ended where the terminal is gone, and `wait` where a signal says so.
+    `size`, `show` and `wait` raise Ended if the terminal is gone, and `wait` also at a signal that ends the program.
     """
 
     def __init__(self) -> None:
@@ -60,36 +60,36 @@ class Terminal:
         self._is_closed = False
 
     def wake(self) -> None:
-        """End a wait, from another thread, which may outlive the terminal: one that is closed is not woken."""
-        # a full pipe wakes as well
+        """End a wait, from another thread. That may outlive the terminal, so this does nothing after `close`."""
+        # a full pipe ends the wait, too
         with self._closing, suppress(BlockingIOError):
             if not self._is_closed:
                 os.write(self._waker, b"\0")
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """The terminal's columns and lines."""
         try:
             columns, lines = os.get_terminal_size(self._out)
         except OSError as error:
             raise Ended from error
-        # 0 is what a serial line says
+        # a serial line says 0
         return max(columns or 80, _SMALLEST[0]), max(lines or 24, _SMALLEST[1])
 
     def show(self, lines: Sequence[str]) -> None:
-        """Replace the picture by these lines, which fit. Only what differs is sent: the connection may be slow."""
+        """Show these lines, which fit. Only lines that differ are sent, since the connection may be slow."""
         sent = []
         if len(lines) != len(self._shown):
             sent.append("\x1b[2J")
             self._shown = [""] * len(lines)
         for number, (line, before) in enumerate(zip(lines, self._shown, strict=True), start=1):
             if line != before:
-                # cleared first: to clear after a whole line would take its last character
+                # the line is cleared first: clearing after a full line would delete its last character
                 sent.append(f"\x1b[{number};1H\x1b[2K{line}\x1b[0m")
         self._shown = lines
         self._write("".join(sent))
 
     def wait(self, seconds: float | None) -> bytes:
-        """What the user types; b"" where something else ended the wait, or the time is over."""
+        """Wait for keys of the user, and return them; b"" if something else ended the wait, or the time is over."""
         ready, _, _ = select.select([self._in, self._awake], [], [], seconds)
         if self._awake in ready:
             for signum in os.read(self._awake, _READ_BYTES):
@@ -110,7 +110,7 @@ class Terminal:
         if signum == signal.SIGTSTP:
             self.leave()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
+            os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues the program
             signal.signal(signal.SIGTSTP, _note)
             self.enter()
         elif signum == signal.SIGCONT:
@@ -119,20 +119,20 @@ class Terminal:
             self._shown = ()
 
     def enter(self) -> None:
-        """Take the terminal."""
+        """Take over the terminal."""
         tty.setcbreak(self._in, termios.TCSANOW)
         self._shown = ()
         self._write(_ENTER)
 
     def leave(self) -> None:
-        """Give it back as it was."""
+        """Give the terminal back as it was."""
         with suppress(Ended):
             self._write(_LEAVE)
         with suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSANOW, self._before)
 
     def close(self) -> None:
-        """Close the pipe. From now on its descriptors may belong to other files."""
+        """Close the pipe. After that its descriptors may belong to other files."""
         with self._closing:
             self._is_closed = True
             os.close(self._awake)
@@ -148,12 +148,12 @@ class Terminal:
 
 
 def _note(signum: int, frame: FrameType | None) -> None:
-    """Does nothing: Python writes the number of the signal into the pipe, where the loop reads it."""
+    """Do nothing. Python itself writes the signal's number into the pipe, from which the loop reads it."""
 
 
 @contextmanager
 def opened() -> Iterator[Terminal]:
-    """The terminal of this program, until the block ends in whatever way."""
+    """Take over this program's terminal until the block ends, in whatever way."""
     terminal = Terminal()
     before = {signum: signal.signal(signum, _note) for signum in _HANDLED}
     waker = signal.set_wakeup_fd(terminal._waker, warn_on_full_buffer=False)  # noqa: SLF001 - they are one
@@ -169,7 +169,7 @@ def opened() -> Iterator[Terminal]:
 
 
 class Keys:
-    """Bytes as they come, in pieces that may end anywhere."""
+    """A decoder of keys, from bytes in pieces that may end anywhere."""
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")("ignore")
@@ -177,7 +177,7 @@ class Keys:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a sequence has begun: if nothing follows soon, it was the Escape key."""
+        """Whether a sequence has begun. If nothing follows soon, it was the Escape key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[str]:
@@ -196,20 +196,20 @@ class Keys:
                 yield key
 
     def flush(self) -> Iterator[str]:
-        """The key of a sequence that did not continue."""
+        """The key of a sequence that did not go on."""
         if self._rest:
             self._rest = ""
             yield "escape"
 
 
 def _length(text: str) -> int:
-    """How much of a text its first key is; 0 while it is not known."""
+    """The length of the first key in a text; 0 while it is not known."""
     if text[0] != "\x1b":
         return 1
     if len(text) == 1:
         return 0
     if text[1] not in "[O":
-        return 1  # Escape, and another key
+        return 1  # the Escape key, and then another one
     for at, char in enumerate(text[2:_MOST_OF_A_SEQUENCE], start=2):
         if "@" <= char <= "~":
             return at + 1

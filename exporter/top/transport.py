@@ -1,4 +1,4 @@
-"""Asking an exporter, over HTTP or another transport: what is shown of it, or one line that says why not."""
+"""Questions to an exporter, over HTTP or another transport. The answer is shown, or one line says why there is none."""
 
 import http.client
 import json
@@ -27,43 +27,48 @@ MOST_BYTES = 128 * 1024 * 1024  # 50,000 rows of /container/metrics take 60 MB
 _ABOUT: Mapping[Role, str] = {"node": "/debug/mapping", "cluster": "/debug/nodes"}
 _PIECE_BYTES = 256 * 1024
 _MOST_TOLD_CHARS = 300
-_ANY = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where "any address" is reached
+_ANY = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - the address that reaches "any address"
 
 
 class Gone(ExporterError):
-    """The exporter does not answer, or this program does not understand the answer. The text is one line."""
+    """The exporter does not answer, or not in a form that this program can read. The text is one line."""
 
 
 class Transport(Protocol):
     """A way to an exporter. `url` names the exporter in messages."""
 
     url: str
-    way_to_node: ClassVar[str]  # how somebody who asks this way asks the exporter of one node
+    way_to_node: ClassVar[str]  # in words: how a user of this way asks the exporter of a single node
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """The status and the body of an answer. Raises Gone: there is none."""
+        """The status and the body of an answer. Raises Gone if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What is shown, and the rows of /container/metrics that it was made of."""
+    """An answer: what `top` shows, and the rows of /container/metrics of which that is made."""
 
     shown: Shown
     rows: Sequence[DeviceRow]
 
 
 class TopReader(Protocol):
-    """One exporter, or several that are shown as one."""
+    """A reader of one exporter, or of several that are shown as one."""
 
     def ask(self, view: View) -> Answered:
-        """The present state. Raises Gone: nobody tells it. ConfigError: a file that a flag names cannot be used."""
+        """Ask for the present state.
+
+        Raises:
+            Gone: no exporter tells it.
+            ConfigError: a file that a flag names cannot be used.
+        """
 
 
 class ShownReader:
-    """An exporter of either role. Each request is one of its own: losing one loses only that answer."""
+    """A reader of one exporter of either role. Requests are independent, so one lost request costs only its answer."""
 
     def __init__(self, transports: Sequence[Transport]) -> None:
-        """Of several transports the first whose protocol the exporter speaks counts."""
+        """Make a reader; of several transports it uses the first whose protocol the exporter speaks."""
         self._transports = transports
         self._transport = transports[0]
         self._role: Role | None = None
@@ -86,7 +91,7 @@ class ShownReader:
         return replace(shown, processes_trouble=why)
 
     def about(self) -> AnyObject:
-        """/debug/mapping of a node, /debug/nodes of the cluster role, with the sources' health. Raises as `ask`."""
+        """The node's /debug/mapping or the cluster role's /debug/nodes, with the health of sources. Raises as `ask`."""
         *others, last = self._transports
         for self._transport in others:
             with suppress(OtherProtocol):
@@ -98,10 +103,10 @@ class ShownReader:
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
         for role in roles:
             status, answer = self._json(_ABOUT[role])
-            # another program that answers at this path has no settings
+            # if another program answers at this path, its answer has no settings
             if status == HTTPStatus.OK and isinstance(answer, dict) and "settings" in answer:
                 self._role = role
-                # this protocol works: try no other one from now on, even after a broken connection
+                # this protocol works, so no other one is tried from now on, even after a broken connection
                 self._transports = (self._transport,)
                 return answer
         self._role = None
@@ -111,7 +116,7 @@ class ShownReader:
         raise Gone(f"what answers at {url} is not this exporter (HTTP status {status})")
 
     def _json(self, path: str) -> tuple[int, Any]:
-        """An answer's status, and its body as JSON; None where it is none."""
+        """An answer's status, and its body as JSON; None if it is no JSON."""
         status, body = self._transport.get(path)
         try:
             return status, json.loads(body)
@@ -120,7 +125,7 @@ class ShownReader:
 
 
 def processes_are_elsewhere(way_to_node: str) -> str:
-    """What is said where the cluster's devices are shown, in the place of processes."""
+    """The words in the place of processes, if the devices of a cluster are shown."""
     return f"the processes are on the exporter of their node: {way_to_node}"
 
 
@@ -130,7 +135,10 @@ def _why_none(path: str, status: int, answer: object) -> str:
 
 @dataclass
 class HttpTransport:
-    """HTTP or HTTPS, as the URL says, a connection a request. Without `verifies` any certificate will do."""
+    """HTTP or HTTPS, as the URL says, with a connection for each request.
+
+    Unless it `verifies`, any certificate is accepted.
+    """
 
     way_to_node: ClassVar[str] = "ask it with pod-gpu-metrics-exporter top --url"
 
@@ -141,12 +149,12 @@ class HttpTransport:
 
     @classmethod
     def here(cls, address: Address, config: HttpConfig, timeout_seconds: float = TIMEOUT_SECONDS) -> Sequence[Self]:
-        """By HTTP and by HTTPS to what listens on this machine: the name in its certificate does not matter."""
+        """The ways over HTTP and HTTPS to an exporter on this machine. The name in its certificate does not matter."""
         at = Address(host=_ANY.get(address.host, address.host), port=address.port)
         return [cls(f"{scheme}://{at}", config, timeout_seconds, verifies=False) for scheme in ("http", "https")]
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """As Transport. Raises ConfigError, too: a file of --http-config cannot be used."""
+        """See Transport. Also raises ConfigError if a file of --http-config cannot be used."""
         url, config = self.url, self.config
         until = time.monotonic() + self.timeout_seconds
         connection = self._connection(url)
@@ -188,7 +196,7 @@ class HttpTransport:
 
 
 class OtherProtocol(Gone):
-    """The peer does not speak the protocol of the URL."""
+    """The exporter does not speak the protocol of the URL."""
 
 
 class _Https(http.client.HTTPSConnection):
@@ -204,7 +212,10 @@ class _Https(http.client.HTTPSConnection):
 
 
 def _body(answer: http.client.HTTPResponse, until: float, url: str) -> bytes:
-    """The whole body. The socket limits each piece's time, `until` that of all. Raises Gone: it is too large."""
+    """The whole body. Raises Gone if it is too large.
+
+    The socket limits the time for each piece, `until` the time for all of them.
+    """
     body = bytearray()
     while piece := answer.read1(_PIECE_BYTES):
         body += piece

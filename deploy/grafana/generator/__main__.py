@@ -1,4 +1,4 @@
-"""Write the dashboards anew."""
+"""Write the dashboards."""
 
 from deploy.grafana.generator.everything import FOLDER, texts
 

@@ -1,4 +1,4 @@
-"""All GPUs at once: how many there are, who holds them, and how much of that is used."""
+"""The dashboard of all GPUs: their number, their holders, and their use."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.links import from_series

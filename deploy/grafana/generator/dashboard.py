@@ -1,4 +1,4 @@
-"""A dashboard: its panels in their places, and what all dashboards have."""
+"""A dashboard: its panels in their places, and the parts that all dashboards have."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,16 @@ from deploy.grafana.generator.panels import DATASOURCE, Model, Panel, Row
 
 TAG = "pod-gpu-metrics-exporter"
 COLUMNS = 24
-# Grafana 10.0's; later versions bring it up to theirs when they load it
+# the version of Grafana 10.0; later versions convert it when they load it
 SCHEMA_VERSION = 38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """`name` is the file's, and with a prefix the address, which must not change: links and bookmarks have it."""
+    """A dashboard. `name` is that of its file, and with a prefix its address.
+
+    The address must not change, since links and bookmarks have it.
+    """
 
     name: str
     says: str
@@ -23,7 +26,7 @@ class Dashboard:
     since: str = "now-6h"
 
     def model(self) -> Model:
-        """What the file has."""
+        """The content of the dashboard's file."""
         return {
             "uid": f"{PREFIX}{self.name}",
             "title": TITLES[self.name],
@@ -70,7 +73,7 @@ _OTHERS: Model = {
 
 
 def _placed(rows: Sequence[Row]) -> Iterator[Model]:
-    """Rows from top to bottom. A folded one holds its panels; they have places as if it were open."""
+    """Rows from top to bottom. A folded row contains its panels, whose places are those in the open row."""
     number, y = 1, 0
     for row in rows:
         inside: list[Model] = []
@@ -97,7 +100,10 @@ def _placed(rows: Sequence[Row]) -> Iterator[Model]:
 
 
 def _lines(panels: Sequence[Panel]) -> Iterator[list[tuple[Panel, int]]]:
-    """Panels side by side: small ones all in a line, tables alone, others in twos, unless they say their width."""
+    """The lines of a row. Small panels are all in one line, a table has its own, and others are in pairs.
+
+    A panel with a width of its own takes that.
+    """
     line: list[Panel] = []
     for panel in panels:
         if line and ((panel.kind != line[0].kind and "stat" in (panel.kind, line[0].kind)) or _full([*line, panel])):
@@ -113,7 +119,7 @@ def _full(line: Sequence[Panel]) -> bool:
 
 
 def _shared(line: Sequence[Panel]) -> list[tuple[Panel, int]]:
-    """Those without a width share what is left."""
+    """The panels of a line with their widths. Those without a width of their own share the rest."""
     given = sum(panel.width or 0 for panel in line)
     open_ = sum(panel.width is None for panel in line)
     widths = []

@@ -19,5 +19,5 @@ DASHBOARDS = (
 
 
 def texts() -> Mapping[str, str]:
-    """The files, by name."""
+    """The text of each file, by the file's name."""
     return {f"{made.name}.json": json.dumps(made.model(), indent=1, ensure_ascii=False) + "\n" for made in DASHBOARDS}

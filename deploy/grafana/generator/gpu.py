@@ -1,4 +1,4 @@
-"""One GPU: what it does, for whom, and whether it is well."""
+"""The dashboard of one GPU: its use, its holders, and its health."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.panels import (

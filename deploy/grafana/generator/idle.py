@@ -1,4 +1,4 @@
-"""What is held and not used: how much, by whom, for how long, and what it costs."""
+"""The dashboard of GPUs that are held and not used: their number, their holders, for how long, and the cost."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.links import from_series

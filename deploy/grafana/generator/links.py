@@ -1,9 +1,9 @@
-"""Links from a value to the dashboard that says more of it. They keep the time range and what was chosen."""
+"""Links from a value to the dashboard with more about it. They keep the time range and the reader's choices."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# what each dashboard is called in its address, and which variables it has
+# each dashboard's name in its address, and its variables
 PREFIX = "pod-gpu-"
 TITLES = {
     "cluster": "GPUs: cluster",
@@ -25,5 +25,5 @@ def to(dashboard: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def from_series(dashboard: str, **labels: str) -> list[dict[str, Any]]:
-    """The same from a series: a variable of the dashboard, and the label that has its value."""
+    """A link from a series; `labels` has for a variable of the dashboard the label with its value."""
     return [to(dashboard, {name: f"${{__field.labels.{label}}}" for name, label in labels.items()})]

@@ -1,4 +1,4 @@
-"""What a team holds, uses and pays."""
+"""The dashboard of a team: the GPUs that it holds, their use, and the cost."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.links import from_series

@@ -1,4 +1,4 @@
-"""A node: each of its GPUs, who holds them, and whether they and the exporter are well."""
+"""The dashboard of a node: its GPUs, their holders, and the health of the GPUs and the exporter."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.panels import (
@@ -40,7 +40,7 @@ from deploy.grafana.generator.tables import Column, table
 from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODE
 
 _IN = f"{{{CHOSEN}}}"
-# the exporter's health is on both of its pages
+# both pages have the exporter's health, so one is chosen
 _OWN = f'{{{CHOSEN}, metrics_path="/metrics"}}'
 _THROTTLED = once(f'rate(pod_gpu_throttled_seconds_total{{{CHOSEN}, reason!="low_util"}}[$__rate_interval])', "reason")
 _DEVICE = "GPU {{gpu}} {{GPU_I_ID}}"

@@ -1,6 +1,6 @@
-"""Panels: what each kind looks like, in the words of Grafana's JSON.
+"""Panels: the JSON of each kind, as Grafana wants it.
 
-Colours are names of Grafana's palette, which it shows as fits a light or a dark theme.
+Colours are names from Grafana's palette, which Grafana fits to its light or dark theme.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 
 Model = dict[str, Any]
 DATASOURCE: Model = {"type": "prometheus", "uid": "${datasource}"}
-# of the oldest Grafana whose options these are; a later one migrates what it has changed since
+# the oldest Grafana with these options; a later one migrates those that it has changed
 PLUGIN_VERSION = "10.0.0"
 PERCENT, WATTS, GPUS, HOURS, MONEY = "percentunit", "watt", "suffix: GPUs", "suffix: GPU-h", "currencyUSD"
 KWH, CELSIUS, HERTZ, FLOW, COUNT = "kwatth", "celsius", "hertz", "Bps", "short"
 
 GREEN = ("green",)
-# of a ratio of use: little is bad
+# thresholds for a ratio of use: little is bad
 USE = ("red", (0.2, "orange"), (0.5, "green"))
-# of a part that is idle: much is bad
+# thresholds for an idle part: much is bad
 IDLE = ("green", (0.2, "orange"), (0.5, "red"))
 FULL = ("green", (0.8, "orange"), (0.95, "red"))
 BAD = ("green", (1, "red"))
@@ -26,7 +26,7 @@ WARM = ("green", (80, "orange"), (90, "red"))
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL expression, and how its series are called."""
+    """A PromQL expression, and the legend of its series."""
 
     expr: str
     legend: str = ""
@@ -34,7 +34,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A panel without its place. `queries` are shown as the kind has it; `model` is what the kind adds."""
+    """A panel without its place: its queries, and the JSON that its kind adds (`model`)."""
 
     title: str
     says: str
@@ -45,7 +45,7 @@ class Panel:
     width: int | None = None
 
     def at(self, number: int, x: int, y: int, width: int) -> Model:
-        """The panel, at a place of the grid of 24 columns."""
+        """The panel's JSON, at a place in the grid of 24 columns."""
         return {
             "id": number,
             "type": self.kind,
@@ -60,7 +60,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Panels under a headline, side by side; without a headline those at the top."""
+    """Panels side by side under a headline. The row at the top has no headline."""
 
     title: str = ""
     panels: Sequence[Panel] = field(default=())
@@ -83,7 +83,7 @@ def target(number: int, query: Query, *, instant: bool, table: bool = False) -> 
 
 
 def steps(levels: Sequence[Any]) -> Model:
-    """Thresholds: the colour below all, and from which value on another."""
+    """Thresholds: the colour below all of them, and for each value the colour from there on."""
     first, *others = levels
     made = [{"color": first, "value": None}, *({"color": color, "value": value} for value, color in others)]
     return {"mode": "absolute", "steps": made}
@@ -107,7 +107,7 @@ def _defaults(unit: str, most: float | None, levels: Sequence[Any], mode: str, *
 def stat(
     title: str, says: str, expr: str, unit: str = COUNT, levels: Sequence[Any] = GREEN, *, most: float | None = None
 ) -> Panel:
-    """One number, with its course behind it."""
+    """A panel with one number, and its course in the background."""
     return Panel(
         title=title,
         says=says,
@@ -129,7 +129,7 @@ def stat(
 
 
 def new_xids(where: str) -> Panel:
-    """Errors of just now."""
+    """A panel with the number of new errors."""
     return stat(
         "New XIDs",
         "Errors that the driver reported in the last 15 minutes.",
@@ -139,7 +139,7 @@ def new_xids(where: str) -> Panel:
 
 
 def total(title: str, says: str, expr: str, unit: str, levels: Sequence[Any] = GREEN) -> Panel:
-    """One number about the whole time range."""
+    """A panel with one number about the whole time range."""
     made = stat(title, says, expr, unit, levels)
     options = {**made.model["options"], "graphMode": "none"}
     return Panel(
@@ -162,7 +162,7 @@ def lines(
     levels: Sequence[Any] = GREEN,
     links: Sequence[Model] = (),
 ) -> Panel:
-    """Series over time, with a legend that has their mean, largest and last value."""
+    """A panel with series over time, and a legend with their mean, largest and last values."""
     custom: Mapping[str, Any] = {
         "drawStyle": "line",
         "lineInterpolation": "linear",
@@ -200,7 +200,7 @@ def lines(
 
 
 def bars(title: str, says: str, query: Query, *, unit: str, levels: Sequence[Any], most: float | None = None) -> Panel:
-    """A bar for each series, of its last value."""
+    """A panel with a bar for the last value of each series."""
     return Panel(
         title=title,
         says=says,

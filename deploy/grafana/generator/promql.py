@@ -1,7 +1,7 @@
 """Parts of queries: selectors, and dcgm-exporter's fields under their names before and since DCGM 4.9.
 
-What a device reads depends on `--sharing` (docs/promql.md has the table of sums), and a query cannot ask for the mode.
-Each function here is right in all three, and says how.
+The value of a device's rows depends on `--sharing` (docs/promql.md has the table of sums), and a query cannot ask for
+the mode. Each function here makes a query that is right in all three modes, and says why.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ WORKLOAD = f'{NAMESPACE}, workload_name=~"$workload"'
 
 OF_GPU = "cluster, node, gpu, UUID"
 OF_DEVICE = f"{OF_GPU}, GPU_I_ID"
-ROW = "cluster, node, namespace, pod, container, UUID, GPU_I_ID"  # of the accounts
+ROW = "cluster, node, namespace, pod, container, UUID, GPU_I_ID"  # the labels of the accounts' rows
 
-# The older name, what makes the newer unit of its values, and the newer name, "" where it is the same.
+# The older name, the factor that turns its values into the newer unit, and the newer name, "" if it is the same.
 _FIELDS = {
     "activity": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),
     "sm": ("DCGM_FI_PROF_SM_ACTIVE", "", "DCGM_FI_PROF_SM_UTIL_RATIO"),
@@ -46,21 +46,21 @@ _FIELDS = {
 
 
 def rows(field: str, where: str) -> str:
-    """All rows of a field, whichever name it has."""
+    """All rows of a field, by either of its names."""
     older, factor, newer = _FIELDS[field]
     return f"{older}{{{where}}}{factor}" + (f" or {newer}{{{where}}}" if newer else "")
 
 
 def level(field: str, where: str, by: str = OF_DEVICE) -> str:
-    """A device's temperature, clock or limit: it is the same on each owner's row in every mode."""
+    """A device's temperature, clock or limit, which is the same on each owner's row in every mode."""
     return f"max by ({by}) ({rows(field, where)})"
 
 
 def ratio(field: str, where: str) -> str:
-    """How much (0 to 1) of a device is at work.
+    """The part (0 to 1) of a device that is at work.
 
-    The same on each owner's row, but for `split` where use is measured: there the rows are parts of it. It is known by
-    the free memory, which then stands on a row without an owner although the device has owners.
+    It is the same on each owner's row. Only with `split` and measured use, the rows are parts of it. The query knows
+    this case by the free memory, which then is on a row without an owner although the device has owners.
     """
     here = f"on ({OF_DEVICE})"
     shared = rows(field, f'{where}, pod!="", gpu_shared="true"')
@@ -72,10 +72,10 @@ def ratio(field: str, where: str) -> str:
 
 
 def flow(field: str, where: str) -> str:
-    """Bytes a second of a GPU: with `split` the sum of its rows, else each row of owners and MIG instances has all.
+    """The bytes per second of a GPU. With `split` they are the sum of its rows; else every row has all of them.
 
-    `split` is known by the counter of energy, which has a row for nobody there beside the row of an owner; one such
-    device tells for the node.
+    The query knows `split` by the counter of energy, which then has a row for nobody beside that of an owner. One such
+    device is enough for the whole node.
     """
     nobodys, owners = (rows("energy", f'{where}, pod{sign}""') for sign in ("=", "!="))
     return (
@@ -85,10 +85,10 @@ def flow(field: str, where: str) -> str:
 
 
 def memory(where: str, by: str = OF_DEVICE) -> str:
-    """How much (0 to 1) of a device's memory is used: what is not free of all, both as sums.
+    """The part (0 to 1) of a device's memory that is used: one minus the free memory divided by all, both as sums.
 
-    `copy` has both once for each owner, `split` in parts. Without a field of the total it is made of its parts; what
-    was measured of the owners of a shared GPU does not add up with what is free, and such a GPU is then left out.
+    With `copy` each owner's row has both, with `split` a part of both. If there is no field for the total, the total is
+    the sum of its parts. For a shared GPU with measured use the parts do not add up, and it is then left out.
     """
     free, total = rows("free", where), rows("total", where)
     shared = rows("used", f'{where}, gpu_shared="true"')
@@ -99,12 +99,12 @@ def memory(where: str, by: str = OF_DEVICE) -> str:
 
 
 def of_pods(field: str, where: str, by: str = "cluster, namespace, pod") -> str:
-    """The mean of the devices of each pod. `device` tells nothing of the owners of a shared GPU."""
+    """The mean over the devices of each pod. With `device`, nothing is known of the owners of a shared GPU."""
     return f"avg by ({by}) ({rows(field, where)} or {_held(rows(field, _NOBODYS), where)})"
 
 
 def memory_of_pods(where: str, by: str) -> str:
-    """How much (0 to 1) of the memory of the devices of each pod is used; see `memory`."""
+    """The part (0 to 1) of the memory of each pod's devices that is used; see `memory`."""
     free, total, used = (
         f"sum by ({by}) ({_held(values, where)})"
         for values in (rows("free", _NOBODYS), rows("total", _NOBODYS), _total_of_parts(_NOBODYS))
@@ -117,51 +117,51 @@ _BY_INFO = "cluster, node, UUID, GPU_I_ID"
 
 
 def _held(values: str, where: str) -> str:
-    """A device's value for each of its holders, of nodes whose samples name none (`--labels.owners off`) alone."""
+    """A device's value for each of its holders, only on nodes whose samples name no owner (`--labels.owners off`)."""
     info = f'pod_gpu_info{{{where}, samples="without_owners"}}'
     return f"{info} * on ({_BY_INFO}) group_left () max by ({_BY_INFO}) ({values})"
 
 
 def once(rows: str, label: str = "") -> str:
-    """Each row of the accounts once, however many jobs scrape its exporter. Rows by XID or reason have it."""
+    """Each row of the accounts once, even if several jobs scrape its exporter. `label`: a further label of the rows."""
     return f"max by ({ROW}{label and ', '}{label}) ({rows})"
 
 
 def named(expression: str) -> str:
-    """Series of a GPU by its UUID alone, with the label `gpu`, its number on the node."""
+    """Series that have only a GPU's UUID, with the label `gpu` added: its number on the node."""
     owners = f"max by ({OF_GPU}) (pod_gpu_device_owners{{{NODE}}})"
     return f"{expression} * on (cluster, node, UUID) group_left (gpu) (0 * {owners} + 1)"
 
 
 def devices(entity: str, where: str) -> str:
-    """How many containers hold each device of a kind (regex); a moment with two exporters on a node counts once."""
+    """The number of holders of each device of a kind (regex). If a node has two exporters for a moment, one counts."""
     by = f"{OF_DEVICE}, entity"
     return f'max by ({by}) (pod_gpu_device_owners{{{where}, entity=~"{entity}"}})'
 
 
 def free(where: str) -> str:
-    """For each GPU 1 if nobody holds any part of it, else 0; none that is failing or gone: it is not free."""
+    """For each GPU: 1 if nobody holds any part of it, else 0. A GPU that is failing or gone does not count as free."""
     broken = f'pod_gpu_device_verdict{{{where}, verdict=~"failing|gone"}}'
     return f"({devices('gpu', where)} == bool 0) unless on (cluster, node, UUID) {broken}"
 
 
 def watts(where: str, by: str) -> str:
-    """What is drawn; the accounts' energy is right in every mode."""
+    """The power. It is made of the accounts' energy, which is right in every mode."""
     return f"sum by ({by}) ({once(f'rate(pod_gpu_energy_joules_total{{{where}}}[$__rate_interval])')})"
 
 
 def hours(of: str, level: str, where: str, by: str = "") -> str:
-    """GPU-hours (allocated, active, observed, idle) of the time range, of a record that has a sample each minute."""
+    """GPU-hours (allocated, active, observed, idle) in the time range, from a record with a sample each minute."""
     return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_{of}_seconds:rate5m{{{where}}}[$__range])) / 60"
 
 
 def seen(hours_of: Callable[[str], str]) -> str:
-    """Of the GPU-hours held those of which somebody saw the use; all of them where that is not recorded for so long."""
+    """The GPU-hours held whose use was observed. If that has not been recorded for the whole time range, all hours."""
     return f"({hours_of('observed')} >= {hours_of('allocated')} / 2 or {hours_of('allocated')})"
 
 
 def energy(level: str, where: str, by: str = "") -> str:
-    """The same for energy, in kWh."""
+    """The energy in the time range, in kWh, likewise."""
     return f"sum{_by(by)}(sum_over_time({level}:pod_gpu_energy_joules:rate5m{{{where}}}[$__range])) / 60 / 1000"
 
 
@@ -178,7 +178,7 @@ def _by(labels: str) -> str:
 
 
 def parts(where: str, of: str, more: str) -> str:
-    """Which part of a GPU each container holds, by the labels `of` of its rows, with more labels of what it holds."""
+    """The part of a GPU that each container holds, by the labels `of` of its rows, with `more` labels of the device."""
     return (
         f"max by ({of}) (pod_gpu_allocated_ratio{{{where}}}) * on ({of}) group_right ()"
         f" max by ({more}) (pod_gpu_info{{{where}}})"
@@ -186,7 +186,7 @@ def parts(where: str, of: str, more: str) -> str:
 
 
 def xids(where: str, by: str) -> str:
-    """New errors of the time range. increase() would miss the first error of a row."""
+    """The new errors in the time range. increase() would miss the first error of a row."""
     all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"
     new = once(f"{most} - ({all_} offset $__range or {most} * 0)", "xid")
     return f"sum by ({by}) ({new}) > 0"

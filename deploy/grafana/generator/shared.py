@@ -1,4 +1,4 @@
-"""GPUs that several containers hold: time-sliced, MPS, or cut into MIG instances."""
+"""The dashboard of GPUs that several containers hold: time-sliced, by MPS, or cut into MIG instances."""
 
 from deploy.grafana.generator.dashboard import Dashboard
 from deploy.grafana.generator.panels import GPUS, IDLE, PERCENT, USE, WATTS, Query, Row, bars, lines, stat
@@ -10,7 +10,7 @@ from deploy.grafana.generator.variables import CLUSTER, DATASOURCE, NODES
 _UUID = "cluster, node, UUID"
 _ITS = "{{namespace}}/{{pod}} {{container}} {{GPU_I_ID}}"
 _MIG = f'{CHOSEN}, GPU_I_ID!=""'
-# a part of a GPU is less than all of it; without a MIG instance it is a share
+# a part of a GPU has a ratio below 1; if it is no MIG instance, it is a share
 _SHARES = f'pod_gpu_allocated_ratio{{{CHOSEN}, GPU_I_ID=""}} < 1'
 _HELD_OF_MIG = once(f"pod_gpu_allocated_ratio{{{_MIG}}}")
 _PARTS = f"pod_gpu_allocated_ratio{{{CHOSEN}}} < 1"

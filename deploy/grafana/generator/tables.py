@@ -7,7 +7,7 @@ from typing import Any
 from deploy.grafana.generator.links import to
 from deploy.grafana.generator.panels import GREEN, PERCENT, Model, Panel, Query, steps, target
 
-# how the labels are called at the head of a column, and which dashboard their values lead to
+# the labels' names at the head of a column, and the dashboards to which their values lead
 _LABELS = {
     "cluster": "Cluster",
     "namespace": "Namespace",
@@ -38,7 +38,7 @@ _LEADS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A query whose value stands in a column. With `levels` the cell is coloured; a part of 1 is a bar."""
+    """A column with the values of a query. `levels` colour its cells, and make a bar of a ratio."""
 
     title: str
     expr: str
@@ -47,7 +47,7 @@ class Column:
 
 
 def table(title: str, says: str, by: str, *columns: Column, most_first: str = "", height: int = 9) -> Panel:
-    """A table by labels; its first rows have the most of the column `most_first`."""
+    """A table by labels, sorted by the column `most_first`, the largest value first."""
     labels = by.split(", ")
     names = [f"Value #{chr(ord('A') + number)}" for number in range(len(columns))] if columns[1:] else ["Value"]
     order = [*labels, *names]

@@ -1,9 +1,9 @@
-"""The choices at the top of a dashboard. Each one is about what the choices before it leave."""
+"""The choices at the top of a dashboard. Each one offers only what fits the choices before it."""
 
 from typing import Any
 
 Model = dict[str, Any]
-_AT_EACH_RANGE = 2  # what there was within the time range is offered, even if it is gone
+_AT_EACH_RANGE = 2  # offers all values within the time range, even if they are gone
 _BY_NAME, _BY_NUMBER = 1, 3
 _ALL = {"selected": True, "text": ["All"], "value": ["$__all"]}
 
@@ -26,7 +26,7 @@ DATASOURCE: Model = {
 def choice(
     name: str, label: str, query: str, *, everything: str = ".*", regex: str = "", several: bool = True
 ) -> Model:
-    """What a query offers. All of it is asked for by the regular expression `everything`."""
+    """A choice among a query's values. The regular expression `everything` stands for all of them."""
     return {
         "name": name,
         "label": label,
@@ -62,12 +62,12 @@ def number(name: str, label: str, says: str, value: str) -> Model:
     }
 
 
-# where series have no label `cluster` there is nothing to choose, and the expression for all takes what has none
+# if series have no label `cluster`, there is nothing to choose, and the expression for all matches a missing label
 CLUSTER = choice("cluster", "Cluster", "label_values(pod_gpu_exporter_build_info, cluster)")
 _NODES = 'label_values(node_gpu_capacity{cluster=~"$cluster"}, node)'
 NODES = choice("node", "Node", _NODES)
 NODE = choice("node", "Node", _NODES, several=False)
-# what nobody held has no namespace, and is no team's
+# rows of nobody have no namespace, and are left out
 NAMESPACE = choice(
     "namespace", "Namespace", 'label_values(pod_gpu_allocated_ratio{cluster=~"$cluster"}, namespace)', everything=".+"
 )
@@ -77,7 +77,7 @@ WORKLOAD = choice(
     'label_values(pod_gpu_allocated_ratio{cluster=~"$cluster", namespace=~"$namespace"}, workload_name)',
     everything=".+",
 )
-# a GPU is chosen by its number on the node, and asked for by its UUID
+# the reader chooses a GPU by its number on the node, and the queries use its UUID
 GPU = choice(
     "gpu",
     "GPU",

@@ -1,6 +1,6 @@
-"""How well a workload uses its GPUs: a deployment, a job, or whatever --workload.labels names.
+"""The dashboard of a workload and its use of GPUs: a deployment, a job, or whatever --workload.labels names.
 
-Of a model server also what 1,000 tokens take: its rows are there where Prometheus scrapes the server, too.
+For a model server it has the energy and cost of 1,000 tokens, too, if Prometheus also scrapes the server.
 """
 
 from deploy.grafana.generator.dashboard import Dashboard
@@ -52,7 +52,7 @@ def _now(of: str) -> str:
 
 
 def _its(expression: str) -> str:
-    """Of these series, those of the workload's pods: dcgm-exporter's samples do not have its name."""
+    """The series of the workload's pods, by their names, since dcgm-exporter's samples lack the workload's name."""
     return f"({expression}) and on ({_POD}) pod_gpu_allocated_ratio{_IN}"
 
 
@@ -65,7 +65,7 @@ def _per_1000_tokens(of: str) -> str:
 
 
 def _served(expression: str, word: str = "") -> Query:
-    """By model; the name of a server that does not say what it serves is its workload's alone."""
+    """A query by model. If a server does not name its model, the legend is the workload's name alone."""
     return Query(expression, f"{word}{{{{workload_name}}}} {{{{model_name}}}}")
 
 

@@ -215,7 +215,7 @@ class KedaServer:
         """Listen, and return the address with the real number in place of port 0.
 
         Raises:
-            PortTaken: The port cannot be had.
+            PortTaken: the port cannot be had.
         """
         named = f"unix-abstract:{self._inside}"
         if self.certificates:

@@ -211,7 +211,7 @@ async def _scaled_by(cluster: Cluster, trigger: Trigger) -> str:
     """The target of the trigger's ScaledObject, as `<kind>:<name>`.
 
     Raises:
-        SourceError: The target is not known.
+        SourceError: the target is not known.
     """
     if cluster.scaled_objects is None:
         raise Unsupported(

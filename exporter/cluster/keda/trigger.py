@@ -39,7 +39,7 @@ class Trigger:
         """The question about a workload, which is given as its name or `<kind>:<name>`.
 
         Raises:
-            Unanswerable: No workload can have this name (400).
+            Unanswerable: no workload can have this name (400).
         """
         try:
             return question_of(self.namespace, workload, self.metric)
@@ -51,7 +51,7 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
     """Read a trigger of the ScaledObject `name`.
 
     Raises:
-        Unanswerable: The metadata is wrong (400). The text names the key, and says what to do.
+        Unanswerable: the metadata is wrong (400). The text names the key, and says what to do.
     """
     if not is_object_name(name):
         raise _refused(f"{_shown(name)} is no ScaledObject's name")

@@ -70,7 +70,7 @@ class Events:
         If there is an event of that name, it stays as it is.
 
         Raises:
-            SourceError: The event could not be written.
+            SourceError: the event could not be written.
         """
         try:
             await self.writer.create(self._object(about, event, at_seconds, name), tries=2)

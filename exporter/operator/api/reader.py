@@ -92,12 +92,12 @@ class Reader:
         """List the objects of a kind with these labels and fields, in a namespace or everywhere (None).
 
         Args:
-            kind: The kind.
-            namespace: The namespace, None for all.
-            labels: The wanted values by label.
-            fields: The wanted values by field, such as `metadata.name`.
-            use: The function that makes of an object what is returned of it.
-            most: The most objects allowed.
+            kind: the kind.
+            namespace: the namespace, None for all.
+            labels: the wanted values by label.
+            fields: the wanted values by field, such as `metadata.name`.
+            use: the function that makes of an object what is returned of it.
+            most: the most objects allowed.
         """
         given = {"labelSelector": labels, "fieldSelector": fields}
         selectors = {name: ",".join(f"{key}={value}" for key, value in each.items()) for name, each in given.items()}
@@ -173,7 +173,7 @@ async def served(api: KubernetesApi) -> AbstractSet[Kind]:
     A CustomResourceDefinition that says Established may not be served yet (recorded on 1.36: 404 for 0.1 s, then 429).
 
     Raises:
-        SourceError: It is not known what the API serves.
+        SourceError: it is not known what the API serves.
     """
     kinds_served: set[Kind] = set()
     for root in {kind.root for kind in kinds.COME_AND_GO}:

@@ -104,11 +104,11 @@ class Writer(KubernetesApi):
         """Make the client.
 
         Args:
-            url: The API server's address.
-            token_file: The file with the token.
-            ca_file: The file with the certificates of the API server's CA.
-            on_answer: The function that is called for each request, with the verb and the HTTP status, or `none`.
-            seed: The seed of the pauses' random part.
+            url: the API server's address.
+            token_file: the file with the token.
+            ca_file: the file with the certificates of the API server's CA.
+            on_answer: the function that is called for each request, with the verb and the HTTP status, or `none`.
+            seed: the seed of the pauses' random part.
         """
         super().__init__(
             url=url, token_file=token_file, ca_file=ca_file, manifest=MANIFEST, meanwhile=MEANWHILE, agent=OPERATOR

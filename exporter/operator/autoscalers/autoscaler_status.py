@@ -193,13 +193,13 @@ class Decision:
     """The decision of an HPA or of KEDA.
 
     Attributes:
-        has_spoken: Whether the controller of the object has looked at it.
-        replicas: The present number of pods, None if unknown.
-        wanted: The number of pods that it wants, None if unknown.
-        last_scale: The last change of the number.
-        limited: The bound that keeps it from the number by the metric, in words. This is no trouble.
-        is_idle: Whether the workload has no pods since nothing used its GPUs.
-        trouble: The reason why it does not scale.
+        has_spoken: whether the controller of the object has looked at it.
+        replicas: the present number of pods, None if unknown.
+        wanted: the number of pods that it wants, None if unknown.
+        last_scale: the last change of the number.
+        limited: the bound that keeps it from the number by the metric, in words. This is no trouble.
+        is_idle: whether the workload has no pods since nothing used its GPUs.
+        trouble: the reason why it does not scale.
     """
 
     has_spoken: bool = False
@@ -217,12 +217,12 @@ def decision(
     """Read the decision from the objects that scale for a GPUAutoscaler.
 
     Args:
-        via: The kind of object that scales.
-        uid: The GPUAutoscaler's uid.
-        address: Its spec.clusterAddress.
-        scalers: All HPAs and ScaledObjects of the namespace, as in NamespaceObjects.
-        events: The events of the namespace's HPAs and ScaledObjects.
-        before: The present status.lastScale, which outlives events (one hour).
+        via: the kind of object that scales.
+        uid: the GPUAutoscaler's uid.
+        address: its spec.clusterAddress.
+        scalers: all HPAs and ScaledObjects of the namespace, as in NamespaceObjects.
+        events: the events of the namespace's HPAs and ScaledObjects.
+        before: the present status.lastScale, which outlives events (one hour).
     """
     own = next((item for item in scalers if _is_own(item, via, uid)), None)
     if own is None:
@@ -330,12 +330,12 @@ def autoscaler_status(
     """The whole status.
 
     Args:
-        owner: The GPUAutoscaler with its present status.
-        now: The time, in UTC.
-        wanted: The objects to apply and delete; None if the API server did not tell which objects there are.
-        via: The kind of object that scales; None if nothing scales.
-        decision: The decision of that object; None if it is not known.
-        obstacles: The reasons why the object could not be written, the worst first.
+        owner: the GPUAutoscaler with its present status.
+        now: the time, in UTC.
+        wanted: the objects to apply and delete; None if the API server did not tell which objects there are.
+        via: the kind of object that scales; None if nothing scales.
+        decision: the decision of that object; None if it is not known.
+        obstacles: the reasons why the object could not be written, the worst first.
     """
     old = mapping(owner, "status")
     status = base_status(owner, {"Ready": _ready(wanted or Wanted(), via, decision, obstacles)}, now)

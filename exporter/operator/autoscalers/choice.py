@@ -46,10 +46,10 @@ class NamespaceObjects:
     """The objects in the namespace of a GPUAutoscaler. Each has its apiVersion and kind, which list items lack.
 
     Attributes:
-        keda: Whether the API serves ScaledObjects.
-        not_scalable: The reason why the target cannot be scaled, None if it can or if that is not known.
-        scalers: All HPAs and ScaledObjects, whoever made them.
-        autoscalers: All GPUAutoscalers, including this one.
+        keda: whether the API serves ScaledObjects.
+        not_scalable: the reason why the target cannot be scaled, None if it can or if that is not known.
+        scalers: all HPAs and ScaledObjects, whoever made them.
+        autoscalers: all GPUAutoscalers, including this one.
     """
 
     keda: bool
@@ -63,11 +63,11 @@ class Wanted:
     """The objects to delete, and then to apply. All other objects stay as they are, also the GPUAutoscaler's own.
 
     Attributes:
-        apply: The objects to apply.
-        delete: The objects to delete first.
-        trouble: The reason why nothing is applied.
+        apply: the objects to apply.
+        delete: the objects to delete first.
+        trouble: the reason why nothing is applied.
         misgiving: A part of the spec that will have no effect, although the object is applied.
-        waits_for: The object that must be gone first, in words. Until then nothing is applied.
+        waits_for: the object that must be gone first, in words. Until then nothing is applied.
     """
 
     apply: tuple[Object, ...] = ()
@@ -81,10 +81,10 @@ class Scalers(NamedTuple):
     """The objects that scale one target, by their owners. No object is in two of these lists.
 
     Attributes:
-        own: The GPUAutoscaler's objects, whatever they scale.
-        kedas: The HPAs that KEDA made for these, and those that an uninstalled KEDA left behind.
-        others: The objects of other GPUAutoscalers, or of an earlier one of this name.
-        foreign: The objects that this operator did not make.
+        own: the GPUAutoscaler's objects, whatever they scale.
+        kedas: the HPAs that KEDA made for these, and those that an uninstalled KEDA left behind.
+        others: the objects of other GPUAutoscalers, or of an earlier one of this name.
+        foreign: the objects that this operator did not make.
     """
 
     own: Sequence[AnyObject]

@@ -98,13 +98,13 @@ class Rollout:
     of the DaemonSet's numbers means.
 
     Attributes:
-        wanted: The nodes that should have an exporter.
-        updated: Those that have the newest one.
-        ready: Those that have one that is ready.
-        available: Those that have one that has been ready for long enough.
-        misplaced: The nodes that have an exporter and should not.
-        is_known: Whether the DaemonSet's controller has counted the nodes.
-        is_current: Whether the controller has seen the newest DaemonSet.
+        wanted: the nodes that should have an exporter.
+        updated: those that have the newest one.
+        ready: those that have one that is ready.
+        available: those that have one that has been ready for long enough.
+        misplaced: the nodes that have an exporter and should not.
+        is_known: whether the DaemonSet's controller has counted the nodes.
+        is_current: whether the controller has seen the newest DaemonSet.
     """
 
     wanted: int = 0
@@ -241,12 +241,12 @@ class ExporterObjects:
     """The objects and the troubles of a GPUExporter.
 
     Attributes:
-        daemon_set: The DaemonSet, None if there is none yet.
-        pods: The DaemonSet's pods.
-        troubles: The troubles that the exporters tell (`ExporterHealth.troubles`), None if they were not asked yet.
-        event_troubles: The reasons why events on pods are not written, None if the spec wants no events.
-        obstacles: The reasons why not all objects are as wanted, the worst first.
-        holding: Those obstacles that keep the DaemonSet as it is, so that its nodes are in trouble.
+        daemon_set: the DaemonSet, None if there is none yet.
+        pods: the DaemonSet's pods.
+        troubles: the troubles that the exporters tell (`ExporterHealth.troubles`), None if they were not asked yet.
+        event_troubles: the reasons why events on pods are not written, None if the spec wants no events.
+        obstacles: the reasons why not all objects are as wanted, the worst first.
+        holding: those obstacles that keep the DaemonSet as it is, so that its nodes are in trouble.
     """
 
     daemon_set: AnyObject | None = None

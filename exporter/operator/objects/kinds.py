@@ -160,7 +160,7 @@ def path_of(item: AnyObject) -> str:
     """The path of an object that is to be written.
 
     Raises:
-        KeyError: The operator does not know its kind.
+        KeyError: the operator does not know its kind.
     """
     about = item["metadata"]
     return BY_NAME[item["kind"]].path(about.get("namespace"), about["name"])

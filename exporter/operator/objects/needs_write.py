@@ -152,10 +152,10 @@ class Plan(NamedTuple):
     An object that already matches is in no list.
 
     Attributes:
-        apply: The objects to apply, each with the live object, if any.
-        delete: The objects to delete.
-        not_ours: Objects of somebody else under a wanted name.
-        going: Objects that are being deleted. Once they are gone, the wanted objects can take their places.
+        apply: the objects to apply, each with the live object, if any.
+        delete: the objects to delete.
+        not_ours: objects of somebody else under a wanted name.
+        going: objects that are being deleted. Once they are gone, the wanted objects can take their places.
     """
 
     apply: Sequence[tuple[Object, AnyObject | None]]

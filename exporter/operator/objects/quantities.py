@@ -34,7 +34,7 @@ def read(quantity: str | int) -> Decimal:
     """The amount of a quantity.
 
     Raises:
-        ValueError: It is no quantity, or has more digits than a quantity needs.
+        ValueError: it is no quantity, or has more digits than a quantity needs.
     """
     text = str(quantity)
     match = _FORM.fullmatch(text) if len(text) <= MOST_CHARS else None

@@ -1,1 +1,1 @@
-"""What a Prometheus server has kept of a span of time, for the report: asked piece by piece, with patience."""
+"""The data of a span in a Prometheus server, for the report: asked for piece by piece, with patience."""

@@ -1,9 +1,9 @@
-"""All that a report is made of, from a Prometheus server: piece by piece, in the order of time.
+"""The data of a report, from a Prometheus server: piece by piece of the span, in the order of time.
 
-Of a piece and a family the server is asked for each row's first value (counters grow: `min_over_time`), its last, and
-the rows that fell. Where that is not enough (report/growth.py), every sample of the nodes in question is read; where
-those are many, the piece is cut in six first, and only the parts in which something happened are read so. A week
-costs some five hundred small queries, and a restart of an exporter a few more.
+For a piece and a family, three queries ask for each row's first value (`min_over_time`, since counters grow), for its
+last value, and for the rows that fell. If that is not enough (report/growth.py), every sample of the nodes in question
+is read. If these are many samples, the piece is cut in six first, and all samples are read only of the parts in which
+something happened. A week costs some five hundred small queries, and a restart of an exporter a few more.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, gaps_of, is
 from exporter.report.span import Span
 
 T = TypeVar("T")
-# Nodes by their places (`RowKey.place`); None is all of them.
+# Nodes by their places (`RowKey.place`); None for all nodes.
 Places = frozenset[str] | None
 CLUSTER_LABEL = "cluster"
 MOST_ROWS = 1_000_000
-# Every sample is read of a piece as short as this, or one that has no more samples than that, if exporters are scraped
-# every 15 s. Any other is cut first.
+# Every sample is read of a piece that is at most RAW_MS long, or that has at most MOST_SAMPLES if exporters are scraped
+# every 15 s. Any other piece is cut first.
 RAW_MS = 15 * 60_000
 MOST_SAMPLES = 100_000
 _USUAL_SCRAPE_MS = 15_000
 _CUT = 6
-# A query that was too much is asked about less, but not about less than this.
+# After a query that was too much, a shorter piece is asked for, but none shorter than this.
 LEAST_MS = 60_000
-# How far back Prometheus itself looks for the value of a moment.
+# The time that Prometheus itself looks back for the value of a moment.
 LOOKBACK_MS = 5 * 60_000
 CAPACITY = "node_gpu_capacity"
 _GAPS = "pod_gpu_accounting_gap_seconds_total"
-# what vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI generate: docs/per-token.md
+# the counters of tokens of vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI: docs/per-token.md
 TOKENS = (
     "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
     "generation_tokens_total", "nv_llm_output_token_len_sum", "tgi_request_generated_tokens_sum",
@@ -48,16 +48,16 @@ TOKENS = (
 
 
 class RangeServer(Protocol):
-    """What answers queries: a Prometheus."""
+    """A Prometheus server that answers queries."""
 
     async def query(self, expression: str, at_ms: int) -> RangeAnswer:
-        """What an instant query about a moment answers; see `PrometheusApi.query`."""
+        """The answer to an instant query about a moment; see `PrometheusApi.query`."""
         ...
 
 
 @dataclass(kw_only=True, eq=False)
 class AccountsReader:
-    """Reads the rows of a span into a `Growth`. `wanted` are the labels that a report may group by."""
+    """A reader of the accounts' rows, which adds them to a `Growth`. `wanted` are labels that a report may group by."""
 
     api: RangeServer
     matchers: Sequence[str]
@@ -67,18 +67,19 @@ class AccountsReader:
     odd: int = field(default=0, init=False)
     has_renamed: bool = field(default=False, init=False)
     warnings: dict[str, None] = field(default_factory=dict, init=False)
-    _clusters: dict[tuple[str, str], str] = field(default_factory=dict, init=False)  # of a node's GPU: name and UUID
+    _clusters: dict[tuple[str, str], str] = field(default_factory=dict, init=False)  # by a node's name and a GPU's UUID
 
     async def begin(self, span: Span) -> None:
-        """Note what rows are at the beginning of the span. SourceError: see `read`."""
+        """Note the rows' values at the beginning of the span. Raises SourceError as `read` does."""
         before = Span(span.from_ms - LOOKBACK_MS, span.from_ms)
         scraped = await self._one("last_over_time", CAPACITY, before)
         self.growth.begin(await self._all("last_over_time", before), scraped)
 
     async def read(self, piece: Span) -> None:
-        """Add what grew in a piece of the span; pieces come in their order.
+        """Add the growth in a piece of the span. Pieces come in the order of time.
 
-        Raises SourceError: the server does not answer, or not with what Prometheus answers, or with too much.
+        Raises:
+            SourceError: the server does not answer, answers unlike Prometheus, or with too much.
         """
         await self._read(piece)
         if self.growth.rows > MOST_ROWS:
@@ -117,7 +118,7 @@ class AccountsReader:
         self.growth.replay(samples, piece.from_ms / 1000, scraped)
 
     async def _all(self, function: str, piece: Span, places: Places = None) -> Sequence[Sequence[CountedSeries]]:
-        """Of every family, what the function says of the piece; every sample where there is none."""
+        """The result of a function over the piece for every family; every sample if `function` is ""."""
         return await _together(*(self._one(function, family, piece, places) for family in FAMILIES))
 
     async def _one(self, function: str, family: str, piece: Span, places: Places = None) -> Sequence[CountedSeries]:
@@ -136,7 +137,11 @@ class AccountsReader:
         return [one for one in counted if places is None or one.key.place in places]
 
     def _of_clusters(self, counted: Sequence[CountedSeries]) -> Sequence[CountedSeries]:
-        """The same, where one of two servers, or a server from some day on, names no cluster: it is the GPU's."""
+        """The series, each with its cluster.
+
+        A series may name none, since one of two servers has no label for it, or the server has it only since some day.
+        Then its cluster is the one that other series of the GPU name.
+        """
         for series in counted:
             if series.key.cluster:
                 self._clusters[series.key.node, series.key.uuid] = series.key.cluster
@@ -153,14 +158,14 @@ class AccountsReader:
 
 
 async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
-    """What each of them returns. Once one fails the others end: nobody reads what they would still ask or say."""
+    """The results of all coroutines. If one fails, the others are ended, since nobody reads their results."""
     tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         return await asyncio.gather(*tasks)
     except (SourceError, TooMuch):
         caller = asyncio.current_task()
         if caller is not None and caller.cancelling():
-            # gather() tells the failure alone, and with it the caller would go on
+            # gather() raises only the failure, so that the caller would go on although it is cancelled
             raise asyncio.CancelledError from None
         raise
     finally:
@@ -169,14 +174,15 @@ async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
 
 def _looks_of(piece: Span, step_ms: int) -> str:
     """A subquery's window and step."""
-    # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
+    # Before Prometheus 3.0 a window includes both its ends. So a whole window would have one look more than steps.
     return f"[{piece.ms - 1}ms:{step_ms}ms]"
 
 
 def halves(piece: Span, error: TooMuch) -> Sequence[Span]:
-    """What to ask in place of a piece that was too much.
+    """The halves of a piece that was too much for one query.
 
-    Raises Unavailable: the piece is no longer than a minute.
+    Raises:
+        Unavailable: the piece is no longer than a minute.
     """
     if piece.ms > LEAST_MS:
         return tuple(piece.cut(-(-piece.ms // 2)))
@@ -185,7 +191,7 @@ def halves(piece: Span, error: TooMuch) -> Sequence[Span]:
     raise Unavailable("http_status", message, remedy=remedy) from error
 
 
-# Nodes are looked for this many times in a piece, and never farther apart than Prometheus looks back by itself.
+# A piece has this many looks at the nodes, which are never farther apart than Prometheus looks back by itself.
 _LOOKS = 12
 _MOST_STEP_MS = 300_000
 _LEAST_STEP_MS = 1000
@@ -193,9 +199,9 @@ _LEAST_STEP_MS = 1000
 
 @dataclass(kw_only=True, eq=False)
 class FactsReader:
-    """Reads what a report says beside the accounts: GPUs, nodes, gaps. What a server cannot answer is left out.
+    """A reader of facts beside the accounts: GPUs, nodes, gaps. It leaves out facts that a server cannot answer.
 
-    Sums that only describe are left to the server: they need not be right to the second.
+    The server itself adds up these facts, since they need not be right to the second.
     """
 
     api: PrometheusApi
@@ -206,13 +212,13 @@ class FactsReader:
     capacity: CapacityLooks = field(default_factory=CapacityLooks, init=False)
 
     async def begin(self, span: Span) -> None:
-        """Note which GPUs were there shortly before the span: a gap may begin before it."""
+        """Note the GPUs that nodes had shortly before the span, since a gap may begin before it."""
         before = Span(span.from_ms - MOST_GAP_MS, span.from_ms)
         for place, _, gpus in await self._looks(before, LEAST_MS):
             self.capacity.begin(place, span.from_ms, gpus)
 
     async def read(self, piece: Span) -> None:
-        """Add what is known of a piece of the span."""
+        """Add the facts about a piece of the span."""
         step_ms = max(_LEAST_STEP_MS, min(_MOST_STEP_MS, piece.ms // _LOOKS))
         await self._read_models(piece)
         for place, at_ms, gpus in await self._looks(piece, step_ms):
@@ -229,14 +235,14 @@ class FactsReader:
             self.facts.models[series.labels.get("UUID", "")] = series.labels.get("modelName", "")
 
     async def _read_failing(self, piece: Span, step_ms: int) -> None:
-        """For how long containers held devices that were failing or gone."""
+        """Add the time during which containers held devices that were failing or gone."""
         verdicts = self._rows("pod_gpu_device_verdict", 'verdict=~"failing|gone"', 'pod!=""')
         failing = f"sum(max by ({self.cluster_label}, node, UUID, GPU_I_ID) ({verdicts}))"
         for series in await self._ask(f"sum_over_time({failing}{_looks_of(piece, step_ms)})", piece):
             self.facts.failing_seconds += series.last * step_ms / 1000
 
     async def _read_gaps(self, piece: Span) -> None:
-        """For how long exporters themselves saw nothing."""
+        """Add the time during which exporters themselves saw nothing."""
         for series in await self._ask(f"increase({self._rows(_GAPS)}[{piece.ms}ms])", piece):
             reason = series.labels.get("reason", "")
             labels = {name: text for name, text in series.labels.items() if name != "reason"}
@@ -253,7 +259,7 @@ class FactsReader:
             of_pod[model] = of_pod.get(model, 0.0) + series.last
 
     async def _looks(self, piece: Span, step_ms: int) -> Sequence[tuple[str, int, Mapping[str, float]]]:
-        """Each look of a piece at a node: its place, the moment, and its GPUs by model; in order of time."""
+        """All looks of a piece in order of time: the node's place, the moment (ms), and the node's GPUs by model."""
         capacity = f"max by ({self.cluster_label}, node, model) ({self._rows(CAPACITY)})"
         looks = defaultdict[tuple[int, str], dict[str, float]](dict)
         for series in await self._ask(f"{capacity}{_looks_of(piece, step_ms)}", piece):
@@ -265,7 +271,7 @@ class FactsReader:
         return [(place, at_ms, gpus) for (at_ms, place), gpus in in_order]
 
     async def end(self, span: Span) -> None:
-        """Add what is known of the whole span."""
+        """Add the facts about the whole span."""
         last = Span(max(span.from_ms, span.to_ms - 86_400_000), span.to_ms)
         self.facts.retention = await self.api.retention()
         nodes = selector("kube_node_status_capacity", (*self.matchers, 'resource=~"nvidia_com_.*"'))
@@ -303,11 +309,13 @@ async def collect(
     per_token: bool = False,
     also: Sequence[Callable[[Span], Coroutine[Any, Any, None]]] = (),
 ) -> ReportInput:
-    """The accounts of the span. `on_progress` is called with the number of pieces that are done, and of all.
+    """Collect the data of a span for a report.
 
-    `also` reads of each piece what else its caller wants.
+    `on_progress` is called with the number of finished pieces and of all pieces. `also` are further readers, which are
+    called with each piece.
 
-    Raises SourceError: the server does not answer, or not with what Prometheus answers.
+    Raises:
+        SourceError: the server does not answer, or answers unlike Prometheus.
     """
     accounts = AccountsReader(api=api, matchers=matchers, wanted=wanted, cluster_label=cluster_label)
     others = FactsReader(api=api, matchers=matchers, cluster_label=cluster_label)
@@ -345,19 +353,20 @@ def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moment
 
 
 _MATCH = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)(=~|!~|!=|=)(.*)", re.DOTALL)
-# Some proxies take no longer address than 8 KiB, and every byte of this may become three there.
+# Some proxies allow addresses of at most 8 KiB, in which every character may become three bytes.
 _MOST_CHARS = 2000
 
 
 def quoted(text: str) -> str:
-    """A text as PromQL writes one."""
+    """A text in the quotes of PromQL."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def read_match(text: str) -> str:
-    """`cluster=a`, `cluster!=a`, `node=~gpu-.*` as a matcher of PromQL, with quotes around the value or without.
+    """Read `cluster=a`, `cluster!=a` or `node=~gpu-.*` as a matcher of PromQL. The value may have quotes around it.
 
-    Raises ValueError: it is none.
+    Raises:
+        ValueError: the text is none of these.
     """
     match = _MATCH.fullmatch(text)
     if not match:
@@ -369,13 +378,13 @@ def read_match(text: str) -> str:
 
 
 def of_nodes(places: Iterable[str]) -> str:
-    """The matcher of rows of the nodes in these places, and of nodes that other clusters call the same."""
+    """The matcher of rows of the nodes in these places. It also matches nodes of the same names in other clusters."""
     nodes = sorted({place.rpartition("/")[2] for place in places})
     return f"node=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 
 def batches(nodes: Iterable[str], most: int = 50) -> Iterator[Sequence[str]]:
-    """The nodes in a stable order, as many at a time as an address can hold."""
+    """The nodes in a stable order, in batches that an address has room for."""
     batch: list[str] = []
     chars = 0
     for node in sorted(nodes):
@@ -389,5 +398,5 @@ def batches(nodes: Iterable[str], most: int = 50) -> Iterator[Sequence[str]]:
 
 
 def selector(family: str, matchers: Iterable[str]) -> str:
-    """A family's series."""
+    """The selector of a family's series."""
     return f"{family}{{{', '.join(matchers)}}}"

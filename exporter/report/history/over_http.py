@@ -1,4 +1,4 @@
-"""The connections to a Prometheus server that is asked for a report.
+"""HTTP connections to the Prometheus server of a report.
 
 The kubectl plugin has no aiohttp, and asks through kubectl instead.
 """
@@ -40,7 +40,7 @@ _PEER = Peer(
 def over_http(
     *, url: str, timeout_seconds: float, http: HttpConfig, max_bytes: int = MAX_BYTES_OF_REPORT
 ) -> PrometheusClient:
-    """A server that is asked for a report, of which a query takes at most `timeout_seconds`."""
+    """The client of a report's server, whose queries may take at most `timeout_seconds` each."""
     client = Client(
         replace(_PEER, where=f"{url.rstrip('/')}: "),
         http=http,

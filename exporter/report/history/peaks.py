@@ -1,4 +1,4 @@
-"""Peaks and percentiles by row, piece by piece of a span: what advice rests on (report/advice.py)."""
+"""Peaks and percentiles of rows, piece by piece of a span, for advice (report/advice.py)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from exporter.report.rows import series_of
 from exporter.report.span import Span
 
 _FUNCTIONS = {"max": "max_over_time(", "p95": "quantile_over_time(0.95, "}
-_LOOK_MS = 300_000  # how far back Prometheus looks: shorter gaps are none
+_LOOK_MS = 300_000  # Prometheus looks back this far, and so bridges shorter gaps
 _HELD = "pod_gpu_allocated_ratio"
-_CONTAINER = 3  # of a RowId, the parts that name a container
+_CONTAINER = 3  # the number of a RowId's parts that name the container
 
 
 class PeaksReader:
-    """Reads a span's pieces into `rows`. A p95 of a span is the highest of its pieces, which is never below it."""
+    """A reader of peaks, by row. The p95 of a span is the highest p95 of its pieces, which is never too low."""
 
     def __init__(self, api: RangeServer, matchers: Sequence[str], cluster_label: str) -> None:
         self.rows = defaultdict[RowId, RowPeaks](RowPeaks)
@@ -26,10 +26,7 @@ class PeaksReader:
         self._cluster_label = cluster_label
 
     async def read(self, piece: Span) -> None:
-        """Add what the server has of a piece.
-
-        Raises SourceError: see `PrometheusApi.query`.
-        """
+        """Add the peaks of a piece. Raises SourceError as `PrometheusApi.query` does."""
         for family in MEMORY:
             await self._read_highest("max", family, piece)
             await self._read_seconds_seen(family, piece)
@@ -85,11 +82,11 @@ class PeaksReader:
                 peaks.has_several = True
 
     async def _largest(self, asked: str, piece: Span) -> Sequence[tuple[RowId, AnsweredSeries, int]]:
-        """Each row's answer, and of how many milliseconds it is; where several scrapers have a row, the largest.
+        """Each row's answer, and the milliseconds that it covers. If several scrapers have a row, the largest counts.
 
         In `asked`, `{ms}` stands for the length of the piece and `{looks}` for a subquery of it.
         """
-        # before Prometheus 3.0 a window has both its ends: a whole one would have a look more than steps
+        # Before Prometheus 3.0 a window includes both its ends. So a whole window would have one look more than steps.
         looks = f"{piece.ms - 1}ms:{_LOOK_MS}ms"
         expression = asked.replace("{ms}", f"{piece.ms}ms").replace("{looks}", looks)
         try:

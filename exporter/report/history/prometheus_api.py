@@ -1,7 +1,8 @@
 """The client of a Prometheus server: an expression and a moment → series, or a SourceError that says why not.
 
-It asks for little at a time, two queries at once, and waits for a busy server; after `TooMuch` its caller asks less.
-https://prometheus.io/docs/prometheus/latest/querying/api/ says how it answers; any program may, so it is read strictly.
+It asks at most two queries at once, and waits for a busy server. After `TooMuch` its caller asks for less.
+https://prometheus.io/docs/prometheus/latest/querying/api/ describes the answers. They are read strictly, since any
+program may answer.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _WORDS_OF_TOO_MUCH = ("too many samples", "timed out", "exceeds the limit", "lim
 
 Sleep = Callable[[float], Awaitable[None]]
 MOST_SERIES = 500_000
-# of seconds, joules and GPUs: a megawatt for thirty years
+# the most of seconds, joules or GPUs: the joules of a megawatt for thirty years
 MOST_AMOUNT = 1e15
 MOST_WARNINGS = 10
 MOST_TOLD_CHARS = 300
@@ -41,13 +42,16 @@ class AnsweredSeries(NamedTuple):
 
     @property
     def last(self) -> float:
-        """Its newest value."""
+        """The newest value."""
         return self.points[-1][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeAnswer:
-    """`odd` counts points that were no such number; `warnings` are the server's own words."""
+    """The answer to a query.
+
+    `odd` counts points whose value is no number from 0 to 1e15; `warnings` are the server's own words.
+    """
 
     series: Sequence[AnsweredSeries]
     odd: int = 0
@@ -55,7 +59,11 @@ class RangeAnswer:
 
 
 def read_answer(body: bytes) -> RangeAnswer:
-    """An answer to a query, whose result is a vector or a matrix. Raises Malformed: it is none."""
+    """Read the answer to a query, whose result is a vector or a matrix.
+
+    Raises:
+        Malformed: it is no such answer.
+    """
     content = _object(body)
     data = content.get("data")
     if content.get("status") != "success" or not isinstance(data, dict):
@@ -77,7 +85,7 @@ def read_answer(body: bytes) -> RangeAnswer:
 
 
 def read_retention(body: bytes) -> str:
-    """How long a server keeps what it scraped, as it says itself at /api/v1/status/runtimeinfo; "" if it does not."""
+    """The time that a server keeps samples, in its own words at /api/v1/status/runtimeinfo; "" if it does not say."""
     try:
         data = _object(body).get("data")
     except Malformed:
@@ -104,13 +112,13 @@ def _garbage(why: str) -> Malformed:
 
 
 def _series(row: object, key: str) -> tuple[AnsweredSeries, int]:
-    """And how many of its points are none that can be counted."""
+    """A series, and the number of its points whose value is no number from 0 to 1e15."""
     if not isinstance(row, dict) or not isinstance(labels := row.get("metric"), dict):
         raise _garbage("a series has no labels")
     if not all(isinstance(value, str) for value in labels.values()):
         raise _garbage("a label is no text")
     if key not in row:
-        # a native histogram stands under another name; none of ours is one
+        # a native histogram has its points under another key, and no family of ours is one
         return AnsweredSeries(labels, ()), 1
     pairs = [row[key]] if key == "value" else row[key]
     if not isinstance(pairs, list):
@@ -134,25 +142,25 @@ def _point(pair: object) -> tuple[float, float] | None:
 
 
 class TooMuch(Exception):
-    """The server cannot answer this query as it is; one about less time it may. The text says what it said."""
+    """The server cannot answer a query, but perhaps one about less time. The text has the server's words."""
 
 
 class Connection(Protocol):
-    """A way to one server's API. Both raise SourceError: nobody answers, or not with status 200."""
+    """A way to one server's API. `query` and `get` raise SourceError if it does not answer with status 200."""
 
     async def query(self, expression: str, *, at_seconds: float | None) -> bytes:
-        """What an instant query about a moment since 1970 answers."""
+        """The body of the answer to an instant query about a moment since 1970."""
 
     async def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
-        """What the server answers at a path."""
+        """The body of the server's answer at a path."""
 
     async def close(self) -> None:
-        """End it."""
+        """End the connection."""
 
 
 @dataclass(eq=False)
 class PrometheusApi:
-    """One server, that may be asked for much. `on_wait` is called with the reason why it is asked again."""
+    """The client of one server. `on_wait` is called with the reason before it is asked again."""
 
     connection: Connection
     on_wait: Callable[[str], None] = lambda _: None
@@ -166,17 +174,18 @@ class PrometheusApi:
         await self.connection.close()
 
     async def query(self, expression: str, at_ms: int) -> RangeAnswer:
-        """What an instant query about a moment answers.
+        """The answer to an instant query about a moment.
 
         Raises:
-            TooMuch: it asks for too much at a time. SourceError: nobody answers, or not with what Prometheus answers.
+            TooMuch: the query asks for too much at a time.
+            SourceError: the server does not answer, or answers unlike Prometheus.
         """
         async with self._places:
             for failures in range(1, TRIES):
                 try:
                     return await self._ask(expression, at_ms)
                 except SourceError as error:
-                    # one that never answered is not about to
+                    # a server that never answered will not do so soon
                     is_back_soon = error.reason in ("refused", "unreachable", "truncated") and self._has_answered
                     if not is_back_soon and error.reason != "rate_limited":
                         raise
@@ -186,7 +195,7 @@ class PrometheusApi:
             return await self._ask(expression, at_ms)
 
     async def retention(self) -> str:
-        """How long the server keeps samples, in its own words; "" if it does not say, as Thanos and Mimir do not."""
+        """The time that the server keeps samples, in its own words; "" if it does not say, as Thanos and Mimir."""
         try:
             return read_retention(await self.connection.get("/api/v1/status/runtimeinfo", {}))
         except SourceError:
@@ -205,8 +214,8 @@ class PrometheusApi:
 
 
 def _asks_too_much(error: SourceError) -> bool:
-    """Whether the server refuses a query for its size, or gave it up."""
-    # 429 is "too many requests", whatever its words: smaller questions would only be more requests
+    """Whether the server refuses a query for its size, or has given it up."""
+    # 429 means "too many requests", whatever its text says: smaller queries would only be more requests
     if not isinstance(error, HttpRefusal) or error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return False
     text = str(error.content.get("error", ""))
