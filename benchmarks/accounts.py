@@ -1,4 +1,4 @@
-"""Accounting: a look of the pulse at 112 MIG instances, or measured shares, of 16 GPUs; what it adds to /metrics."""
+"""Accounting: a look of the pulse at 112 MIG instances or measured shares of 16 GPUs, and the time on /metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.support.ledgers import note
 from tests.support.owners import build_owners
 
 GPUS, INSTANCES = range(16), range(7, 14)
-# of the 25 families of the default counters these are accounted
+# those of the 25 families of the default counters that the accounts read
 FAMILIES: Mapping[str, Callable[[int, int, int], str]] = {
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda look, gpu, _: f"{123_456_789_012 + 3_000_000 * look + gpu}",
     "DCGM_FI_DEV_POWER_USAGE": lambda look, gpu, _: f"{300 + gpu + look / 7:.6f}",
@@ -50,7 +50,7 @@ def page(look: int, instances: Iterable[int] = INSTANCES) -> bytes:
 
 
 def held() -> tuple[Inventory, list[Assignment]]:
-    """Every instance, each in a pod of its own."""
+    """All instances, each held by a pod of its own."""
     inventory = Inventory(
         gpus=tuple(
             InventoryGpu(
@@ -72,7 +72,7 @@ def held() -> tuple[Inventory, list[Assignment]]:
 
 
 def shares() -> tuple[Inventory, list[Assignment]]:
-    """No GPU is cut, and as many pods have shares."""
+    """GPUs that are not cut, of which as many pods have shares."""
     return Inventory(), [
         Assignment(
             owner=Owner(namespace="team", pod=f"train-{gpu}-{number}", container="main"),
@@ -85,7 +85,7 @@ def shares() -> tuple[Inventory, list[Assignment]]:
 
 
 def kernels(look: int, owners: Owners) -> Measured:
-    """For how long each pod's kernels ran, up to a look."""
+    """The time that each pod's kernels ran, up to a look."""
     return Measured(
         sm_ns={
             device: {None: look * 1_000, **{of.owner: look * 10**9 + number for number, of in enumerate(holders)}}
@@ -95,7 +95,7 @@ def kernels(look: int, owners: Owners) -> Measured:
 
 
 def snapshots(*, shared: bool = False) -> Callable[[], Snapshot]:
-    """Makes one with each call: of the next page, joined right then, as the pulse does."""
+    """A function that makes a snapshot of the next page with each call, and joins it, as the pulse does."""
     inventory, pods = shares() if shared else held()
     policy = LabelPolicy()
     joiner = new_joiner(policy)
@@ -121,7 +121,7 @@ def snapshots(*, shared: bool = False) -> Callable[[], Snapshot]:
 
 
 def look_seconds(join: Callable[[], Snapshot], ledger: Ledger, times: int) -> float:
-    """What the ledger takes for a look, without the join."""
+    """The seconds that the ledger takes for a look, without the join."""
     rules, moments = Rules(), count(step=Rules().interval_ns)
     note(ledger, join(), next(moments), rules)
     joined = median_seconds(join, rounds=times)

@@ -1,12 +1,12 @@
-"""What a day of pods costs a real Prometheus with `--labels.owners` on and off, and whether both answer the same.
+"""The cost of a day of pods for a real Prometheus with `--labels.owners` on and off, and whether both answer the same.
 
 python -m benchmarks.churn                   each of 8 GPUs goes to a new pod every 10 minutes, 1,152 pods a day
 python -m benchmarks.churn --pod-minutes 60
 
-Two exporters in front of one simulated node are read as often as in a day of scrapes every 30 s. What a scrape would
-store is sent to Prometheus by remote write, with the time of a day that ends now, marks of staleness included. So its
-head, its blocks and what it compacts are a day's, after minutes. The exporters' own clocks do not go faster: accounts
-have the right rows, and numbers that grow more slowly.
+Two exporters in front of one simulated node are read as often as in a day of scrapes every 30 s. The samples that
+a scrape would store are sent to Prometheus by remote write, with the times of a day that ends now, and with marks of
+staleness. So after minutes, its head, blocks and compactions are those of a day. The exporters' own clocks do not go
+faster. So the accounts have the right rows, but their numbers grow more slowly.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PATHS = ("/gpu/metrics", "/metrics")
 FLAGS = ("--web.enable-remote-write-receiver", "--web.enable-admin-api")
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 LINE = re.compile(r"^([a-zA-Z_]\w*)(?:{(.*)})? (\S+)$", re.MULTILINE)
-# docs/promql.md, "Without owners on samples": the same question with either setting
+# pairs of queries for the same question with either setting: docs/promql.md, "Without owners on samples"
 PAIRS = re.findall(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", (ROOT / "docs" / "promql.md").read_text(), re.MULTILINE)
 
 
@@ -58,7 +58,7 @@ def message(tag: int, content: bytes) -> bytes:
 
 
 def labels_of(name: str, text: str, path: str) -> bytes:
-    """A series with its target's labels as a scrape stores it: sorted, and none of them empty."""
+    """The labels of a series with its target's, as a scrape stores them: sorted, and none of them empty."""
     of_target = {"job": "gpu", "instance": f"{NODE}:9400", "node": NODE, "metrics_path": path, "__name__": name}
     labels = of_target | dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', text))
     pairs = sorted((label, value) for label, value in labels.items() if value)
@@ -66,13 +66,13 @@ def labels_of(name: str, text: str, path: str) -> bytes:
 
 
 def snappy(body: bytes) -> bytes:
-    """Snappy's form of bytes that nobody has compressed: one literal."""
+    """Bytes in Snappy's form, not compressed: one literal."""
     return varint(len(body)) + b"\xfc" + struct.pack("<I", len(body) - 1) + body
 
 
 @dataclass
 class Store:
-    """A Prometheus, and what one exporter's scrapes have stored in it."""
+    """A Prometheus with the samples of one exporter's scrapes."""
 
     exporter: Exporter
     server: Prometheus
@@ -118,7 +118,7 @@ class Store:
             return False
 
     async def bytes_of_blocks(self) -> dict[str, int]:
-        """What a snapshot of all blocks takes, the head among them."""
+        """The bytes of a snapshot of all blocks, including the head."""
         async with self.session.post(f"{self.server.base}/api/v1/admin/tsdb/snapshot") as answer:
             name = (await answer.json())["data"]["name"]
         sizes = {"chunks": 0, "index": 0}
@@ -134,7 +134,7 @@ class Store:
 
 
 def new_pods(world: World, turn: int) -> None:
-    """Every GPU has a new pod, of a name that was never there."""
+    """Give every GPU a new pod, with a new name."""
     world.pods = tuple(
         Pod(
             namespace=NAMESPACES[(number + turn) % len(NAMESPACES)],
@@ -165,7 +165,7 @@ async def stores(node: SimulatedNode, folder: Path) -> AsyncIterator[dict[str, S
 
 
 def equal(of_setting: Mapping[str, Store], begin: float, pod_seconds: int) -> Iterator[tuple[str, int, bool]]:
-    """Each pair of queries: asked at a moment of each pod's life, how many answers, and whether they are the same."""
+    """Each pair of queries, asked once in each pod's life: the query, the number of answers, and whether both agree."""
     first, last = begin + pod_seconds - SCRAPES_APART_SECONDS, begin + DAY_SECONDS - SCRAPES_APART_SECONDS
     for with_owners, without in PAIRS:
         on = of_setting["on"].answers(with_owners, first, last, pod_seconds)

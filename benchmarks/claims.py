@@ -1,4 +1,4 @@
-"""Claims that come and go on a node of 8 GPUs in 56 MIG instances: what one costs the exporter's event loop.
+"""The cost of a claim for the exporter's event loop, on a node of 8 GPUs in 56 MIG instances where claims come and go.
 
 python -m benchmarks.claims    500 claims in a row, beside 55 others: each with a CDI spec, an entry in List, a scrape
 """
@@ -26,7 +26,7 @@ _CLAIM = f"k8s.{DRA_DRIVER}/claim"
 
 
 class Claimed:
-    """A node whose instances are all held by claims, one pod each, and its files below `root`."""
+    """A node all of whose instances are held by claims, one pod each. Its files are below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class Claimed:
         driver_files.write_claims(self.root, self.pods(), gpus)
 
     def replace_one(self) -> None:
-        """A claim goes, and another one gets its instance."""
+        """Remove a claim, and give its instance to a new one."""
         self._made += 1
         self.held[self._made % len(self.held)] = self._new(self._made)
         self.write_specs()
@@ -73,7 +73,7 @@ async def measure(claims: int) -> tuple[float, float, float]:
         node = Claimed(root)
         page = root / "page.prom"
         page.write_text(SimulatedDcgm(node.world).page())
-        os.utime(page, (time.time() - 5, time.time() - 5))  # settled
+        os.utime(page, (time.time() - 5, time.time() - 5))  # old enough to count as whole
         kubelet = SimulatedKubelet(root / "kubelet.sock", node.pods)
         await kubelet.start()
         settings = (f"kubelet.socket={root}/kubelet.sock", "kubelet.max-age=0s", f"root={root}", "accounting.mode=off")
@@ -99,21 +99,21 @@ async def measure(claims: int) -> tuple[float, float, float]:
 
 
 def _watching(exporter: Served) -> float:
-    """The CPU of the event loop in a second in which nobody asks: it looks at itself every millisecond."""
+    """The event loop's CPU in a second without a request, in which it only checks itself every millisecond."""
     exporter.mark()
     time.sleep(1.0)
     return exporter.mark().total
 
 
 def _ask(exporter: Served, watching: float) -> Stop:
-    """What a scrape takes, without what the loop's looks at itself took meanwhile."""
+    """The time of a scrape, without that of the loop's checks of itself."""
     began = time.monotonic()
     stop = exporter.ask("/gpu/metrics")
     return replace(stop, total=stop.total - watching * (time.monotonic() - began))
 
 
 def run(effort: float) -> list[Row]:
-    """A claim's share of the event loop."""
+    """The rows on a claim's cost."""
     took, longest, scrape = asyncio.run(measure(rounds(CLAIMS, effort)))
     figure = f"{took:.1f} ms beside {scrape:.1f} ms of a scrape; longest stop {longest:.0f} ms"
     return [

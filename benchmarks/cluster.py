@@ -14,7 +14,7 @@ from benchmarks.table import Row, rounds
 
 NODES, STALLED = 500, 50
 ANSWERS, ANSWERS_A_SECOND = 1000, 50
-# What autoscalers and people ask for in between; the first two grow with the nodes.
+# The paths that autoscalers and people ask for in between. The first two answers grow with the number of nodes.
 PATHS = (
     "/container/metrics",
     "/metrics/nodes",
@@ -29,12 +29,12 @@ _LISTENING = re.compile(r"msg=listening address=127\.0\.0\.1:(\d+)")
 
 @contextmanager
 def role(count: int, stalled: int) -> Iterator[tuple[Process, float]]:
-    """The role in front of `count` nodes, and the seconds from its start until it showed all of them that answer."""
+    """The role in front of `count` nodes, and the seconds from its start until it showed all nodes that answer."""
     exporters = Process(["benchmarks.exporters", str(count), str(stalled)], _PORT, "/container/metrics")
     cluster = None
     try:
         nodes = [f"--cluster.node={name_of(n)}=http://{host_of(n)}:{exporters.port}" for n in range(count)]
-        # asked more often than usual, so that the answers are about nodes that change
+        # nodes are asked more often than usual, so that the answers change
         often = ["--cluster.interval=2s", "--cluster.timeout=1s", "--cluster.max-age=6s"]
         began = time.perf_counter()
         cluster = Process(
@@ -50,7 +50,7 @@ def role(count: int, stalled: int) -> Iterator[tuple[Process, float]]:
 
 
 def ask(process: Process, path: str) -> tuple[float, bytes]:
-    """Seconds, and the body, whatever the status."""
+    """Ask a path. Return the seconds and the body, whatever the status is."""
     began = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)
     connection.request("GET", path)

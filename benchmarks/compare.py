@@ -8,7 +8,7 @@ LATEST = Path("bench-latest.json")
 
 
 def compare(before: list[dict[str, object]], now: list[dict[str, object]]) -> str:
-    """A line for each row of this run: its figure, the one of before, and the ratio of the two numbers."""
+    """A line for each row of this run: its figure, that of the earlier run, and the ratio of the two numbers."""
     known = {row["what"]: row for row in before}
     lines = []
     for row in now:

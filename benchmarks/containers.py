@@ -1,4 +1,4 @@
-"""/container/metrics: rows of JSON a second, against prometheus_client's parser; the CPU of a request."""
+"""/container/metrics: rows of JSON per second, compared with prometheus_client's parser, and the CPU of a request."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ REQUESTS = 1000
 
 
 def with_the_library(page: str, owners: Owners) -> str:
-    """The JSON as one would write it with prometheus_client's parser."""
+    """The JSON, made in the obvious way with prometheus_client's parser."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -49,7 +49,7 @@ def with_the_library(page: str, owners: Owners) -> str:
 
 
 def run(effort: float) -> list[Row]:
-    # a second passes whenever the time is asked for, so that no two pages are the same
+    # the clock goes on by a second with each reading, so that no two pages are the same
     world = World(gpus=8, seed=1, clock=itertools.count(step=TICK_NS).__next__)
     dcgm = SimulatedDcgm(world)
     pages = [dcgm.page().encode(), dcgm.page().encode()]
@@ -88,7 +88,7 @@ def run(effort: float) -> list[Row]:
 
 
 def _requests(count: int) -> Iterator[Row]:
-    """CPU of requests that follow each other so fast that few of them call the kubelet (--kubelet.max-age)."""
+    """The CPU of requests that come so fast that only a few of them call the kubelet (--kubelet.max-age)."""
     with peers() as (_, _, exporter):
         for path in ("/container/metrics", "/gpu/metrics"):
             exporter.path = path

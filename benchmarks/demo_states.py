@@ -1,13 +1,14 @@
-"""Watches a demo of many nodes: which part of its GPUs is in which state, minute by minute, and what it costs.
+"""Watches a demo of many nodes: the parts of its GPUs in each state, minute by minute, and its CPU and memory.
 
 python -m benchmarks.demo_states [--minutes 30] [ARGUMENT OF demo …]
 
 starts `demo --nodes 40` with the arguments, asks the cluster role every few seconds, and prints a line a minute: the
-share of devices in each state, the share of the held devices that are used, CPU and memory. Ends with 1 if a state was
-not seen, or if the used ones were fewer than 40 % or more than 80 % of the held ones in a minute after the first three.
+share of devices in each state, the share of the held devices that are used, CPU and memory. The exit code is 1 if
+a state was not seen, or if in a minute after the first three fewer than 40 % or more than 80 % of the held devices were
+used.
 
-While a node's kubelet is away and nobody is known to hold a GPU there, the cluster role calls the node missing and
-leaves its devices out. The node's own exporter, which is asked then, says of each that it is `unknown`.
+While a node's kubelet is away and no holder of a GPU is known there, the cluster role calls the node missing and leaves
+its devices out. Then the node's own exporter is asked, which calls each device `unknown`.
 """
 
 import argparse
@@ -29,13 +30,13 @@ from exporter.model.states import IN_HAND, DeviceState, state_of_device
 
 LOOKS_APART = 3.0
 LEAST_USED, MOST_USED = 0.4, 0.8
-UNSETTLED_MINUTES = 3  # the samples of before the first pods, and trainings that load their data
+UNSETTLED_MINUTES = 3  # samples may still be older than the first pods, and trainings load their data
 MOST_ROWS = 100_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def states_of(rows: Iterable[DeviceRow]) -> Counter[DeviceState]:
-    """How many devices are in each state. A GPU is cut if rows name instances of it and none is the GPU's own."""
+    """The number of devices in each state. A GPU is cut if rows name its instances, and no row is the GPU's own."""
     devices: dict[tuple[str, str], list[DeviceState]] = defaultdict(list)
     of_gpus: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for row in rows:
@@ -52,10 +53,10 @@ def used_of_held(states: Mapping[DeviceState, int]) -> float:
 
 
 def look(url: str, exporters: Mapping[str, str], seen: set[str]) -> Counter[DeviceState]:
-    """How many devices are in each state now. Raises OSError: no answer.
+    """The number of devices in each state now. Raises OSError if there is no answer.
 
     `exporters` are the URLs of the nodes' own exporters, by the names of the nodes. `seen` are the nodes whose devices
-    the cluster role has shown; this look's are added to it. A missing node that is none of them only starts.
+    the cluster role has shown, to which this look's nodes are added. A missing node that is not among them only starts.
     """
     rows, headers = _ask(url)
     seen.update(row.node_name for row in rows)
@@ -70,7 +71,7 @@ def _ask(url: str) -> tuple[list[DeviceRow], Message]:
 
 
 def watch(url: str, exporters: Mapping[str, str], pid: int, minutes: int) -> int:
-    """Print the table. Returns the exit code."""
+    """Print the table. Return the exit code."""
     seen: set[str] = set()
     every_state: Counter[DeviceState] = Counter()
     odd: list[str] = []

@@ -1,12 +1,12 @@
-"""Many node exporters in one process, beside which the cluster role is measured; and their bad days.
+"""Many node exporters in one process, for measuring the cluster role, also if some of them stall.
 
 python -m benchmarks.exporters COUNT [STALLED]
-    listens for COUNT exporters of nodes node-0 and so on, each at a loopback address of its own with one port, and
-    prints the port. The last STALLED of them take connections in one of three ways, in turn: they never answer, they
-    answer a byte every 0.2 s, or they refuse. Each answers as the real exporter of a node of 8 GPUs does, with values
-    that change.
+    listens for COUNT exporters of nodes node-0 and so on, each at a loopback address of its own with the same port,
+    and prints the port. The last STALLED of them behave in one of three ways, in turn: they never answer, they answer
+    a byte every 0.2 s, or they refuse connections. Each of the others answers like the real exporter of a node of 8
+    GPUs, with values that change.
 
-The answers are made before they are asked for, so that making them is not measured.
+The answers are made beforehand, so that making them is not measured.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ def name_of(number: int) -> str:
 
 
 def host_of(number: int) -> str:
-    """A loopback address for each."""
+    """The loopback address of an exporter."""
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 
 class Exporters:
-    """`count` node exporters; `ways` says of some of them how they are, by number."""
+    """`count` node exporters; `ways` has the behaviour of some of them, by number."""
 
     def __init__(self, count: int, moments: Sequence[bytes], ways: Mapping[int, Way]) -> None:
-        """`moments` are answers of a node, one after the other."""
+        """`moments` are successive answers of a node."""
         self.asked = [0] * count
         self.connections = 0
         self.port = 0
@@ -51,7 +51,7 @@ class Exporters:
         self._servers: list[asyncio.Server] = []
 
     async def start(self) -> None:
-        """Listen. Those that refuse do not; a port is free for all when it is free for the first."""
+        """Listen, except for exporters that refuse. A port that is free for the first is free for all."""
         loop = asyncio.get_running_loop()
         for number in range(len(self.asked)):
             if self._ways.get(number) != "refuse":
@@ -73,7 +73,7 @@ class Exporters:
         return self._ways.get(number, "good")
 
     def answer(self, number: int) -> bytes:
-        """What the node says now: its own name and devices, and values of another moment than before."""
+        """A node's answer now, with its own name and devices, and with values of another moment than before."""
         self.asked[number] += 1
         moment = self._moments[(number + self.asked[number]) % len(self._moments)]
         body = moment.replace(_TEMPLATE.encode(), name_of(number).encode()).replace(b"GPU-", b"GPU-%04d" % number)
@@ -148,7 +148,7 @@ async def _get(host: str, port: int) -> bytes:
 
 
 def ways_of(count: int, stalled: int) -> dict[int, Way]:
-    """The last ones stall, in turn in each of the ways."""
+    """The behaviour of the last exporters, which stall in each of the ways in turn."""
     return dict(zip(range(count - stalled, count), itertools.cycle(STALLS), strict=False))
 
 

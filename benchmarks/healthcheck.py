@@ -1,6 +1,6 @@
 """`healthcheck`, which the image runs every 30 s: its time from start to end and its memory.
 
-It is measured with this Python and, for root where `make test` has built the image, with the image's Python.
+It is measured with this Python, and for root, if `make test` has built the image, also with the image's Python.
 """
 
 import os
@@ -27,12 +27,12 @@ class _Healthy(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 @contextmanager
 def _in_the_image() -> Iterator[list[str]]:
-    """The words to put before a command so that it runs in the image; none where there is no image."""
+    """The words before a command that make it run in the image; nothing if there is no image."""
     store = ["--root", f"{FOLDER}/storage", "--runroot", f"{FOLDER}/run", "--storage-driver", "vfs"]
 
     def buildah(*arguments: str) -> str:
@@ -70,7 +70,7 @@ def _rows(where: str, program: Sequence[str], python: Sequence[str], effort: flo
 
 
 def _peak_bytes(command: Sequence[str]) -> float:
-    """The most memory that a command held, by VmHWM of /proc: getrusage's maximum begins with that of its parent."""
+    """The most memory of a command, by VmHWM in /proc, since getrusage's maximum begins with that of the parent."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "0\n"
@@ -81,7 +81,7 @@ def _peak_bytes(command: Sequence[str]) -> float:
 
 
 def run(effort: float) -> list[Row]:
-    """Time and memory, here and in the image."""
+    """The rows on time and memory, here and in the image."""
     rows = _rows("this Python", [sys.executable, "-m", "exporter"], [sys.executable], effort)
     with _in_the_image() as inside:
         if inside:

@@ -50,7 +50,7 @@ class _Families(Collector):
 
 
 def parse_and_render(page: str, owners: Owners) -> bytes:
-    """The join as one would write it with prometheus_client: parse, add labels, render."""
+    """The join, made in the obvious way with prometheus_client: parse, add labels, render."""
     families = list(text_string_to_metric_families(page))
     for family in families:
         family.samples = [
@@ -76,7 +76,7 @@ def parse_and_render(page: str, owners: Owners) -> bytes:
 
 
 def rewrite_plainly(page: bytes, added: dict[bytes, bytes]) -> bytes:
-    """The join as one would write it by hand: line by line, without validation, for devices with at most one owner."""
+    """The join by hand in the simplest way: line by line, without validation, for devices with at most one owner."""
     out = []
     for line in page.split(b"\n"):
         if not line or line.startswith(b"#"):
@@ -90,7 +90,7 @@ def rewrite_plainly(page: bytes, added: dict[bytes, bytes]) -> bytes:
 
 
 def added_of(owners: Owners) -> dict[bytes, bytes]:
-    """The labels that each device gains, by its UUID."""
+    """The labels that are added for each device, by its UUID."""
     return {
         key.uuid.encode(): (
             f'pod="{held[0].owner.pod}",namespace="{held[0].owner.namespace}",container="{held[0].owner.container}"'
@@ -100,7 +100,7 @@ def added_of(owners: Owners) -> dict[bytes, bytes]:
 
 
 def lines_of(samples: int) -> list[bytes]:
-    """The lines of a page of so many samples, 100 of each GPU."""
+    """The lines of a page with so many samples, 100 for each GPU."""
     return [
         f'DCGM_FI_DEV_F{number % 100}{{gpu="{number // 100}",UUID="GPU-{number // 100:08d}-1111-2222-3333-4444555566",'
         f'modelName="NVIDIA H100 80GB HBM3",Hostname="n"}} {number}\n'.encode()
@@ -130,7 +130,7 @@ def per_sample(samples: int, effort: float) -> float:
 
 
 def changes(effort: float) -> list[Row]:
-    """The cost of changes on a page of 112 MIG instances and 60 families, beside a join where only values change."""
+    """The cost of changes on a page of 112 MIG instances and 60 families, compared with a join of only new values."""
     policy = LabelPolicy()
     joiner = new_joiner(policy)
     lines = lines_of(LARGE)
@@ -170,7 +170,7 @@ def changes(effort: float) -> list[Row]:
 
 
 def longest_slice(joiner: Joiner, page: bytes, attribution: Attribution) -> float:
-    """Seconds of the longest slice of a join."""
+    """The seconds of a join's longest slice."""
     work = joiner.work_for([page], lambda _: attribution)
     longest, began = 0.0, perf_counter()
     while next(work, page) is None:
@@ -183,7 +183,7 @@ def run(effort: float) -> list[Row]:
 
 
 def without_owners(effort: float) -> Row:
-    """A steady join of the usual page with `--labels.owners off`, by turns with one whose samples name owners."""
+    """A steady join of the usual page with `--labels.owners off`, in turns with one whose samples name owners."""
     world = World(gpus=8, seed=1, clock=count(step=TICK_NS).__next__)
     pages = [SimulatedDcgm(world).page().encode() for _ in range(2)]
     owners, times = owners_of(world), {True: list[float](), False: list[float]()}
@@ -206,7 +206,7 @@ def without_owners(effort: float) -> Row:
 
 
 def other_names(effort: float) -> list[Row]:
-    """Steady joins of the usual page with `--families.names`, of pages that are all different: new values cost more."""
+    """Steady joins of the usual page with `--families.names`. All pages differ, since new values cost more."""
     rows = []
     for came, settings in {"4.8": ("4.8", "4.9", "both"), "4.9": ("4.8",)}.items():
         world = World(gpus=8, seed=1, clock=count(step=10 * TICK_NS).__next__)
@@ -244,7 +244,7 @@ def seconds_of(joiner: Joiner, pages: list[bytes], attribution: Attribution) -> 
 
 
 def by_turns(joiner: Joiner, pages: list[bytes], states: list[Attribution]) -> Callable[[], None]:
-    """Joins of one page, each for other pods than the last."""
+    """A function that joins the same page with each call, each time for other pods."""
 
     def join() -> None:
         states.reverse()
@@ -254,10 +254,10 @@ def by_turns(joiner: Joiner, pages: list[bytes], states: list[Attribution]) -> C
 
 
 def usual_page(effort: float) -> list[Row]:
-    # a second passes whenever the time is asked for, so that no two pages are the same
+    # the clock goes on by a second with each reading, so that no two pages are the same
     world = World(gpus=8, seed=1, clock=count(step=TICK_NS).__next__)
     dcgm = SimulatedDcgm(world)
-    # two pages with one shape and different values, as scrape follows scrape
+    # two pages with the same shape and different values, as with two scrapes in a row
     pages = [dcgm.page().encode(), dcgm.page().encode()]
     policy = LabelPolicy()
     owners = owners_of(world)

@@ -1,10 +1,10 @@
-"""Measuring as a whole: 8 shared GPUs with 60 processes, beside the same exporter without NVML.
+"""The cost of measuring as a whole: 8 shared GPUs with 60 processes, compared with the same exporter without NVML.
 
 python -m benchmarks.measuring node FOLDER        a page on a free port (printed), a kubelet, and the machine's files
 python -m benchmarks.measuring serve FOLDER URL MODE
-                                                  the exporter there, with each look a reading of NVML of its own
+                                                  the exporter there, whose looks all read NVML
 
-The library is the simulator's stand-in, which answers at once: what the driver takes itself is not in the figures.
+NVML is the simulator's stand-in, which answers at once. So the figures do not include the time of the driver itself.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def run(effort: float) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         if not SimulatedNvml(Path(name) / "tried").build():
             return []
-    # started anew several times, as in scrape.py
+    # the processes are started several times, as in scrape.py
     figures = [_beside_one_without(rounds(LOOKS, effort)) for _ in range(TURNS)]
     loop, cpu, mib = (statistics.median(each) for each in zip(*figures, strict=True))
     what = f"measured use, {GPUS} GPUs and {PROCESSES} processes, on top of an exporter without NVML"
@@ -43,7 +43,7 @@ def run(effort: float) -> list[Row]:
 
 
 def _beside_one_without(looks: int) -> tuple[float, float, float]:
-    """Seconds of CPU that a look takes more in the event loop, and in all threads; and MiB resident."""
+    """The additional CPU seconds of a look, in the event loop and in all threads; and the additional MiB resident."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         node = _started(stack, ["benchmarks.measuring", "node", folder], r"^(\d+)$", "/metrics")
         url = f"http://127.0.0.1:{node.port}/metrics"
@@ -64,7 +64,7 @@ def _beside_one_without(looks: int) -> tuple[float, float, float]:
 
 
 def _cpu(process: Process) -> tuple[float, float]:
-    """Seconds so far of the event loop's thread, and of all threads."""
+    """The CPU seconds so far of the event loop's thread, and of all threads."""
     of_loop = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat").read_text()
     return int(of_loop.split()[0]) / 1e9, process.cpu_seconds()
 
@@ -83,7 +83,7 @@ def _look(processes: Sequence[Process], times: int) -> None:
 
 
 def _check(process: Process) -> None:
-    """It measures: the figures would be those of something else."""
+    """Check that the exporter measures. Otherwise the figures would be those of something else."""
     import http.client  # noqa: PLC0415
 
     with closing(http.client.HTTPConnection("127.0.0.1", process.port)) as connection:
@@ -122,7 +122,7 @@ async def _node(folder: Path) -> None:
 
 
 def _lines(folder: Path, processes: Sequence[str]) -> Iterator[str]:
-    """As many processes as are wanted, in the containers that there are, and their samples."""
+    """The lines for the given processes, in the node's containers, and for their samples."""
     for number in range(PROCESSES):
         fields = processes[number % len(processes)].split()
         gpu, pid = fields[1], 30_000 + number
@@ -145,7 +145,7 @@ async def _serve(folder: Path, url: str, mode: str) -> None:
         nvml_source.AGAIN_SECONDS = container_logs.AGAIN_SECONDS = 0.0
 
         def all_new(library: library.Library, handle: object, last: Busy | None, now: float) -> Busy:  # noqa: ARG001
-            """Every sample is of the time since the last reading."""
+            """Answer with samples that are all newer than the last reading."""
             return busy(library, handle, None, now)
 
         vars(nvml_reader)["busy"] = all_new

@@ -1,6 +1,6 @@
-"""NVML on a node of 8 GPUs and 60 processes: what a reading beside each look costs, and the memory of the bindings.
+"""NVML on a node of 8 GPUs and 60 processes: the cost of a reading with each look, and the memory of the bindings.
 
-The library is the simulator's stand-in, which answers at once: what the driver takes itself is not in the figures.
+NVML is the simulator's stand-in, which answers at once. So the figures do not include the time of the driver itself.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from exporter.simulator.nvml import SimulatedNvml
 from tests.support.simulated import World
 
 GPUS, PROCESSES, SAMPLES = 8, 60, 10
-# as many samples a process as the driver may have of the time between two looks
+# the samples of each process: as many as the driver may have for the time between two looks
 MORE = [
     *(f"process {pid % GPUS} -1 -1 {pid} c 1000000000" for pid in range(1, PROCESSES + 1)),
     *(f"sample {pid % GPUS} {pid} {at} 50" for pid in range(1, PROCESSES + 1) for at in range(1, SAMPLES + 1)),
@@ -26,7 +26,7 @@ def run(effort: float) -> list[Row]:
         if not nvml.build():
             return []
         nvml.write(World(gpus=GPUS).gpus, MORE)
-        # in a process of its own: what another benchmark has imported would not be counted again
+        # in a process of its own, since imports of another benchmark would not be counted
         command = [sys.executable, "-m", "benchmarks.nvml", str(nvml.library), str(rounds(300, effort))]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
     mib, seconds = map(float, ended.stdout.split())
@@ -43,7 +43,7 @@ def _resident_mib() -> float:
 
 
 def _measure(library: str, times: int) -> None:
-    import exporter.cli.serve  # noqa: F401, PLC0415 - what is there anyway
+    import exporter.cli.serve  # noqa: F401, PLC0415 - imported in any case, and so not counted
 
     before = _resident_mib()
 

@@ -1,4 +1,4 @@
-"""A push by OTLP of 112 MIG instances of 16 GPUs with their accounts: the event loop's time, and what it keeps."""
+"""A push by OTLP of 112 MIG instances of 16 GPUs with their accounts: the event loop's time, and the memory kept."""
 
 import zlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from exporter.ownership.sample_rows import Attribution
 from tests.support.ledgers import note
 from tests.support.owners import build_owners
 
-# of the families of a MIG instance's rows, those that are pushed
+# those families of a MIG instance's rows that are pushed
 _FAMILIES = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.4{}",
     "DCGM_FI_DEV_FB_USED": "51{}",
@@ -52,7 +52,7 @@ def _page(look: int) -> bytes:
 
 
 def looks() -> Callable[[str], Snapshot]:
-    """Makes a look at the next page; the pods are those of the given generation."""
+    """A function that makes a look at the next page, with the pods of the given generation."""
     inventory, assignments = accounts.held()
     policy, number, ledgers = LabelPolicy(), 0, dict[str, Ledger]()
     joiner = new_joiner(policy)
@@ -92,7 +92,7 @@ def run(effort: float) -> list[Row]:
     took: dict[bool, list[float]] = {False: [], True: []}
     points = packed = 0
     for number in range(2 * times):
-        # every other push has other pods than the one before
+        # with every second push, the pods are others
         snapshot = look(str(number // 2))
         began = thread_time()
         metrics = at_once(maker.work_for(snapshot, moment=10.0 * number, now_ns=number))

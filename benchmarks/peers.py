@@ -1,4 +1,4 @@
-"""The processes beside which the exporter is measured: a simulated node that costs little, and a bare proxy.
+"""The other processes of a measurement: a simulated node that costs little, and a bare proxy.
 
 python -m benchmarks.peers node SOCKET [mig]
                                            page on a free port (printed), a kubelet on SOCKET; SIGUSR1: all pods change;
@@ -30,7 +30,7 @@ async def serve(app: web.Application) -> None:
 
 
 def page_of(world: World, families: Sequence[SimulatedFamily], seconds: int) -> str:
-    """A page with a value for every family and device, whatever the family is called."""
+    """A page with a value for every family and device, whatever the family's name is."""
     chance = random.Random(seconds)
     rows = [
         made_row(
@@ -45,7 +45,7 @@ def page_of(world: World, families: Sequence[SimulatedFamily], seconds: int) -> 
 async def node(socket: Path, *, mig: bool) -> None:
     world = World(gpus=16, mig=16, seed=1) if mig else World(gpus=8, seed=1)
     families = (*FAMILIES, *copies(FAMILIES, 2))[:60] if mig else FAMILIES
-    # made before, so that making pages is not measured
+    # the pages are made beforehand, so that making them is not measured
     pages = [page_of(world, families, seconds).encode() for seconds in range(20)]
     kubelet = SimulatedKubelet(socket, lambda: world.pods)
     await kubelet.start()

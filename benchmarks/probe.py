@@ -1,7 +1,7 @@
-"""The CUDA probe: what a million calls cost the exporter, and what each costs the program that makes it.
+"""The CUDA probe: the cost of a million calls for the exporter, and the cost of each call for the calling program.
 
-A program calls cudaLaunchKernel of the tests' stub, which does nothing, as fast as it can. It takes root, a kernel that
-loads BPF, gcc and clang; without them there are no figures.
+A program calls cudaLaunchKernel of the tests' stub, which does nothing, as fast as it can. The benchmark needs root,
+a kernel that loads BPF, gcc and clang. Without them there are no figures.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.cuda.programs import Program, built
 
 CALLS, CALLS_A_ROUND = 1_000_000, 200_000
 CALLED = "cudaLaunchKernel"
-# many times what it takes
+# many times the usual time
 SECONDS = 120.0
 PROC = Path("/proc")
 
@@ -50,7 +50,7 @@ def _opened() -> Probe:
 
 
 def _reading() -> Row:
-    """Turns by the source's own timer, scans of all processes of the machine included."""
+    """Turns by the source's own timer, including scans of all processes of the machine."""
     seconds = asyncio.run(asyncio.wait_for(_cpu_of_turns(), SECONDS))
     what = f"CUDA probe: CPU of the exporter for {CALLS:,} probed calls"
     return Row(what, f"{seconds:.3f} s", "at most 0.1 s", seconds)
@@ -89,7 +89,7 @@ def _calling(empty: Path, times: int) -> Row:
 
 
 def _spin() -> float:
-    """Nanoseconds of a call."""
+    """The nanoseconds of a call."""
     with Program(f"spin {CALLS_A_ROUND}", variant="linked") as program:
         return program.done().spin_ns
 

@@ -1,4 +1,4 @@
-"""Processes on GPUs: which containers they are in, and what each owner used of its GPU."""
+"""Processes on GPUs: finding their containers, and working out each owner's use of its GPU."""
 
 import tempfile
 from pathlib import Path
@@ -22,7 +22,7 @@ def run(effort: float) -> list[Row]:
 
 
 def _reading(effort: float) -> list[Row]:
-    """The files are this process' own in /proc, so that the kernel has to make them; each counts as another process."""
+    """The files are this process's own in /proc, so that the kernel must make them. Each counts as another process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for one, cgroup in (("self", OWN), ("1", "0::/init.scope\n")):
@@ -43,7 +43,7 @@ def _reading(effort: float) -> list[Row]:
 
 
 def _measuring(effort: float) -> Row:
-    """Each GPU is shared by a few pods, and every process uses a part of one."""
+    """A few pods share each GPU, and every process uses a part of one GPU."""
     uuids = [f"GPU-{gpu:08d}-1111-2222-3333-444455556666" for gpu in range(GPUS)]
     whose = {
         uuid: [Owner(namespace="ml", pod=f"train-{gpu}-{number}", container="main") for number in range(PODS_A_GPU)]

@@ -1,4 +1,4 @@
-"""`make profile`: where the time of a steady scrape goes, by py-spy: a listing, and a flame graph in profile.svg.
+"""`make profile`: the parts that take the time of a steady scrape, by py-spy, as a listing and the flame graph profile.svg.
 
 Each of py-spy's samples is counted for the innermost frame that belongs to one of the PARTS.
 """
@@ -32,7 +32,7 @@ WAITING = re.compile(r"select \(selectors\.py|\(threading\.py")
 
 
 def part_of(stack: str) -> str:
-    """The part that a stack is counted for; its frames are separated by ; with the outermost first."""
+    """The part for which a stack is counted. A stack's frames are separated by ; and the outermost is first."""
     for frame in reversed(stack.split(";")):
         for name, pattern in PARTS.items():
             if re.search(pattern, frame):
@@ -41,7 +41,7 @@ def part_of(stack: str) -> str:
 
 
 def record(process: Process, form: str, to: str) -> float:
-    """Scrape as fast as possible while py-spy looks; the CPU seconds of a scrape."""
+    """Scrape as fast as possible while py-spy samples. Return the CPU seconds of a scrape."""
     spy = Path(sys.executable).parent / "py-spy"
     options = [f"--rate={SAMPLES_A_SECOND}", f"--duration={SECONDS}", f"--pid={process.pid}", f"--format={form}"]
     looking = subprocess.Popen([spy, "record", *options, f"--output={to}"], stdout=subprocess.DEVNULL)
@@ -57,7 +57,7 @@ def record(process: Process, form: str, to: str) -> float:
 def listing(stacks: list[str], scrape_seconds: float) -> str:
     """The microseconds of a scrape that each part takes. `stacks` are py-spy's raw lines: a stack, a blank, a count.
 
-    Stacks that wait for sockets or in gRPC's threads are left out, since py-spy takes some waiting for work.
+    Stacks that wait for sockets or in gRPC's threads are left out, since py-spy counts some waiting as work.
     """
     counts: Counter[str] = Counter()
     for line in stacks:

@@ -1,13 +1,13 @@
-"""What docs/scale.md counts with: pages of nodes, what they cost the exporter, and what they cost a real Prometheus.
+"""The figures of docs/scale.md: the pages of nodes, and their cost for the exporter and for a real Prometheus.
 
 python -m benchmarks.scale pages                     series, bytes, bytes with gzip, by kind of node
 python -m benchmarks.scale cpu                       CPU of the exporter for one scrape of each page
 python -m benchmarks.scale prometheus 10 30          Prometheus with so many nodes in turn, 4 minutes or --seconds each;
                                                      --without-rules shows what the rules cost
 
-Prometheus lives 30 times as fast: it scrapes each second, evaluates the rules every 2 s over windows that are as much
-shorter, and in 4 minutes has what its head holds after 2 hours. Its CPU is divided by 30 again. All nodes are one
-simulated node, each with UUIDs of its own. There a pod comes or goes every 17 s, which stands for 8 minutes.
+Prometheus' time is 30 times as fast: it scrapes every second, evaluates the rules every 2 s over windows that are 30
+times shorter, and after 4 minutes its head has the samples of 2 hours. Its CPU is divided by 30. All nodes are copies
+of one simulated node, each with UUIDs of its own. A pod comes or goes there every 17 s, which stands for 8 minutes.
 """
 
 import argparse
@@ -39,7 +39,7 @@ KINDS = {
     "8 GPUs cut into 56 instances": ("--shared=0", "--mig=8"),
 }
 LISTENING = re.compile(r"msg=listening address=127\.0\.0\.1:(\d+)")
-# the windows of the rules, as long as they are for a Prometheus that lives faster
+# the windows of the rules, and their lengths for a Prometheus whose time is faster
 WINDOWS = {"1m": "2s", "5m": "10s", "10m": "20s", "15m": "30s", "30m": "1m", "1h": "2m", "6h": "12m", "1d": "48m"}
 CPU_SCRAPES = 1000
 
@@ -80,7 +80,7 @@ def print_pages() -> None:
 
 
 def print_cpu() -> None:
-    """As `make bench` measures it: 8 GPUs and 25 families."""
+    """Print the CPU of the exporter for a scrape of each page, measured as in `make bench`: 8 GPUs and 25 families."""
     for mig in ((), ("mig",)):
         with peers(*mig) as (_, _, exporter):
             for path in (GPU, OWN):
@@ -97,7 +97,7 @@ def print_cpu() -> None:
 
 
 class Nodes:
-    """A server that has both pages of many nodes, under /<number>/…; they change once a second."""
+    """A server with both pages of many nodes, under /<number>/…. The pages change once a second."""
 
     def __init__(self, port_of_demo: int) -> None:
         self._pages: dict[str, bytes] = {}

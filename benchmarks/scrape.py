@@ -44,7 +44,7 @@ class Process:
         return self._process.pid
 
     def scrape(self, **headers: str) -> float:
-        """Seconds that a scrape took."""
+        """Scrape, and return the seconds that it took."""
         began = time.perf_counter()
         self._connection.request("GET", self.path, headers=headers)
         answer = self._connection.getresponse()
@@ -56,12 +56,12 @@ class Process:
         return seconds
 
     def size(self, **headers: str) -> int:
-        """Bytes of an answer's body, as they go over the wire."""
+        """The bytes of an answer's body on the wire."""
         self.scrape(**headers)
         return self._size
 
     def cpu_seconds(self) -> float:
-        """CPU of all threads so far, user and system, from the scheduler's nanoseconds, since clock ticks are 10 ms."""
+        """The CPU of all threads so far, user and system, in nanoseconds of the scheduler: clock ticks are 10 ms."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -116,7 +116,7 @@ def run(effort: float) -> list[Row]:
 def _beside_a_proxy(effort: float) -> list[Row]:
     scrapes = rounds(SCRAPES, effort) // PROCESSES
     latencies, costs = [], []
-    # Start the processes anew several times: the layout of a process's memory makes 8 % of difference for its life.
+    # The processes are started several times: the layout of a process's memory makes 8 % of difference for its life.
     for _ in range(PROCESSES):
         with peers() as three:
             latency, cost = _in_turns(three, scrapes)
@@ -156,7 +156,7 @@ def _in_turns(processes: Sequence[Process], scrapes: int) -> tuple[list[float], 
         for _ in range(200):
             process.scrape()
     before = [process.cpu_seconds() for process in processes]
-    # one after the other, so that a noisy moment of the machine hits all of them
+    # the processes take turns, so that a noisy moment of the machine hits all of them
     times = [[process.scrape() for process in processes] for _ in range(scrapes)]
     cost = [(process.cpu_seconds() - then) / scrapes for process, then in zip(processes, before, strict=True)]
     return [statistics.median(seconds) for seconds in zip(*times, strict=True)], cost
@@ -174,7 +174,7 @@ def _alone(effort: float) -> list[Row]:
             time.sleep(1 / PACED_A_SECOND)
             paced.append(exporter.scrape())
         tail = sorted(paced)[int(0.99 * paced_scrapes)] / statistics.median(paced)
-        # the first thousand scrapes with changing pods fill allocator arenas and caches, which are filled only once
+        # the first thousand scrapes with changing pods fill allocator arenas and caches, once for all
         for number in range(rounds(1000, effort)):
             change(upstream, number)
             exporter.scrape()

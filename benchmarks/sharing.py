@@ -1,6 +1,6 @@
-"""Pages of 25 families, joined as `--sharing` says: for 112 MIG instances, and for 8 GPUs of 4 owners each.
+"""Pages of 25 families, joined in each mode of `--sharing`: for 112 MIG instances, and for 8 GPUs of 4 owners each.
 
-The latter with and without what the owners are measured to use. Each page is new, and so is what was measured.
+The GPUs are joined with and without measured use of their owners. Each page is new, and so are the measured values.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def _joins(
     *,
     is_measured: bool = False,
 ) -> Callable[[], object]:
-    """Joins the next page with each call, as a look does."""
+    """A function that joins the next page with each call, as a look does."""
     policy = LabelPolicy(sharing=sharing)
     joiner, owners = new_joiner(policy), CurrentOwners(policy)
     bodies = [make(look) for look in range(_PAGES)]

@@ -1,8 +1,9 @@
-"""The worst pages through the whole node role: for how long each path stops the event loop, and the most memory.
+"""The worst pages through the whole node role: the time for which each path stops the event loop, and the most memory.
 
 python -m benchmarks.stops PAGE [SETTING=VALUE …] [root=FOLDER]
-    serves the page (a file), and answers each line of its input with the longest time without a pause since the line
-    before (seconds of CPU, since others use the machine, too), that CPU in all, and the most memory so far (KiB).
+    serves the page (a file), and answers each line of its input with three numbers: the longest time without a pause
+    since the last line (in seconds of CPU, since others use the machine, too), all CPU since then, and the most memory
+    so far (KiB).
 """
 
 import asyncio
@@ -29,13 +30,13 @@ from exporter.service import serve
 from tests.support.kubelet_process import pods_to_json
 from tests.support.simulated import Container, Pod
 
-LIMIT_MIB = 128  # of daemonset.yaml
+LIMIT_MIB = 128  # the limit in daemonset.yaml
 MOST_HELD = 1_000
 ROUNDS = 2
 LOOK = "a look of accounting"
 _LINES = MOST_LINES - 10
 PATHS = tuple(output.path for output in OUTPUTS)
-# of a kind that JSON, page and accounts read
+# families that JSON, page and accounts read
 _FAMILIES = (
     *("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"),
     *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK"),
@@ -45,7 +46,7 @@ _FAMILIES = (
 
 
 def _page(devices: int, more: Callable[[int], str] = lambda _: "", families: int = len(_FAMILIES)) -> bytes:
-    """A page of as many lines as may be, of so many devices, each in all families."""
+    """A page with the most lines allowed, with so many devices, each in all families."""
     names = _FAMILIES[:families]
     lines = (
         f'{names[number // devices]}{{gpu="{of}",UUID="{_uuid(of)}"{more(of)}}} {number % 89}\n'
@@ -75,7 +76,7 @@ PAGES: Mapping[str, Callable[[], bytes]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """The longest time without a pause, and all CPU of the event loop (seconds); the most memory so far (MiB)."""
+    """The event loop's longest time without a pause, and all its CPU (seconds); and the most memory so far (MiB)."""
 
     longest: float
     total: float
@@ -84,7 +85,7 @@ class Stop:
 
 
 class Served:
-    """An exporter in a process of its own that has one page."""
+    """An exporter of one page, in a process of its own."""
 
     def __init__(self, page: Path, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -97,14 +98,14 @@ class Served:
         self.mark()
 
     def mark(self) -> Stop:
-        """What happened since the last mark."""
+        """The stop and the CPU since the last mark."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return Stop(*json.loads(self._line()))
 
     def ask(self, path: str, **headers: str) -> Stop:
-        """Ask a path, and say what that took."""
+        """Ask a path, and return the stop and the CPU that it took."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port)
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -124,11 +125,11 @@ class Served:
 
 @contextmanager
 def served(page: bytes, *settings: str) -> Iterator[Served]:
-    """The exporter with this page, beside a kubelet that has given each of MOST_HELD GPUs of it to a pod."""
+    """The exporter with this page, and a kubelet that has given each of MOST_HELD of its GPUs to a pod."""
     with tempfile.TemporaryDirectory() as folder, _kubelet(Path(folder)) as socket:
         file = Path(folder) / "page.prom"
         file.write_bytes(page)
-        # settled: a file that was written just now may not be whole
+        # older, since a file that was written just now may not be whole
         os.utime(file, (time.time() - 5, time.time() - 5))
         exporter = Served(file, f"kubelet.socket={socket}", *settings)
         try:
@@ -139,7 +140,7 @@ def served(page: bytes, *settings: str) -> Iterator[Served]:
 
 @contextmanager
 def _kubelet(folder: Path) -> Iterator[Path]:
-    """In a process of its own; its socket."""
+    """The socket of a kubelet in a process of its own."""
     pods = [
         Pod(
             namespace="ml",
@@ -164,7 +165,7 @@ def _kubelet(folder: Path) -> Iterator[Path]:
 
 
 def stops_of(page: bytes, *settings: str, paths: Sequence[str] = PATHS, rounds: int = ROUNDS) -> Mapping[str, Stop]:
-    """The longest stop of each path and of the looks of accounting, over some rounds; every answer is packed."""
+    """The longest stop of each path, and of the looks of accounting, over some rounds. Every answer is packed."""
     worst: dict[str, Stop] = {}
     with served(page, *settings) as exporter:
         for _ in range(rounds):
@@ -178,7 +179,7 @@ def stops_of(page: bytes, *settings: str, paths: Sequence[str] = PATHS, rounds: 
 
 
 def run(_: float) -> list[Row]:
-    """Every path, cold and packed, with every page."""
+    """The rows on every path, cold and packed, with every page."""
     rows = []
     for name, make in PAGES.items():
         stops = stops_of(make())

@@ -1,4 +1,4 @@
-"""The table of figures: each benchmark returns rows for it."""
+"""The table of figures, for which each benchmark returns rows."""
 
 import json
 import statistics
@@ -10,7 +10,7 @@ from time import perf_counter
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement: what, the figure in words, the aim in words ("" for none), and the bare number."""
+    """One measurement: its subject, the figure in words, the aim in words ("" for none), and the bare number."""
 
     what: str
     figure: str
@@ -29,7 +29,7 @@ def median_seconds(work: Callable[[], object], *, rounds: int) -> float:
 
 
 def rounds(usual: int, effort: float) -> int:
-    """How many rounds to make: `usual` times the effort, and at least seven."""
+    """The number of rounds: `usual` times the effort, and at least seven."""
     return max(7, int(usual * effort))
 
 
@@ -48,5 +48,5 @@ def show(rows: Sequence[Row]) -> str:
 
 
 def save(rows: Sequence[Row], path: Path) -> None:
-    """The table as JSON, to be compared with another run's."""
+    """Write the table as JSON, for a comparison with another run."""
     path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The CUDA probe on a node with very many processes: what its turns and scans cost. It takes neither root nor BPF."""
+"""The CUDA probe on a node with very many processes: the cost of its turns and scans. Needs neither root nor BPF."""
 
 import tempfile
 from itertools import count
@@ -25,7 +25,7 @@ def run(effort: float) -> list[Row]:
 
 
 def _turn(effort: float) -> Row:
-    """Each process launches, copies and waits between any two turns."""
+    """Between any two turns, each process launches, copies and waits."""
     owners = [Owner(namespace="ml", pod=f"train-{number}", container="main") for number in range(PODS)]
     places = [ProcessPlace(container_id=f"{number:064x}", pod_uid=f"{number:032x}") for number in range(PODS)]
     uuids = [f"GPU-{gpu:08d}-1111-2222-3333-444455556666" for gpu in range(GPUS)]
@@ -86,12 +86,12 @@ def _reading(ids: list[ProcessId], at: int) -> CudaReading:
 
 
 def _scan(effort: float) -> Row:
-    """Each process is this one, by another pid, so that the kernel has to make its files. None of them uses CUDA."""
+    """Each process is this one, by another pid, so that the kernel must make its files. None of them uses CUDA."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for pid in range(100, 100 + PROCESSES):
             (folder / str(pid)).symlink_to(Path("/proc/self").resolve())
-        # the clock stands still, so that one scan sees all
+        # the clock stands still, so that one scan sees all processes
         scan = Scan(folder, WANTED["cudart"], clock=count(0, 0).__next__)
         scan.scan()
         took = median_seconds(scan.scan, rounds=rounds(24, effort))

@@ -29,7 +29,7 @@ PAGES: dict[str, Callable[[int], bytes]] = {
 
 
 def run(_: float) -> list[Row]:
-    """Seven rounds for any effort, since the pages are large."""
+    """The rows on each page. There are seven rounds for any effort, since the pages are large."""
     policy = LabelPolicy()
     attribution = Attribution(Owners(), policy)
 

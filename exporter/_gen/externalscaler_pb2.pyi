@@ -4,8 +4,8 @@ isort:skip_file
 KEDA's interface to scalers that are not built into it, as KEDA 2.20 has it: names and field numbers are KEDA's
 (pkg/scalers/externalscaler/externalscaler.proto). KEDA is the client.
 
-A later KEDA also calls StreamMetricSpec, and goes on without it where it is answered with UNIMPLEMENTED: here a target
-changes only when the ScaledObject does.
+A later KEDA also calls StreamMetricSpec, and does without it if the answer is UNIMPLEMENTED. That is enough here, since
+a target changes only with the ScaledObject.
 """
 
 from collections import abc as _abc
@@ -119,9 +119,9 @@ class MetricSpec(_message.Message):
     TARGETSIZEFLOAT_FIELD_NUMBER: _builtins.int
     metricName: _builtins.str
     targetSize: _builtins.int
-    """all that KEDA before 2.17 reads"""
+    """KEDA before 2.17 reads only this"""
     targetSizeFloat: _builtins.float
-    """goes before targetSize where it is above 0"""
+    """counts in place of targetSize if it is above 0"""
     def __init__(
         self,
         *,
@@ -144,7 +144,7 @@ class GetMetricsRequest(_message.Message):
     SCALEDOBJECTREF_FIELD_NUMBER: _builtins.int
     METRICNAME_FIELD_NUMBER: _builtins.int
     metricName: _builtins.str
-    """one of GetMetricSpec's, without the "s0-" that KEDA puts before it in the HPA"""
+    """a name from GetMetricSpec, without the "s0-" that KEDA puts before it in the HPA"""
     @_builtins.property
     def scaledObjectRef(self) -> Global___ScaledObjectRef: ...
     def __init__(
@@ -190,9 +190,9 @@ class MetricValue(_message.Message):
     METRICVALUEFLOAT_FIELD_NUMBER: _builtins.int
     metricName: _builtins.str
     metricValue: _builtins.int
-    """all that KEDA before 2.17 reads"""
+    """KEDA before 2.17 reads only this"""
     metricValueFloat: _builtins.float
-    """goes before metricValue where it is above 0"""
+    """counts in place of metricValue if it is above 0"""
     def __init__(
         self,
         *,

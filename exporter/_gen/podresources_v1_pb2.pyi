@@ -3,7 +3,7 @@
 isort:skip_file
 The kubelet's pod-resources API, version v1: which container holds which device.
 Served on /var/lib/kubelet/pod-resources/kubelet.sock. Field numbers are the kubelet's contract.
-The file name carries the version because two files of one name clash in protobuf's descriptor pool.
+The file's name has the version, because two files of one name clash in protobuf's descriptor pool.
 """
 
 from collections import abc as _abc

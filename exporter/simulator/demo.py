@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from exporter.simulator.simulated_node import SimulatedNode
 
 STEP_SECONDS = 5.0
-LEAST_STEP_SECONDS = 2.0  # at any --speed, owners stay long enough for the exporter to read them
+LEAST_STEP_SECONDS = 2.0  # at any --speed, an owner stays long enough for the exporter to read it
 PORTS_TO_TRY = 20
 DRA_CLAIMS = 3
 MOST_NODES = 50
-# Every eighth of several nodes has shared and cut GPUs, the fifth first.
+# If there are several nodes, every eighth has shared and cut GPUs, beginning with the fifth.
 _FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
 _ANY_PORT = Address(host="127.0.0.1", port=0)
-# A user of the demo should not wait 10 s to see a change.
+# A user of the demo should not have to wait 10 s for a change.
 _QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
 
 
@@ -125,7 +125,7 @@ def demo(
 def _parts(
     gpus: int, shared: int | None, mig: int | None, claims: int | None, units: int, *, is_mixed: bool, is_dra_on: bool
 ) -> dict[str, Any]:
-    """How many GPUs of a node are handed out how. Raises click.UsageError: more than there are."""
+    """The numbers of a node's GPUs that are shared, cut and so on. Raises click.UsageError if they are too many."""
     if shared is None:
         shared = 2 if is_mixed else 0
     if mig is None:
@@ -165,7 +165,7 @@ async def _demo(
 
 
 def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
-    """Where the simulated kubelet and dcgm-exporter are, as a file for --config.file."""
+    """Write the places of the simulated kubelet and dcgm-exporter to a file for --config.file."""
     places = {
         "kubelet.socket": str(simulated.socket),
         "dcgm.url": simulated.url,
@@ -180,13 +180,13 @@ def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
 
 
 def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
-    # where the user asks for NVML, nothing else may name the MIG instances
+    # if the user asks for NVML, nothing else may name the MIG instances
     root = simulated.root / "empty" if given.get("nvml_mode") else simulated.root
     return replace(read_config(given, **_where_to_ask(simulated, given)), root=str(root))
 
 
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
-    """The addresses of the simulated node, and settings that use all of it; the command line wins."""
+    """The addresses of the simulated node, and settings that use all of it. Those of the command line win."""
     places = {
         # a real NVML would report the GPUs of this machine
         "nvml_mode": "auto" if simulated.nvml.loaded else "off",
@@ -200,7 +200,7 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
 
 
 def _on_a_free_port(config: Config, given: dict[str, Any]) -> Config:
-    """The demo moves on to the next port where dcgm-exporter or another demo has this one, and nobody named it."""
+    """The configuration with a free port: the next one, if another program has this one and the user named none."""
     if given["web_listen_address"]:
         return config
     (wanted,) = config.web.listen_addresses[:1]
@@ -246,11 +246,11 @@ async def _demo_of_nodes(
     from exporter.config.cluster_settings import load_cluster  # noqa: PLC0415
 
     def config_of(node: "SimulatedNode") -> Config:
-        # each has its own name, whatever the command line says
+        # each node has its own name, whatever the command line says
         return _config(node, {**given, "node_name": (node.api.node_name,)})
 
     of_log = read_config(given)
-    # of many nodes all sources that answer would push what to open off the screen
+    # with many nodes, a line for each source that answers would push the addresses to open off the screen
     level = "warn" if of_log.is_default("log.level") else of_log.log.level
     log.start_logging(level, of_log.log.format)
     async with running(nodes, config_of, scheduler.live, step_seconds) as (of_node, urls):
@@ -268,15 +268,15 @@ async def running(
     live: Callable[[], None] | None = None,
     step_seconds: float = inf,
 ) -> AsyncIterator[tuple[Config, dict[str, str]]]:
-    """The nodes, each with an exporter on a loopback port: the configuration of one of them, and the URLs by names."""
+    """Run the nodes, each with an exporter on a loopback port: the configuration of one, and the URLs by names."""
     urls: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         for number, node in enumerate(nodes):
             stack.push_async_callback(node.stop)
-            # the first one lets the pods of all live
+            # the first node drives the pods of all nodes
             await node.start(live=live and (live if not number else lambda: None), step_seconds=step_seconds)
             config = config_of(node)
-            # the cluster role alone checks the users' passwords
+            # only the cluster role checks the users' passwords
             own = replace(config, web=WebSettings(listen_addresses=(_ANY_PORT,), config_file=None))
             exporter = Service(own, NODE)
             stack.push_async_callback(exporter.close)
@@ -315,10 +315,10 @@ Ctrl-C ends it.
 
 
 def _questions(place: str, services: Mapping[tuple[str, str], str]) -> Iterable[str]:
-    """Commands that ask the cluster role about a service; `services` have the resource that the replicas ask for."""
+    """Commands that ask the cluster role about a service. `services` has the resource of each service's replicas."""
     from exporter.simulator.parts import GPU_RESOURCE  # noqa: PLC0415 - as the simulator
 
-    # of a share or a MIG instance dcgm-exporter does not tell the utilization
+    # dcgm-exporter does not tell the utilization of a share or a MIG instance
     whole = [service for service, resource in services.items() if resource == GPU_RESOURCE]
     for namespace, name in (whole or [*services])[:1]:
         yield f"  curl -s '{place}/container/metrics?workload={name}'      # containers of all nodes, as JSON"

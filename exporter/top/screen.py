@@ -119,16 +119,9 @@ def frame(
     glyphs: Glyphs,
     history: DeviceHistory,
 ) -> tuple[Lines, State]:
-    """The lines of a whole screen, and the state with the cursor on one of its lines.
+    """The lines of a whole screen (`size`: columns and lines), and the state with the cursor on one of its lines.
 
-    Args:
-        shown: the last reading, None before the first.
-        trouble: the reason why there is no newer reading; "" if it is not known yet.
-        state: the state of the view.
-        size: the screen's columns and lines.
-        interval_seconds: the time between two readings.
-        glyphs: the characters to use.
-        history: the last minutes of each device.
+    `shown` is the last reading, None before the first. `trouble` is the reason why there is no newer one, else "".
     """
     width, height = size
     shown = replace(shown, trouble=trouble) if shown and trouble else shown

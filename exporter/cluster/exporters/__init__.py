@@ -1,1 +1,1 @@
-"""The node exporters of a cluster: where they are, what each says, and what is kept of it."""
+"""The node exporters of a cluster: their places, their answers, and the last answer of each."""

@@ -154,7 +154,7 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
     places = []
     for endpoint in item.get("endpoints") or ():
         conditions = endpoint.get("conditions") or {}
-        # "nil should be interpreted as true" (the API's own words)
+        # "nil should be interpreted as true" (in the API's own words)
         is_ready, is_ending = conditions.get("ready") is not False, conditions.get("terminating") is True
         host = _host(endpoint["addresses"][0])
         caution = "its pod is ending" if is_ending else "" if is_ready else "its pod is not ready"
@@ -197,7 +197,7 @@ def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
     for one in places:
         key = one.node or str(one.address or "")
         if not key:
-            continue  # neither a node nor an address: nothing that could be asked or named
+            continue  # without a node and an address, it can be neither asked nor named
         if key not in best or one.rank < best[key].rank:
             best[key] = one
     return best

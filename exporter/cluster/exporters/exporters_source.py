@@ -1,6 +1,6 @@
-"""The exporters of all nodes: each is asked every few seconds, and the last answer of each is kept.
+"""The exporters of all nodes: each is asked every few seconds, and its last answer is kept.
 
-All are asked at once, each with its own deadline. One that does not answer waits aside, and delays no other.
+All exporters are asked at once, each with its own deadline. An exporter that does not answer delays no other.
 """
 
 import asyncio
@@ -25,17 +25,20 @@ from exporter.sources.long_work import in_slices
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 
 NAME = "exporters"
-# So many are begun at a time: more would only share the same processor. One that has not answered after the moment
-# makes room for the next, and waits on.
+# This many questions are begun at a time; more would only share the same processor. If an exporter has not answered
+# after the moment, the next question is begun, while the first one still waits.
 AT_ONCE = 16
 MOMENT_SECONDS = 0.02
-# When no exporter has answered for so long, a round does not wait for the others.
+# After this time without any answer, a round does not wait for the remaining exporters.
 QUIET_SECONDS = 0.25
 MOST_IN_FLIGHT_BYTES = 32 * 1024 * 1024
 
 
 class Exporters(AskedSource):
-    """The node exporters of a cluster (a ClusterSource): up where one answered; the trouble says how many did not."""
+    """The node exporters of a cluster (a ClusterSource).
+
+    The source is up if any exporter answered. Its trouble says how many did not.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Exporters(AskedSource):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`places` is begun and closed with this source. `wall_clock` counts seconds since 1970."""
+        """Make the source, which begins and closes `places`, too. `wall_clock` counts seconds since 1970."""
         super().__init__(NAME, on_health)
         self.places = places
         self._exporters = KnownExporters(max_age_seconds=cluster.max_age_seconds, looked_for=places.looked_for)
@@ -74,14 +77,14 @@ class Exporters(AskedSource):
 
     @property
     def view(self) -> ClusterView:
-        """What is known now; the same object as long as nothing changed but ages."""
+        """The cluster as it is known now: the same object as long as only ages have changed."""
         return self._exporters.view(self._clock(), self._wall_clock(), self._why_unknown())
 
     def begin(self) -> Attempt:
-        """Ask every exporter but those that are being asked. The task ends when all that answer soon have done so."""
+        """Ask every exporter that is not being asked. The task ends when all that answer soon have answered."""
         attempt = self.places.begin()
         self._follow()
-        # those that failed last time come last
+        # exporters that failed last time are asked last
         self._ask(sorted(self._exporters.entries.values(), key=lambda entry: entry.failure is not None))
         if self._round is None or self._round.done():
             self._round = asyncio.create_task(self._note_round(attempt))
@@ -90,7 +93,7 @@ class Exporters(AskedSource):
         return self._settling
 
     async def close(self) -> None:
-        """End what is in flight, and the connections."""
+        """End requests in flight, and the connections."""
         await end_tasks(self._round, self._settling, *self._asks.values())
         await self.places.close()
         await self._client.close()
@@ -103,13 +106,13 @@ class Exporters(AskedSource):
         return self.places.health.trouble or unread
 
     def _follow(self) -> None:
-        """Ask new exporters now, and not only in the next round."""
+        """Ask new exporters now, without waiting for the next round."""
         if self.places.places is None:
             return
         moved = self._exporters.follow(self.places.places, self._clock())
         for entry in moved:
             if ask := self._asks.pop(entry, None):
-                ask.cancel()  # it asks where the exporter was
+                ask.cancel()  # it asks at the exporter's old place
         self._ask(moved)
 
     def _ask(self, entries: Iterable[KnownExporter]) -> None:
@@ -144,7 +147,7 @@ class Exporters(AskedSource):
                 await self._hear(entry, newest)
 
     async def _hear(self, entry: KnownExporter, newest: str) -> None:
-        """Ask for the events of a node that has new ones: no other request is made for them."""
+        """Ask for the events of a node. This happens only if the node has new ones."""
         events: Sequence[NodeEvent] | None = None
         try:
             body = await self._client.ask(entry.place.url, EVENTS_PATH) if newest else b"[]"
@@ -155,7 +158,7 @@ class Exporters(AskedSource):
         self._exporters.heard(entry, newest, events)
 
     async def _settle(self, attempt: Attempt | None) -> None:
-        """Wait until no ask is in flight, or none has ended for a while and none waits for its turn."""
+        """Wait until no request is in flight, or until none has ended for a while and none waits for its turn."""
         if attempt is not None:
             await asyncio.wait({attempt})
         ended = -1
@@ -164,7 +167,7 @@ class Exporters(AskedSource):
             await asyncio.wait(set(self._asks.values()), timeout=QUIET_SECONDS)
 
     async def _note_round(self, attempt: Attempt | None) -> None:
-        """Until those that are asked now, or once the places are known, have answered or failed."""
+        """Wait until all exporters that are asked in this round have answered or failed, and note the result."""
         started = time.monotonic()
         if attempt is not None:
             await asyncio.wait({attempt})
@@ -176,7 +179,7 @@ class Exporters(AskedSource):
 
 
 class _AskingPlace:
-    """A place among those that are begun at a time, which is given back after a moment or at the end."""
+    """One of the AT_ONCE places for beginning a question. It is given back after a moment, or at the question's end."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places

@@ -1,6 +1,7 @@
 """The last answer of each node's exporter, and the view of the cluster that follows from them. Without I/O.
 
-A node is missing if its exporter has not answered yet, or too long ago: a failure before that changes nothing.
+A node is missing if its exporter has not answered yet, or if its last answer is too old. Until then, a failure changes
+nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,14 @@ from exporter.sources.cluster_source import Place
 from exporter.sources.exporters.asking import MemoryBudget
 from exporter.sources.source import Bound
 
-# A node whose exporter is gone is not gone yet: a DaemonSet that is updated deletes a pod before it creates the next
-# one. For so long the node is missing: without it the cluster's sums would be too small, and nobody would notice.
+# The time for which a node is missing after its exporter's place is gone. The node may still be there: an update of
+# a DaemonSet deletes a pod before it creates the next one. Without the node, the cluster's sums would be too small, and
+# nobody would notice.
 LEFT_SECONDS = 120.0
-# Places that are none all of a sudden are not believed for so long: an API server may start with nothing at hand.
+# The time for which it is not believed that there are suddenly no places: an API server may start with empty lists.
 EMPTY_SECONDS = 600.0
 MOST_NODES = 5_000
-# What all answers that are kept take in memory, about: 500 nodes of 8 GPUs take 12 MiB, 5,000 of them 125 MiB.
+# The most memory, about, for all kept answers: those of 500 nodes with 8 GPUs take 12 MiB, those of 5,000 125 MiB.
 MOST_KEPT_BYTES = 128 * 1024 * 1024
 _NAMED = 5
 
@@ -40,11 +42,17 @@ _LOST = Trouble(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class KnownExporter:
-    """An exporter: where it is, what it said last and when, and why it has not answered since.
+    """An exporter: its place, its last answer and failure. Moments are seconds by the clock of `KnownExporters`.
 
-    `claimed` is the name of its node by its own first word, where the name is not known from its place. Moments are in
-    seconds of the clock of `KnownExporters`. `newest_event` is that of the events that it said last, as it calls that;
-    `has_events` is no longer so where it did not say newer ones.
+    Attributes:
+        claimed: the name of its node in its first answer, in case its place does not tell the name.
+        answered: the moment of its last answer.
+        answered_at_seconds: the same since 1970.
+        failure: the reason why it has not answered since.
+        left: the moment at which its place was gone, `inf` if it is there.
+        newest_event: the exporter's name for the newest of the events that it told.
+        has_events: whether its events are up to date: False after it failed to tell newer ones.
+        shown: the node as the view shows it, None if it must be made again.
     """
 
     key: str
@@ -61,12 +69,12 @@ class KnownExporter:
 
     @property
     def has_left(self) -> bool:
-        """Whether its place is gone."""
+        """Whether the exporter's place is gone."""
         return self.left < inf
 
     @property
     def node(self) -> str | None:
-        """The name of its node; None as long as it is not known."""
+        """The name of the exporter's node; None as long as it is not known."""
         return self.key if self.place.is_named else self.claimed or None
 
 
@@ -86,7 +94,7 @@ class KnownExporters:
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """What is kept, in all and of the node that has the most of it."""
+        """The number of nodes, the memory of all answers, and the rows of the largest one, with their limits."""
         return {
             "nodes": Bound(MOST_NODES, lambda: len(self.entries)),
             "answers_kept_bytes": Bound(MOST_KEPT_BYTES, lambda: self._kept.used),
@@ -106,7 +114,7 @@ class KnownExporters:
         return SourceError(why.reason, message, remedy=why.remedy), None
 
     def follow(self, places: Mapping[str, Place], now: float) -> list[KnownExporter]:
-        """These are the places; those whose exporter is to be asked at once, since it is new or has moved."""
+        """Take over the present places. Return the exporters to ask at once, since they are new or have moved."""
         if places or not self.entries:
             self._empty_since = inf
         elif now - (since := min(self._empty_since, now)) < EMPTY_SECONDS:
@@ -136,7 +144,7 @@ class KnownExporters:
         return moved
 
     def answered(self, entry: KnownExporter, answer: NodeAnswer, now: float, now_seconds: float) -> None:
-        """It answered; `now_seconds` counts from 1970."""
+        """Note an exporter's answer; `now_seconds` counts from 1970."""
         if self.entries.get(entry.key) is not entry:
             return
         entry.answer, entry.answered, entry.answered_at_seconds = answer, now, now_seconds
@@ -146,7 +154,10 @@ class KnownExporters:
         self._kept.hold(entry, answer.kept_bytes, partial(self._lose, entry))
 
     def heard(self, entry: KnownExporter, newest: str, events: Iterable[NodeEvent] | None) -> None:
-        """Its events, of which `newest` is the newest; None where it did not say them. The last of all are kept."""
+        """Note an exporter's events, None if it did not tell them. `newest` is its name for the newest one.
+
+        The last events of all nodes are kept.
+        """
         if events is not None:
             every = {event.text: event for event in (*self._events, *events)}.values()
             self._events = sorted(every, key=lambda event: event.at_seconds, reverse=True)[:MOST_EVENTS]
@@ -155,7 +166,7 @@ class KnownExporters:
         self._view = None
 
     def failed(self, entry: KnownExporter, trouble: Trouble) -> None:
-        """It did not answer, or not as it should."""
+        """Note that an exporter did not answer, or not as it should."""
         if entry.failure != trouble:
             entry.failure = trouble
             if entry.shown is None or entry.shown.is_missing:
@@ -166,7 +177,10 @@ class KnownExporters:
         self._change(entry)
 
     def view(self, now: float, now_seconds: float, unknown: Trouble | None) -> ClusterView:
-        """The cluster; the same object as long as nothing changed but ages. `unknown`: why its nodes are not known."""
+        """The cluster: the same object as long as only ages have changed.
+
+        `unknown` is the reason why its nodes are not known.
+        """
         trouble = unknown or self._too_many
         if not trouble and not self.entries:
             message = f"there is no node exporter: {self._looked_for} names none"
@@ -186,7 +200,7 @@ class KnownExporters:
     def _nodes(self, now: float) -> dict[str, NodeView]:
         self._until = inf
         nodes: dict[str, NodeView] = {}
-        # a name that is known from a place goes before what an exporter says of itself
+        # a name from a place counts more than one that an exporter tells
         for entry in sorted(self.entries.values(), key=lambda entry: not entry.place.is_named):
             expires = entry.answered + self._max_age_seconds
             is_missing = now >= expires
@@ -223,7 +237,7 @@ class KnownExporters:
         )
 
     def _leave(self, entry: KnownExporter, now: float) -> None:
-        """Its place is gone: forget it, unless it has just gone."""
+        """Note that an exporter's place is gone. After LEFT_SECONDS, forget the exporter."""
         if not entry.has_left:
             entry.left = now
             message = f"its exporter is gone from {self._looked_for}"

@@ -1,6 +1,7 @@
 """The body of a node's /container/metrics (docs/openapi.yaml) → its devices. Pure, and strict: any program may answer.
 
-Exporters may be older or newer: unknown fields are kept, missing ones are unknown values; the owner is required.
+Exporters may be older or newer. Unknown fields are kept, and a missing field is an unknown value; only the owner's
+fields are required.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from exporter.model.slices import Work
 from exporter.reading import shown
 from exporter.sources.json_text import JsonText, garbage
 
-# 16 GPUs in 7 instances each, or in 48 time slices each, are below.
+# More than 16 GPUs with 7 instances each, or with 48 time slices each, need.
 MOST_ROWS = 1_000
 # An object has some 1,100 characters, and more with a pod's labels; a larger one is not decoded at all.
 MOST_ROW_CHARS = 32 * 1024
@@ -34,7 +35,7 @@ _TEXTS = (
 )  # fmt: skip
 _SHARED = "gpu_shared"
 _NAMES = {name: name for name in (*METRICS, *_OWNER, *_TEXTS, _SHARED)}
-# What an object takes in memory beside its text, the names and the numbers that are read from it (measured: 2 KB).
+# The memory that an object takes beside its text: for the names and numbers that are read from it (measured: 2 KB).
 _OBJECT_BYTES = 2048
 _LOOK_THERE = (
     "look at what that address answers to curl: is it this program's node exporter, and of a version like this one's?"
@@ -46,7 +47,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """What an exporter said: its node ("" where it holds no device), its devices in order, and its length in bytes."""
+    """An exporter's answer: its node ("" if there is no device), its devices in order, and its length in bytes."""
 
     node: str
     devices: tuple[HeldDevice, ...]
@@ -54,12 +55,16 @@ class NodeAnswer:
 
     @property
     def kept_bytes(self) -> int:
-        """About what it takes in memory."""
+        """The memory that the answer takes, about."""
         return self.size + _OBJECT_BYTES * len(self.devices)
 
 
 def read_answer(body: bytes, node: str | None) -> Work[NodeAnswer]:
-    """The devices, one a slice. `node`: whose exporter was asked; None: unknown. Raises Malformed: it is not its."""
+    """Read the devices, one in each slice. `node` is the node whose exporter was asked, None if unknown.
+
+    Raises:
+        Malformed: the body is no such answer, or is that of another node.
+    """
     text = JsonText(body, _LOOK_THERE, _no_duplicates)
     devices: dict[tuple[str, ...], HeldDevice] = {}
     of_node = node
@@ -94,7 +99,7 @@ def _device_row(row: Object, where: str) -> DeviceRow:
         raise _garbage(f"{where}: {_SHARED} is neither true nor false")
     _check_numbers(row, where)
     _check_own_use(row, where)
-    # what a newer exporter has beside these stays in the object's text alone
+    # further fields of a newer exporter stay only in the object's text
     return from_object({name: value for name, value in row.items() if name in FIELD_NAMES})
 
 
@@ -109,7 +114,7 @@ def _check_numbers(row: Object, where: str) -> None:
 
 
 def _check_own_use(row: Object, where: str) -> None:
-    """What is measured of the container itself."""
+    """Check the values that are measured of the container itself."""
     measured = row.get("measured")
     if measured is None:
         return
@@ -137,7 +142,7 @@ def _same_node(name: str, node: str | None, *, is_asked: bool) -> str:
 
 
 def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> Object:
-    # one text for a name: the names are in every object of every node
+    # every object of every node has the same names, so each name is kept as one text
     fields = {_NAMES.get(name, name): value for name, value in pairs}
     if len(fields) != len(pairs):
         raise ValueError("a field is there twice")

@@ -1,1 +1,1 @@
-"""Prometheus, or what answers as it does (Thanos, Mimir), as the place where all nodes are known."""
+"""Prometheus, or a server with its API (Thanos, Mimir), as the source that knows all nodes."""

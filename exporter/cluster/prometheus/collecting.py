@@ -1,4 +1,4 @@
-"""The series of all nodes, answer by answer → the view of each node, as its /container/metrics has it. Pure."""
+"""The series of all nodes, answer by answer → the view of each node, like its /container/metrics. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -34,7 +34,7 @@ _RANK = {name: rank for rank, name in enumerate(KNOWN)}
 class Held:
     """A device in one container. `ranks` say by which of its names a field has its value: the first in the table wins.
 
-    `is_sampled`: a sample names this container, or nobody, as the one that has the device.
+    `is_sampled` says whether a sample names this container, or nobody, as the holder of the device.
     """
 
     shared: bool = False
@@ -69,21 +69,21 @@ class NodeRows:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether no node has that much."""
+        """Whether this is more than any node has."""
         holders = sum(map(len, self.held.values()))
         strangers = sum(map(len, self.strangers.values()))
         by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads)
         return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
 
     def add_device(self, subject: Subject) -> dict[Owner, Held]:
-        """Its holders. What another series says of the device is kept, too."""
+        """Add a device, together with the facts of other series about it. Return its holders."""
         key = subject.key
         if self.devices.get(key) is not subject:
             self.devices[key] = merged(self.devices.get(key), subject)
         return self.held.setdefault(key, {})
 
     def add(self, subject: Subject, owner: Owner) -> Held:
-        """The entry of a device and a container."""
+        """Add a device in a container. Return its entry."""
         holders = self.add_device(subject)
         entry = holders.get(owner)
         if entry is None:
@@ -92,7 +92,7 @@ class NodeRows:
 
 
 def set_metric(entry: Held, family: str, value: str) -> None:
-    """A sample's value, where it is one; NaN and DCGM's values for "not supported" are none."""
+    """Note a sample's value, unless it is NaN or one of DCGM's values for "not supported"."""
     field = KNOWN[family]
     rank, before = _RANK[family], entry.ranks.get(field.json)
     value_read = number(value.encode(), field)
@@ -103,9 +103,9 @@ def set_metric(entry: Held, family: str, value: str) -> None:
 
 
 def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_are_newer: bool) -> Iterable[HeldDevice]:
-    """The rows in stable order, one by one. `samples_are_newer` than what the exporter said of itself.
+    """The rows in stable order, one by one. `samples_are_newer`: the samples are newer than the exporter's /metrics.
 
-    A container that is said to hold a device, but is none of those that newer samples of it name, has let go of it.
+    If newer samples of a device do not name a container that /metrics names, the container holds it no more.
     """
     cut = cut_gpus(rows.devices.values())
     for device in sorted(rows.devices.values(), key=in_order):
@@ -124,11 +124,11 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
 
 
 def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict[Owner, Held]:
-    """Who holds a device; NOBODY where nobody does, or the page has values of its own for nobody."""
+    """The holders of a device; NOBODY if there is none, or if the page has values of its own for nobody."""
     holders = dict(rows.held.get(key, {}))
     nobodys = holders.get(NOBODY)
     if nobodys and not rows.names_owners:
-        # whoever holds the device has its values
+        # every holder of the device has its values
         holders = {owner: replace(entry, metrics=nobodys.metrics) for owner, entry in holders.items()}
     elif samples_are_newer and any(entry.is_sampled for entry in holders.values()):
         holders = {owner: entry for owner, entry in holders.items() if entry.is_sampled}
@@ -137,13 +137,13 @@ def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict
         return holders
     others_have_values = any(entry.metrics for owner, entry in holders.items() if owner != NOBODY)
     if others_have_values or not nobodys.metrics:
-        # a device that has a holder is not idle any more
+        # a device with a holder is not free any more
         del holders[NOBODY]
     return holders
 
 
 def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
-    """The fields of a row about a device, whoever holds it."""
+    """The fields of a row about the device, which do not depend on the holder."""
     verdict, reason = rows.verdicts.get(key, ("", ""))
     strangers = sorted(rows.strangers.get(key, {}).items())
     return {
@@ -154,7 +154,7 @@ def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
 
 
 def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Mapping[str, Any]:
-    """The fields of a row about a holder. When the node read the values, and since when it holds, no series says."""
+    """The fields of a row about the holder. No series tells since when it holds the device."""
     name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
     measured = rows.measured.get((key, owner))
     return {
@@ -170,7 +170,7 @@ def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Map
 
 
 def _measured(by_family: Mapping[str, float]) -> dict[str, Any]:
-    """The families of what is measured of a container, by the names that an object has for them."""
+    """The measured values of a container, by their names in an object."""
     return {MEASURED[family]: value for family, value in by_family.items()}
 
 
@@ -187,16 +187,16 @@ _TWICE = Trouble(
 
 
 class Collected:
-    """Nodes whose series come in. First what the exporters say of themselves, then the samples."""
+    """Nodes whose series come in: first those of the exporters' own /metrics, then the samples."""
 
     def __init__(self, targets: Mapping[str, Targets], owner_labels: tuple[str, str, str]) -> None:
-        """`owner_labels` are those of samples that name pod, namespace and container (--labels.names of the nodes)."""
+        """`owner_labels` are the samples' labels for pod, namespace and container (--labels.names of the nodes)."""
         self._targets = targets
         self._policy = LabelPolicy(names=owner_labels)
         self._rows: dict[str, NodeRows] = {}
         self._pages: dict[str, dict[str, tuple[NodeRows, Target]]] = {path: {} for path in PAGES}
         self._entries: dict[tuple[tuple[str, str], ...], Held | None] = {}
-        # addresses of several nodes at a time: those of clusters whose pods have the same networks
+        # addresses of several nodes, as in clusters whose pods have the same networks
         seen: dict[str, str] = {}
         shared = frozenset(
             page.instance
@@ -217,7 +217,7 @@ class Collected:
                 self._pages[path][page.instance] = (rows, page)
 
     def take_own(self, series: VectorSeries) -> None:
-        """A series of /metrics."""
+        """Add a series of /metrics."""
         labels, _, value = series
         rows, page = self._pages[OWN_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
         if rows is None or rows.is_too_large:
@@ -266,7 +266,7 @@ class Collected:
                     of_owner[name] = int(use) if use.is_integer() else use
 
     def take_sample(self, series: VectorSeries) -> None:
-        """A series of /gpu/metrics."""
+        """Add a series of /gpu/metrics."""
         labels = dict(series.labels)
         name = labels.pop(_NAME, "")
         if name not in KNOWN:
@@ -280,7 +280,7 @@ class Collected:
             set_metric(entry, name, series.value)
 
     def views(self) -> Work[dict[str, NodeView]]:
-        """The nodes in the order of their names. A node without trouble was scraped when its view says."""
+        """The nodes in the order of their names. The view of a node without trouble has the time of its scrape."""
         self._entries.clear()
         views = {}
         for name in sorted(self._targets, key=as_people_count):
@@ -301,7 +301,7 @@ class Collected:
             else:
                 at_seconds = targets.scraped_at_seconds
                 views[name] = NodeView(name=name, devices=tuple(devices), answered_at_seconds=at_seconds)
-            # what it was made of is not needed any more
+            # the rows of which it was made are not needed any more
             del self._rows[name]
         return views
 
@@ -319,7 +319,7 @@ class Collected:
         return entry
 
     def _named(self, labels: Mapping[str, str]) -> Subject:
-        """A device by families in which one that has no UUID goes by its name, or by its number."""
+        """The device of a series of /metrics. There, a device without a UUID has its name or number as UUID."""
         subject = self._policy.read_subject(labels)
         name = subject.uuid
         if not _DEVICE_NAME.fullmatch(name):
@@ -330,10 +330,11 @@ class Collected:
 
 
 def _owner(labels: Mapping[str, str], names: Sequence[str], page: Target) -> Owner:
-    """Whose it is. The labels of the target itself (the exporter's own pod) name nobody.
+    """The owner of a series; NOBODY if only the target's own labels (those of the exporter's pod) name a pod.
 
-    Where the target has such labels, they are in the way: with honor_labels the samples' own win, and the target's are
-    taken off where those are empty. Without it the samples' are called exported_pod and so on, and the target's stay.
+    If the target has such labels, they collide with the samples' labels. With honor_labels the samples' labels win, and
+    if these are empty, Prometheus leaves out the target's. Without it the samples' labels are called exported_pod and
+    so on, and the target's stay.
     """
     pod, namespace, container = (labels.get(f"exported_{name}") or labels.get(name, "") for name in names)
     if not pod or (not labels.get(f"exported_{names[0]}") and pod == page.labels.get(names[0])):

@@ -1,7 +1,7 @@
-"""A Prometheus server that scrapes the node exporters, as what knows all nodes.
+"""A Prometheus server that scrapes the node exporters, as the source that knows all nodes.
 
-Every few seconds it is asked a few queries, all about one moment: that of the first one, by the server's own clock. The
-answers are kept. A failure changes nothing until they are too old: then every node is missing.
+Every few seconds it is asked a few queries, all about the moment of the first one, by the server's own clock. The
+answers are kept. A failure changes nothing until the last answers are too old. Then every node is missing.
 """
 
 import time
@@ -28,9 +28,9 @@ from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.sources.unpack import Body
 
 NAME = "prometheus"
-# Of the time for an answer, as much may go by until there is a connection.
+# The part of the time for an answer that connecting may take.
 _OF_CONNECTING = 0.8
-# A server that asks for more time than this is asked again anyway.
+# If a server asks for a longer pause than this, it is asked again after this time anyway.
 MOST_RETRY_SECONDS = 300.0
 _NAMED = 5
 _PEER = Peer(
@@ -68,7 +68,7 @@ _NO_NODE = Trouble(
 
 
 class Prometheus(AskedSource):
-    """All nodes, by one server (a ClusterSource)."""
+    """All nodes, according to one server (a ClusterSource)."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Prometheus(AskedSource):
         self._flight = SingleFlight(self._read)
         self._failure: Trouble | None = _NOT_ASKED
         self._not_before = -inf
-        # What was known at a moment: of the server's clock, since 1970, and of ours.
+        # The nodes as they were known at a moment, which is kept by the server's clock, since 1970, and by ours.
         self._views: Mapping[str, NodeView] = {}
         self._known_at_seconds = 0.0
         self._known_at = -inf
@@ -111,20 +111,20 @@ class Prometheus(AskedSource):
 
     @property
     def view(self) -> ClusterView:
-        """What is known now; the same object as long as nothing changed but ages."""
+        """The cluster as it is known now: the same object as long as only ages have changed."""
         now = self._clock()
         if self._view is None or now >= self._until:
             self._view = self._view_of(now)
         return self._view
 
     def begin(self) -> Attempt | None:
-        """Ask what is to be known; None while the server wants to be left alone."""
+        """Ask the server; None while it has asked for a pause."""
         if self._clock() < self._not_before:
             return None
         return self._flight.begin()
 
     async def close(self) -> None:
-        """End what is in flight, and the connections."""
+        """End requests in flight, and the connections."""
         await self._flight.close()
         await self._client.close()
 
@@ -146,7 +146,7 @@ class Prometheus(AskedSource):
         asked_at = self._clock()
         rows: list[VectorSeries] = []
         await self._take(queries.targets(self._matchers), rows.append, None, queries.KNOWN_SECONDS)
-        # without a target there is no moment, and nothing else to ask
+        # without a target there is no moment, and no further query
         at_seconds = rows[0].at_seconds if rows else 0.0
         targets = read_targets(rows, at_seconds, self._max_age_seconds)
         collected = Collected(targets, self._owner_labels)
@@ -166,9 +166,9 @@ class Prometheus(AskedSource):
                 query,
                 at_seconds=at_seconds,
                 by_post=True,
-                # a sample that is older does not count, where the server lets a query say so
+                # an older sample does not count, if the server allows a query to say so
                 lookback_delta=f"{look_back_seconds:g}s",
-                # Thanos leaves out what a store does not answer, unless it is told not to
+                # by default, Thanos leaves out the data of a store that does not answer
                 partial_response="false",
             )
         finally:
@@ -180,19 +180,19 @@ class Prometheus(AskedSource):
 
     def _view_of(self, now: float) -> ClusterView:
         self._until = inf
-        # how old it is is not counted by our clock, which may be another than the server's
+        # ages are not taken from our wall clock, which may differ from the server's
         passed = now - self._known_at
         nodes = {name: self._now(node, passed, now) for name, node in self._views.items()}
         trouble = None if self._views else self._failure or _NO_NODE
         if self._failure and passed >= self._max_age_seconds:
-            # meanwhile there may be other nodes
+            # meanwhile, there may be other nodes
             trouble = self._failure
         elif self._failure:
             self._until = min(self._until, self._known_at + self._max_age_seconds)
         return ClusterView(nodes=MappingProxyType(nodes), at_seconds=self._wall_clock(), trouble=trouble)
 
     def _now(self, node: NodeView, passed: float, now: float) -> NodeView:
-        """A node as it stands so long after it was asked for."""
+        """A node as it is now, `passed` seconds after the queries."""
         if node.answered_at_seconds is None:
             return node
         age = self._known_at_seconds + passed - node.answered_at_seconds
@@ -212,7 +212,7 @@ class Prometheus(AskedSource):
         )
 
     def _odd(self) -> Trouble | None:
-        """What there is to say where some nodes are missing."""
+        """The trouble that some nodes are missing; None if none is."""
         missing = [node for node in self.view.nodes.values() if node.trouble]
         if not missing or missing[0].trouble is None:
             return None

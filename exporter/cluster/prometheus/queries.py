@@ -1,10 +1,10 @@
-"""What Prometheus is asked, as PromQL. Pure.
+"""The queries to Prometheus, in PromQL. Pure.
 
-The label metrics_path, which every scrape config in deploy/prometheus sets, identifies the pages of node exporters: no
+The label metrics_path, which every scrape config in deploy/prometheus sets, identifies the pages of node exporters. No
 other program has a path /gpu/metrics, so dcgm-exporter's series of the same names are not taken for ours.
 
-Series end with their pod, marked as stale. last_over_time(x[30s]) does not heed such marks: a GPU would count for two
-pods. So the queries use instant selectors, and `up`, which comes with the series, shows their age.
+A series ends with its pod, and is marked as stale. last_over_time(x[30s]) ignores such marks, so a GPU would count for
+two pods. So the queries use instant selectors, and `up`, which comes with the series, shows their age.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,17 @@ from exporter.ownership.labels import WITHOUT_OWNERS
 
 SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"
 PAGES = (SAMPLES_PAGE, OWN_PAGE)
-# A target that is removed leaves its `up` marked as stale. A Prometheus that dies leaves no mark: for so long its nodes
-# are known, and missing, if the server lets a query say how far it looks back (Mimir has 5 minutes).
+# The time for which the nodes of a Prometheus that died are still known, and missing. (Prometheus marks the `up` of
+# a removed target as stale, but a dead one marks nothing.) This needs a server that lets a query say how far it looks
+# back; with Mimir the time is 5 minutes.
 KNOWN_SECONDS = 900.0
-# A node whose target was removed is missing for so long: a DaemonSet that is updated deletes a pod before it creates
-# the next one, and without the node the cluster's sums would be too small.
+# The time for which a node is missing after its target was removed: an update of a DaemonSet deletes a pod before it
+# creates the next one, and without the node the cluster's sums would be too small.
 LEFT_SECONDS = 120.0
-# One answer of all fields would be large: so many queries have a part of the fields each.
+# The number of queries for all fields. One answer with all of them would be too large.
 PARTS = 7
 
-# The label that says what a row of `targets` is about, and what it then says.
+# The label that says what a row of `targets` is about, and its values.
 ABOUT = "about"
 UP, SCRAPED, LATELY = "up", "scraped", "lately"
 
@@ -34,19 +35,23 @@ VERDICT, WORD = "pod_gpu_device_verdict", "verdict"
 IDLE_SINCE = "pod_gpu_idle_since_timestamp_seconds"
 SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
 MEASURED: Mapping[str, str] = {family: name for name, family in OWN_FAMILIES.items()}
-# of MEASURED: "false" where the container's pod does not hold the device
+# a label of MEASURED: "false" if the container's pod does not hold the device
 HOLDS = "holds"
 _OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
 _OF_OWNERS = ("pod", "namespace", "container")
 _OF_WORKLOADS = ("workload_name", "workload_kind")
-# of INFO, where samples name no owner (--labels.owners off)
+# labels of INFO, if samples name no owner (--labels.owners off)
 _IN_PLACE_OF_SAMPLES = (WITHOUT_OWNERS[0], "gpu_shared", "pod_uid")
 _OF_SAMPLES = ("uuid", "gpu_uuid", "model_name", "gpu_shared", "pod_uid")
 KNOWN: Mapping[str, Field] = {name: field for name, field in FIELDS.items() if field.json}
 
 
 def targets(matchers: str) -> str:
-    """Every page of every exporter: ABOUT says UP, SCRAPED (when), or LATELY: a node that was there until lately."""
+    """The query for the pages of all exporters.
+
+    Its rows are, by the label ABOUT, a page's `up` (UP), the time of its scrape (SCRAPED), or a node that was there
+    until lately (LATELY).
+    """
     pages = _selector("up", f'metrics_path=~"{"|".join(PAGES)}"', matchers)
     samples = _selector("up", f'metrics_path="{SAMPLES_PAGE}"', matchers)
     return (
@@ -56,14 +61,14 @@ def targets(matchers: str) -> str:
 
 
 def own(matchers: str) -> str:
-    """What the exporters say on /metrics: who holds which device, what pods belong to, what containers use."""
+    """The query for the exporters' own /metrics: holders of devices, workloads of pods, and the use of containers."""
     names = (INFO, OWNERS, ALLOCATED, SOURCE_UP, UNMATCHED, VERDICT, IDLE_SINCE, *MEASURED)
     labels = (*_OF_DEVICES, *_exported(_OF_OWNERS), *_OF_WORKLOADS, *_IN_PLACE_OF_SAMPLES, SOURCE, REASON, HOLDS, WORD)
     return _rows(names, OWN_PAGE, matchers, labels)
 
 
 def samples(matchers: str, owner_labels: Sequence[str]) -> Sequence[str]:
-    """The samples of devices by all their names, in some queries. `owner_labels` are --labels.names of the nodes."""
+    """The queries for the samples of devices, by all their names. `owner_labels` are --labels.names of the nodes."""
     of_fields: dict[str, list[str]] = {}
     for name, field in KNOWN.items():
         of_fields.setdefault(field.json, []).append(name)
@@ -76,7 +81,7 @@ def samples(matchers: str, owner_labels: Sequence[str]) -> Sequence[str]:
 
 
 def _rows(names: Iterable[str], page: str, matchers: str, labels: Iterable[str]) -> str:
-    """The series of these names by these labels: what two servers scraped of one exporter is one row."""
+    """The query for the series of these names by these labels. An exporter that two servers scrape gives one row."""
     selector = _selector("", f'__name__=~"{"|".join(names)}",metrics_path="{page}"', matchers)
     return f"max by (__name__, instance, {', '.join(labels)}) ({selector})"
 
@@ -90,6 +95,6 @@ def _about(what: str, query: str) -> str:
 
 
 def _exported(names: Iterable[str]) -> Iterable[str]:
-    """The labels, and what Prometheus makes of them where the target has such a label and honor_labels is off."""
+    """The labels, and the names that Prometheus gives them if the target has such a label and honor_labels is off."""
     for name in names:
         yield from (name, f"exported_{name}")

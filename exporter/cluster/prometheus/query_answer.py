@@ -1,7 +1,7 @@
 """The body of an answer of Prometheus' HTTP API → its series. Pure, and strict: any program may answer there.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/ describes the body. It is read row by row, so that an answer
-of 64 MiB does not block the event loop, and is never in Python's objects as a whole.
+of 64 MiB does not block the event loop, and is never turned into Python's objects as a whole.
 """
 
 import re
@@ -30,7 +30,7 @@ garbage = partial(json_text.garbage, remedy=REMEDY)
 
 
 class VectorSeries(NamedTuple):
-    """A series at a moment, in seconds since 1970: its labels, the name among them, and the value as it is written."""
+    """A series at a moment, in seconds since 1970: its labels, including its name, and the value as text."""
 
     labels: Mapping[str, str]
     at_seconds: float
@@ -38,9 +38,12 @@ class VectorSeries(NamedTuple):
 
 
 def read_vector(body: bytes, take: Callable[[VectorSeries], None]) -> Work[int]:
-    """Hand each series of an instant vector to `take`; how many there were. What was taken counts only if this ends.
+    """Call `take` with each series of an instant vector. Return their number.
 
-    Raises Malformed: the body is no such answer, or it is a part of the truth.
+    The series count only after this has ended without an error.
+
+    Raises:
+        Malformed: the body is no such answer, or is incomplete by its own words.
     """
     text = JsonText(body, REMEDY)
     members: dict[str, Any] = {}

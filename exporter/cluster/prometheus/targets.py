@@ -1,6 +1,6 @@
-"""Which nodes there are, by the `up` of their exporters' pages: those with a target of /gpu/metrics. Pure.
+"""The nodes, from the `up` of their exporters' pages: each has a target of /gpu/metrics. Pure.
 
-A node is missing where a page's last scrape failed or is too old, and where two exporters say that they are of it.
+A node is missing if a page's last scrape failed or is too old, or if two exporters say that they are of this node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from exporter.errors import Malformed, Trouble
 
 MOST_NODES = 20_000
 _PATH, _NODE, _INSTANCE = "metrics_path", "node", "instance"
-# What Prometheus adds to the labels of a target may differ between two servers that scrape it (replica=…), and it is
-# one target nevertheless. Targets of two clusters are two, even where their addresses are alike.
+# Two servers that scrape one target may add different labels to it (replica=…), but it is still one target. The targets
+# of two clusters are two, even if their addresses are the same.
 _CLUSTER = "cluster"
 _SCRAPE_CONFIGS = (
     "scrape the node exporters as deploy/prometheus does: both pages, with the labels metrics_path and node"
@@ -23,7 +23,7 @@ _SCRAPE_CONFIGS = (
 
 @dataclass(slots=True)
 class Target:
-    """A page of an exporter: where it is, its own labels, when it was scraped last (since 1970), and whether well."""
+    """A page of an exporter: its address, its labels, and the time (since 1970) and the success of its last scrape."""
 
     instance: str
     labels: Mapping[str, str]
@@ -33,14 +33,14 @@ class Target:
 
 @dataclass(slots=True)
 class Targets:
-    """The pages of a node by their paths; `trouble` says why nothing that they say counts."""
+    """The pages of a node by their paths; `trouble` is the reason why they do not count."""
 
     pages: dict[str, Target] = field(default_factory=dict)
     trouble: Trouble | None = None
 
     @property
     def scraped_at_seconds(self) -> float:
-        """When the page was scraped whose last scrape is the older one."""
+        """The time of the last scrape of all pages; the older one counts."""
         return min((page.scraped_at_seconds for page in self.pages.values()), default=0.0)
 
 
@@ -49,7 +49,11 @@ _Labels = frozenset[tuple[str, str]]
 
 
 def read_targets(rows: Iterable[VectorSeries], now_seconds: float, max_age_seconds: float) -> dict[str, Targets]:
-    """The nodes by name; `now_seconds` is the rows' moment. Raises Malformed: rows not asked for, or too many."""
+    """The nodes by name; `now_seconds` is the rows' moment.
+
+    Raises:
+        Malformed: there are rows that were not asked for, or too many.
+    """
     targets: dict[_Labels, Target] = {}
     nodes: dict[str, Targets] = {}
     lately = set()
@@ -58,10 +62,10 @@ def read_targets(rows: Iterable[VectorSeries], now_seconds: float, max_age_secon
         if labels.get(ABOUT) == LATELY:
             lately.add(node)
         elif not node or not node.isprintable():
-            # it stands for a node of unknown name
+            # the target stands for a node of unknown name
             nodes[f"{labels.get(_INSTANCE, '')[:99]!r}"] = Targets(trouble=_NAMELESS)
         else:
-            # what is a function's result has no name
+            # the result of a function has no name
             identity = frozenset(label for label in labels.items() if label[0] not in (ABOUT, "__name__"))
             target = targets.setdefault(identity, Target(labels.get(_INSTANCE, ""), labels))
             _note(target, float(value), labels.get(ABOUT))
@@ -84,7 +88,7 @@ def _note(target: Target, value: float, about: str | None) -> None:
 
 
 def _best(targets: Iterable[Target]) -> dict[_Key, Target]:
-    """Of servers that scrape one target: the one that scraped it well, and of these the last."""
+    """Each target once, even if several servers scrape it: the last one that succeeded counts."""
     best: dict[_Key, Target] = {}
     for target in targets:
         labels = target.labels
@@ -103,14 +107,14 @@ def _by_node(targets: Mapping[_Key, Target], fresh_since: float) -> dict[str, Ta
 
 
 def _of_node(pages: Mapping[str, list[tuple[str, Target]]], fresh_since: float) -> Targets:
-    """The targets of a node that count: of a pod that was replaced, the new one's."""
+    """The targets of a node that count. If the exporter's pod was replaced, those of the new pod count."""
     chosen = Targets()
     troubles: list[Trouble] = []
     for path in PAGES:
         of_path = pages.get(path, [])
         samples = chosen.pages.get(SAMPLES_PAGE)
         if path == OWN_PAGE and samples is not None:
-            # others may have a page /metrics, too
+            # other programs may have a page /metrics, too
             of_path = [(cluster, target) for cluster, target in of_path if target.instance == samples.instance]
         good = [(cluster, target) for cluster, target in of_path if _is_fresh(target, fresh_since)]
         if len(good) > 1:
@@ -137,7 +141,7 @@ def _scraped_at(target: Target) -> float:
 
 
 def _several(targets: Iterable[tuple[str, Target]]) -> Trouble:
-    """More than one exporter, each with its cluster, says that it is of one node."""
+    """The trouble that several exporters, each with its cluster, say that they are of one node."""
     places = []
     for cluster, target in targets:
         of_cluster = f" of cluster {cluster}" if cluster else ""
