@@ -1,6 +1,6 @@
-"""`make profile`: the parts that take the time of a steady scrape, by py-spy, as a listing and the flame graph profile.svg.
+"""`make profile`: the parts that take the time of a steady scrape, by py-spy, as a listing and a flame graph.
 
-Each of py-spy's samples is counted for the innermost frame that belongs to one of the PARTS.
+The flame graph is profile.svg. Each of py-spy's samples counts for the innermost frame that belongs to one of the PARTS.
 """
 
 import re
