@@ -1,6 +1,6 @@
 """`make profile`: the parts that take the time of a steady scrape, by py-spy, as a listing and a flame graph.
 
-The flame graph is profile.svg. Each of py-spy's samples counts for the innermost frame that belongs to one of the PARTS.
+The flame graph is profile.svg. Each of py-spy's samples counts for the innermost frame of one of the PARTS.
 """
 
 import re
