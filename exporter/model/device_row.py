@@ -126,6 +126,7 @@ class DeviceRow(NamedTuple):
     thermal_violation: Number = None
     sm_clock: Number = None
     mem_clock: Number = None
+    fan_speed: Number = None
     last_xid: int | None = None
     timestamp: str | None = None
     read_at: str | None = None

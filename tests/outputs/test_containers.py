@@ -388,9 +388,21 @@ async def test_the_counters_of_1x_compatibility(start: Start, simulated: Simulat
     assert links == ["4", "3"]
 
 
+@pytest.mark.parametrize(
+    ("family", "value"), [("DCGM_FI_DEV_FAN_SPEED", "45"), ("DCGM_FI_DEV_FAN_SPEED_RATIO", "0.45")]
+)
+async def test_a_fans_speed_is_a_percentage_of_either_name(
+    start: Start, simulated: SimulatedNode, family: str, value: str
+) -> None:
+    names = f'gpu="0",UUID="{GPU.format(0)}",device="nvidia0",modelName="RTX",Hostname="h"'
+    serve(simulated, f"{family}{{{names}}} {value}\n" + POWER.format(1, GPU.format(1)))
+    rows = await rows_of(await start())
+    assert {row["device_id"]: row["fan_speed"] for row in rows} == {"0": 45, "1": None}
+
+
 def test_every_field_is_in_the_table() -> None:
     assert {known.json for known in FIELDS.values() if known.json} == set(METRICS)
-    assert len(METRICS) == 28
+    assert len(METRICS) == 29
 
 
 SCHEMA = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())

@@ -208,6 +208,9 @@ def test_a_shared_gpu_whose_owners_are_not_named_is_not_free() -> None:
         ({"framebuffer_used": 648000, "framebuffer_total": 648000}, "633/633 GiB", ("648000", "648000")),
         ({"power_usage": 70.5}, "71 W", None),
         ({"temperature": 33}, "33 °C", None),
+        ({"temperature": 33, "fan_speed": 44.6}, "33 °C fan 45 %", None),
+        ({"temperature": 33, "fan_speed": 0}, "33 °C fan 0 %", None),
+        ({"fan_speed": 45}, "unknown", None),
         ({"gpu_utilization": 49.5}, "50 %", ("100", "49.5")),
     ],
 )

@@ -236,6 +236,19 @@ def _memory(line: DeviceLine, _: PageView) -> str:
     return _metric(line, 1, used, f"/{_gib(total)} GiB" if total else " GiB", total)
 
 
+def _temperature(line: DeviceLine, _: PageView) -> str:
+    """The temperature, and the speed of the GPU's own fan if it has one."""
+    cell = _metric(line, _TEMPERATURE, _degrees(line), " °C", 0)
+    fan = line.row.fan_speed
+    if fan is None or line.kind in ("node", "owner") or _degrees(line) is None:
+        return cell
+    return f"{cell} <small>fan {_amount(fan, ' %')}</small>"
+
+
+def _degrees(line: DeviceLine) -> float | None:
+    return line.figures.temperature_celsius
+
+
 def _health(line: DeviceLine, _: PageView) -> str:
     """The device's health with its reason, remedy and last XID. A node's cell counts its ill devices by health."""
     if line.kind == "owner":
@@ -264,7 +277,7 @@ _MEASURED: Final = (
     _measured("utilisation", "Utilisation", 0, lambda line: line.figures.utilization_percent, " %", 100),
     DeviceColumn("memory", "Memory", _memory, lambda line: line.figures.memory_used_mib),
     _measured("power", "Power", _POWER, lambda line: line.figures.power_watts, " W"),
-    _measured("temperature", "Temp.", _TEMPERATURE, lambda line: line.figures.temperature_celsius, " °C"),
+    DeviceColumn("temperature", "Temp.", _temperature, _degrees),
 )
 COLUMNS: Final = (
     DeviceColumn("node", "Node", _node, lambda line: as_people_count(line.row.node_name)),
