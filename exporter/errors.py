@@ -4,10 +4,12 @@ Foreign exceptions (grpc, aiohttp) are translated into these once, in the source
 where it is met, and every output shows that text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
+
+from exporter.wording import one_line
 
 T = TypeVar("T")
 UnavailableReason = Literal[
@@ -40,7 +42,7 @@ class Trouble:
 
     def __str__(self) -> str:
         """Message and remedy on one line, whatever a peer put into them."""
-        return " ".join((f"{self.message} -> {self.remedy}" if self.remedy else self.message).split())
+        return one_line(f"{self.message} -> {self.remedy}" if self.remedy else self.message)
 
 
 class ExporterError(Exception):
@@ -122,16 +124,6 @@ class Unsupported(SourceError):
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__("unimplemented", message, remedy=remedy)
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """The first `most` names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def read_flag(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:

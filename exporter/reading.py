@@ -211,9 +211,3 @@ def shown(value: object) -> str:
         return "a list" if isinstance(value, list) else "a mapping"
     text = repr(value if not isinstance(value, str) else value[: MOST_SHOWN + 1])
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
-
-
-def on_one_line(value: object, most: int) -> str:
-    """What somebody else says, on one line, of `most` characters."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= most else f"{text[:most]}…"

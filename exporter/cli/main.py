@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 from exporter import __version__
 from exporter.cli.commands import COMMANDS, PROGRAM, WithTwoHelps, command_named
 from exporter.errors import ConfigError, ExporterError
+from exporter.wording import one_line
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
@@ -80,7 +81,7 @@ def run_group(group: click.Group, arguments: Sequence[str], program: str) -> int
     """Run a command of a group under the program's name. Return the exit code."""
 
     def fail(message: str, code: int) -> int:
-        print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+        print(f"{program}: {one_line(message)}", file=sys.stderr)
         return code
 
     is_command = arguments and arguments[0] in group.list_commands(click.Context(group))

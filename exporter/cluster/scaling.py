@@ -11,11 +11,12 @@ from http import HTTPStatus
 from math import fsum
 from urllib.parse import unquote
 
-from exporter.errors import Trouble, listed
+from exporter.errors import Trouble
 from exporter.model.cluster_view import ClusterView
 from exporter.model.device_row import DeviceRow, RowDevice
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.outputs.device_rows import METRICS_TO_ASK
+from exporter.wording import listed
 
 MOST_NAMED = 5
 FORM = "/autoscale/<namespace>/<workload>/<metric>"

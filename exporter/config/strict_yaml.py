@@ -10,6 +10,7 @@ from collections.abc import Hashable
 import yaml
 
 from exporter.errors import DuplicateKey
+from exporter.wording import one_line
 
 _MERGE = "tag:yaml.org,2002:merge"
 DEEPEST = 32
@@ -56,7 +57,7 @@ def explained(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return " ".join(str(error).split())
+        return one_line(error)
     says = " ".join(filter(None, (error.context, error.problem)))
     remedy = next((remedy for part, remedy in _REMEDIES if part in says), _USUAL_REMEDY)
     return f"line {error.problem_mark.line + 1}: {error.problem}; {remedy}"
@@ -72,7 +73,7 @@ def load_plain(text: str) -> object:
         for event in yaml.parse(text, _PLAIN_LOADER):
             builder.take(event)
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(error)) from error
     if not builder.documents:
         raise ValueError("it is empty")
     return builder.documents[0]

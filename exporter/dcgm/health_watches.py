@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pkgutil import get_data
 from typing import NamedTuple
 
-from exporter.model.health import MOST_REASONS, OF_DCGM, HealthReason, Verdict, one_line, rank
-from exporter.reading import on_one_line
+from exporter.model.health import MOST_REASONS, OF_DCGM, HealthReason, Verdict, rank
+from exporter.wording import one_line
 
 FAMILY = "DCGM_EXP_GPU_HEALTH_STATUS"
 WARN, FAIL = 10, 20
@@ -113,4 +113,4 @@ def code_of(name: str) -> str:
 
 
 def _shown(label: str) -> str:
-    return on_one_line(one_line(label), _MOST_SHOWN)
+    return one_line(label, _MOST_SHOWN)

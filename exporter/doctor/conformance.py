@@ -22,6 +22,7 @@ from exporter.model.device_row import DeviceUser
 from exporter.outputs.diagnosis import MOST_NAMED, Finding, fine, problem
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import WITHOUT_SAMPLES
+from exporter.wording import listed
 
 _DONE, _PARTLY, _NOT, _UNJUDGED = "Implemented", "Partially Implemented", "Not Implemented", ""
 # fields of the form up to Kubernetes 1.37 that only the platform can fill in
@@ -246,7 +247,7 @@ def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
     lost = sorted({each["claim"] for each in claimed if not each["matched"] and each["reason"] not in WITHOUT_SAMPLES})
     status, why = _UNJUDGED, "no container here holds a device by a claim; ask where one does"
     if claimed:
-        of_lost = f"no holder was made out for {', '.join(lost[:MOST_NAMED])}" if lost else "each has its holder"
+        of_lost = f"no holder was made out for {listed(lost, MOST_NAMED)}" if lost else "each has its holder"
         status = _PARTLY if lost else _DONE
         why = f"the kubelet lists {len(claimed)} devices of {len(names)} claims: {of_lost}"
     seen = {"claims": names, "devices": [f"{each['device_id']} -> {each['uuid']}" for each in claimed]}
@@ -272,7 +273,7 @@ def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirem
     strangers = sorted(who for who, amounts in used.items() if DeviceUser(**amounts).is_at_work())
     status, why = _UNJUDGED, "no container uses an accelerator that it does not hold, which alone proves nothing"
     if strangers:
-        status, why = _NOT, f"used by containers that do not hold them: {', '.join(strangers[:MOST_NAMED])}"
+        status, why = _NOT, f"used by containers that do not hold them: {listed(strangers, MOST_NAMED)}"
     elif mapping.get("unmeasured") or mapping.get("processes_of_nobody") is None:
         why = "which processes use the accelerators is not measured here (--nvml.mode)"
     remedy, seen = "see what doctor says of these accelerators", {"url": url, "used_without_holding": strangers}

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from exporter.config.files import open_regular
 from exporter.errors import ExporterError, Malformed
-from exporter.outputs.diagnosis import printable
 from exporter.probe.cuda_binary import Compiled, CudaBinary, read_cuda_binary
 from exporter.probe.elf import in_file
+from exporter.wording import and_listed, escaped
 
 _TITLES = ("", "registers", "code", "shared", "constant", "stack")
 _UNITS = (
@@ -30,7 +30,7 @@ def listing(path: str, width: int | None) -> str:
         raise ExporterError(f"--cuda-binary: {path!r} cannot be read: {error.strerror}") from error
     except Malformed as error:
         raise ExporterError(f"--cuda-binary: {path!r}: {error}") from error
-    return "".join(f"{printable(line)}\n" for line in _lines(binary, width))
+    return "".join(f"{escaped(line)}\n" for line in _lines(binary, width))
 
 
 def _lines(binary: CudaBinary, width: int | None) -> Iterator[str]:
@@ -60,11 +60,8 @@ def _summary(binary: CudaBinary) -> str:
 
 
 def _joined(architectures: Sequence[str], prefix: str) -> str:
-    named = [f"{prefix}{architecture}" for architecture in architectures[:_MOST_ARCHITECTURES]]
-    if len(architectures) > len(named):
-        named.append(f"{len(architectures) - len(named)} more")
-    *others, last = named
-    return f"{', '.join(others)} and {last}" if others else last
+    named = [f"{prefix}{architecture}" for architecture in architectures]
+    return and_listed(named, _MOST_ARCHITECTURES)
 
 
 def _table(kernels: Sequence[Compiled], width: int | None) -> Iterator[str]:

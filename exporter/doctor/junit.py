@@ -8,7 +8,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from exporter.doctor.as_tested import QuestionOfTest
 from exporter.doctor.conformance import JudgedRequirement
-from exporter.outputs.diagnosis import Level, printable
+from exporter.outputs.diagnosis import Level
+from exporter.wording import escaped
 
 _SUITE = "pod-gpu-metrics-exporter doctor --conformance"
 
@@ -23,7 +24,7 @@ def as_junit(judged: Sequence[JudgedRequirement], *, where: str, version: str, m
     suite = SubElement(root, "testsuite", name=_SUITE, timestamp=moment)
     properties = SubElement(suite, "properties")
     for name, value in (("exporter", where), ("version", version)):
-        SubElement(properties, "property", name=name, value=printable(value))
+        SubElement(properties, "property", name=name, value=escaped(value))
     for each in judged:
         _add_requirement(suite, each)
         for question in each.asked:
@@ -37,9 +38,9 @@ def as_junit(judged: Sequence[JudgedRequirement], *, where: str, version: str, m
 def _add_requirement(suite: Element, judged: JudgedRequirement) -> None:
     case = _case(suite, judged.category, judged.id)
     if not judged.status:
-        SubElement(case, "skipped", message=printable(judged.why))
+        SubElement(case, "skipped", message=escaped(judged.why))
     elif judged.finding.level is Level.OK:
-        SubElement(case, "system-out").text = printable(judged.why)
+        SubElement(case, "system-out").text = escaped(judged.why)
     else:
         _fail(case, judged.status, judged.why, judged.remedy)
 
@@ -61,7 +62,7 @@ def _case(suite: Element, category: str, name: str) -> Element:
 
 def _fail(case: Element, kind: str, why: str, remedy: str) -> None:
     # no reader accepts a control character, since XML cannot write most of them
-    SubElement(case, "failure", type=kind, message=printable(why)).text = printable(remedy)
+    SubElement(case, "failure", type=kind, message=escaped(why)).text = escaped(remedy)
 
 
 def _count(root: Element, suite: Element) -> None:

@@ -25,6 +25,7 @@ from exporter.errors import Trouble
 from exporter.exposition.families import render_labels, render_number, unescape
 from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.slices import ITEMS_A_SLICE, Work
+from exporter.wording import listed
 
 USED, TOTAL = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_TOTAL"
 # The numbers that exporters write for "not measured": the largest of C's integers. Negative numbers mean the same.
@@ -286,6 +287,6 @@ def _troubles(refused: Mapping[VendorFamily, str]) -> Iterator[Trouble]:
         names = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
         yield Trouble(
             "unit",
-            f"values of families are left out, since they do not fit --device-rules: {'; '.join(names[:_MOST_NAMED])}",
+            f"values of families are left out, since they do not fit --device-rules: {listed(names, _MOST_NAMED, '; ')}",
             "look at what the exporter's release says of their units, and bring `families` up to date",
         )

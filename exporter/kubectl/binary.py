@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.top.transport import Gone
+from exporter.wording import one_line
 
 LONGEST_SECONDS = 90.0  # for one answer; kubectl itself gives a connection 30 s
 _MOST_CHARS = 300
@@ -82,7 +83,7 @@ class Kubectl:
             raise Gone(f"{program} cannot be run: {error.strerror}") from error
         if ended.returncode == 0:
             return ended.stdout
-        raise _failure(" ".join(ended.stderr.decode("utf-8", "replace").split()))
+        raise _failure(one_line(ended.stderr.decode("utf-8", "replace")))
 
 
 def place_of(item: AnyObject) -> tuple[str, str]:

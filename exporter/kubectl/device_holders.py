@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from exporter.dividing.figures import Figures, of_device, of_holder
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN, WORDS, DeviceState, rounded
-from exporter.outputs.diagnosis import printable
+from exporter.wording import escaped
 
 _MIB_A_GIB = 1024
 _TITLES = ("NODE", "GPU", "MODEL", "POD", "CONTAINER", "STATE", "UTIL", "MEM", "HEALTH")
@@ -64,7 +64,7 @@ def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bo
         lines.append((*_cells(row, figures), _moment(row.idle_since if is_idle else row.holder_since)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    return "".join(f"{printable(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))
+    return "".join(f"{escaped(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))
 
 
 def _cells(row: DeviceRow, figures: Figures) -> Iterator[str]:

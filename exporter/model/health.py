@@ -31,11 +31,6 @@ def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
     return VERDICTS.index(reason.verdict), reason.code.startswith(OF_DCGM), reason
 
 
-def one_line(text: str) -> str:
-    """A driver's text on one line, without what cannot be printed."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
 class DeviceVerdict(NamedTuple):
     """The worst verdict among a device's reasons, and the reasons, the worst first.
 

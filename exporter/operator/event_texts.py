@@ -15,7 +15,8 @@ from exporter.operator.exporters.exporter_status import (
     troubles_in,
 )
 from exporter.operator.objects.change_report import Change
-from exporter.operator.objects.object_fields import and_more, condition, moment, one_line, word
+from exporter.operator.objects.object_fields import condition, moment, word
+from exporter.wording import and_listed, one_line
 
 MOST_NOTE_BYTES = 1024  # the limit of events.k8s.io/v1
 _MOST_NAMED = 5
@@ -58,7 +59,7 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> It
     for verb in ("created", "updated", "deleted"):
         whats = [str(change) for change in changes if change.verb == verb and not change.by]
         if whats:
-            events.append(f"{verb} {and_more(whats, 12)}")
+            events.append(f"{verb} {and_listed(whats, 12)}")
     if events:
         before, now = number(old, "observedGeneration"), number(new, "observedGeneration")
         why = "not all was as it is wanted" if before == now else f"for generation {now} of the spec"
@@ -69,8 +70,8 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> It
                 "Warning",
                 "Corrected",
                 "Apply",
-                f"put {change} back to what is wanted: {and_more(change.by, _MOST_NAMED)} had changed it -> change the"
-                " custom resource instead",
+                f"put {change} back to what is wanted: {and_listed(change.by, _MOST_NAMED)} had changed it -> change"
+                " the custom resource instead",
             )
 
 
@@ -107,13 +108,16 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     began = [trouble for trouble in now if trouble[compared] not in before_kinds]
     over = set() if are_cut and now else {trouble.node for trouble in before} - {trouble.node for trouble in now}
     for kind in by_kind(began)[:_MOST_KINDS]:
-        nodes = and_more([trouble.node for trouble in kind], _MOST_NAMED)
+        nodes = and_listed([trouble.node for trouble in kind], _MOST_NAMED)
         first = kind[0]
         yield Event("Warning", "NodeTrouble", "Look", f"{nodes}: {first.source} ({first.reason}): {first.message}")
     if over:
         verb = "has" if len(over) == 1 else "have"
         yield Event(
-            "Normal", "NodesRecovered", "Look", f"{and_more(sorted(over), _MOST_NAMED)} {verb} no trouble any more"
+            "Normal",
+            "NodesRecovered",
+            "Look",
+            f"{and_listed(sorted(over), _MOST_NAMED)} {verb} no trouble any more",
         )
 
 

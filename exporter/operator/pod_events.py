@@ -28,9 +28,10 @@ from exporter.operator.api.event_writer import Events
 from exporter.operator.api.reader import Reader
 from exporter.operator.event_texts import Event, EventType, noted
 from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, name_of, uid_of
-from exporter.operator.objects.object_fields import as_trouble, moment, one_line
+from exporter.operator.objects.object_fields import as_trouble, moment
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.pause import Pause
+from exporter.wording import one_line
 
 REASON = "GpuXid"
 # A pod gets one event for an XID of a device in this time, and none for an older XID.

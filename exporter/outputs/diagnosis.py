@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from exporter.errors import Trouble
+from exporter.wording import escaped
 
 MOST_NAMED = 5
 
@@ -69,7 +70,7 @@ class Diagnosis:
             if finding.trouble.remedy:
                 lines.append(f"{'':8} -> {finding.trouble.remedy}")
         lines += ["", self._last_line()] if is_of_node else []
-        return "".join(f"{printable(line)}\n" for line in lines)
+        return "".join(f"{escaped(line)}\n" for line in lines)
 
     def as_json(self) -> dict[str, Any]:
         """The report for /debug/mapping. `read_report` reads it back."""
@@ -108,10 +109,3 @@ def read_report(answer: Mapping[str, Any]) -> Diagnosis:
             for entry in answer["findings"]
         ),
     )
-
-
-def printable(text: str) -> str:
-    """A text with control characters written as escapes."""
-    if text.isprintable():  # a hundred times as fast as the way below
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -15,8 +15,9 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from exporter.model.devices import DeviceKey, Inventory, SliceDevice, Taint
-from exporter.model.health import HealthReason, Verdict, one_line
+from exporter.model.health import HealthReason, Verdict
 from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.wording import one_line
 
 _XID, _LOST, _UNMONITORED = (f"gpu.nvidia.com/{name}" for name in ("xid", "gpu-lost", "unmonitored"))
 _NUMBER = re.compile(r"[1-9][0-9]{0,2}")

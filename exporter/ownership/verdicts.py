@@ -23,7 +23,6 @@ from exporter.model.health import (
     DeviceVerdict,
     DeviceVerdicts,
     HealthReason,
-    one_line,
     rank,
 )
 from exporter.model.kernel import DeviceEvent, KernelEvent
@@ -34,6 +33,7 @@ from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import ends_at, reason_of
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
+from exporter.wording import one_line
 
 # longer than dcgm-exporter's reads (every 30 s), and than a restart of its pod, the kubelet or the driver's library
 GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0

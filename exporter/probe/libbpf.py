@@ -14,6 +14,8 @@ from errno import ENOENT, ENOSPC
 from pathlib import Path
 from typing import Any, Literal
 
+from exporter.wording import one_line
+
 # entries that one system call reads of a map; a hash table gives whole buckets, and asks for more room where it must
 _AT_ONCE = 256
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -243,7 +245,7 @@ class Object:
             room = ctypes.create_string_buffer(_MESSAGE_BYTES)
             self._libc.vsnprintf(room, _MESSAGE_BYTES, ctypes.c_char_p(text), ctypes.c_void_p(arguments))
             printed = room.value.decode("utf-8", "replace")
-            self.messages.append(" ".join(printed.removeprefix("libbpf: ").split()))
+            self.messages.append(one_line(printed.removeprefix("libbpf: ")))
         return 0
 
     def map(self, name: str) -> Map:

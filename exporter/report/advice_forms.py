@@ -4,13 +4,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from exporter.errors import counted, listed
 from exporter.report.advice import Advice
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR
 from exporter.report.formatting import clean, number
 from exporter.report.forms import MOST_CHARS_OF_NOTE, rows_as_csv
 from exporter.report.sizes import GpuSize
 from exporter.report.span import Span, written
+from exporter.wording import counted, listed
 
 ADVICE_FORMS = ("table", "json", "csv")
 _EVIDENCE = ("memory peak", "activity p95", "activity peak")

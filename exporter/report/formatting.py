@@ -3,6 +3,8 @@
 from decimal import Decimal
 from unicodedata import combining, east_asian_width
 
+from exporter.wording import escaped
+
 MOST_CHARS = 120
 _WIDE = frozenset("WF")
 _NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
@@ -13,8 +15,7 @@ _HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
 
 def clean(text: str, most: int = MOST_CHARS) -> str:
     """A text on one line of at most `most` characters, without control characters and marks that turn its direction."""
-    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: most + 1])
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+    return escaped(text, most)
 
 
 def name_of(name: str | None, by: str) -> str:

@@ -13,12 +13,12 @@ from importlib.resources import files
 from itertools import islice
 from math import floor, log10
 
-from exporter.errors import counted
 from exporter.report import forms
 from exporter.report.costs import Cost, apportioned
 from exporter.report.formatting import clean, fit, money, name_of, number, percent
 from exporter.report.report import Line, Moment, Report, sum_of
 from exporter.report.span import long_written
+from exporter.wording import counted
 
 MOST_ROWS = 500  # more than anybody reads; the other forms have all rows
 MOST_BARS = 20

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from exporter.errors import Trouble, counted, listed
+from exporter.errors import Trouble
 from exporter.report.capacity import gpus_of, most_held
 from exporter.report.costs import SECONDS_OF_HOUR, Prices
 from exporter.report.formatting import number
 from exporter.report.groups import GroupBy, workload_of_name
 from exporter.report.rows import ReportRow, SpanFacts
 from exporter.report.span import Span, long_written, written
+from exporter.wording import counted, listed
 
 _note = partial(Trouble, "")
 _list = partial(listed, most=5)

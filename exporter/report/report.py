@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from exporter.errors import Trouble, counted
+from exporter.errors import Trouble
 from exporter.report.capacity import LATE_SECONDS, MOST_OF_ALL, gpus_of
 from exporter.report.costs import JOULES_OF_KWH, SECONDS_OF_HOUR, Cost, Costs, Prices
 from exporter.report.groups import GroupBy, GroupNames
 from exporter.report.notes import notes_of
 from exporter.report.rows import Amounts, ReportRow, RowKey, SpanFacts
 from exporter.report.span import Span
+from exporter.wording import counted
 
 MOST_WASTEFUL = 10
 _LEAST_UNKNOWN = 0.01  # of the time held; the use of the last seconds is always unknown until the next page

@@ -36,8 +36,8 @@ from exporter.errors import (
     Unavailable,
     UnavailableReason,
 )
-from exporter.reading import on_one_line
 from exporter.sources.unpack import Body
+from exporter.wording import one_line
 
 # A peer that vanished (a node without power, a firewall that forgot the connection) is noticed after 30 s: the kernel
 # probes an idle connection from the 15th second on, and gives up bytes that the peer has not acknowledged. Otherwise it
@@ -267,7 +267,7 @@ class Client:
                 return Malformed("truncated", f"{peer.where}{why_broken(error)}", remedy=peer.look_there)
             case aiohttp.ClientConnectionError():
                 return _why_no_connection(error, peer)
-        message = f"{peer.where}it does not answer in HTTP: {one_line(error)[:300]}"
+        message = f"{peer.where}it does not answer in HTTP: {_text_of(error)[:300]}"
         return Malformed("garbage", message, remedy=peer.look_there)
 
     def why_late(self, url: str, *, is_connecting: bool | None = None) -> TimedOut:
@@ -316,7 +316,7 @@ class Client:
         content = await _explanation(response, peer.explain) if peer.explains else {}
         # what is left of it is not waited for
         response.close()
-        text = on_one_line(content.get("error") or "", _MOST_TEXT_CHARS)
+        text = one_line(content.get("error") or "", _MOST_TEXT_CHARS)
         message, remedy = self._words_of_refusal(response, path, f": {text}" if text else "")
         is_busy = status in peer.busy
         reason: UnavailableReason = "http_status"
@@ -392,7 +392,7 @@ def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unav
         # OpenSSL's reason without what only its authors can read
         cause = error.certificate_error
         why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else ""
-        message = f"no TLS with it: its certificate is not accepted: {why or one_line(cause)}"
+        message = f"no TLS with it: its certificate is not accepted: {why or _text_of(cause)}"
         return Unavailable("tls", f"{where}{message}", remedy=peer.tls)
     if isinstance(error, aiohttp.ClientConnectorError):
         os_error = error.os_error
@@ -418,9 +418,9 @@ def _words(error: BaseException) -> str:
     """An error of the system by its own text, without the number, or the address that stands in the message anyway."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
-    return (isinstance(error, OSError) and error.strerror) or one_line(error)
+    return (isinstance(error, OSError) and error.strerror) or _text_of(error)
 
 
-def one_line(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """An error's text on one line; its kind where it has none. What aiohttp says names the URL: its secrets go."""
-    return without_secrets(" ".join(str(error).split())) or type(error).__name__
+    return without_secrets(one_line(error)) or type(error).__name__

@@ -20,6 +20,7 @@ from exporter.lenient import AnyObject, mapping, text
 from exporter.model.device_row import DeviceRow, from_objects
 from exporter.top.shown_devices import MOST_DEVICES, Role, Shown, processes_of, shown_of
 from exporter.top.state import View
+from exporter.wording import one_line
 
 FLAG = "--http-config"
 TIMEOUT_SECONDS = 10.0
@@ -178,7 +179,7 @@ class HttpTransport:
                 f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})"
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            message = without_secrets(" ".join(str(error).split()))[:_MOST_TOLD_CHARS]
+            message = without_secrets(one_line(error, _MOST_TOLD_CHARS))
             raise OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
         finally:
             connection.close()

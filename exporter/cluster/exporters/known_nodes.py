@@ -13,13 +13,14 @@ from math import inf
 from types import MappingProxyType
 
 from exporter.cluster.exporters.node_answer import MOST_ROWS, NodeAnswer
-from exporter.errors import SourceError, Trouble, listed
+from exporter.errors import SourceError, Trouble
 from exporter.model.cluster_view import ClusterView, NodeEvent, NodeView
 from exporter.model.name_order import as_people_count
 from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.cluster_source import Place
 from exporter.sources.exporters.asking import MemoryBudget
 from exporter.sources.source import Bound
+from exporter.wording import listed
 
 # The time for which a node is missing after its exporter's place is gone. The node may still be there: an update of
 # a DaemonSet deletes a pod before it creates the next one. Without the node, the cluster's sums would be too small, and

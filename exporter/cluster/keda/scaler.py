@@ -24,6 +24,7 @@ from exporter.cluster.keda.trigger import Trigger, read_trigger
 from exporter.cluster.scaling import Scaled, Unanswerable, scaled
 from exporter.errors import SourceError, Unsupported
 from exporter.sources.source import Bound
+from exporter.wording import one_line
 
 MOST_REMEMBERED = 4096
 MOST_LINES = 60
@@ -104,7 +105,7 @@ class NoAnswer(Exception):
     """A call ends with the status `code`. The text is one line that says why, and what to do."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
-        line = " ".join(why.split()).encode("ascii", "backslashreplace").decode()
+        line = one_line(why).encode("ascii", "backslashreplace").decode()
         super().__init__(line if len(line) <= MOST_ERROR_CHARS else f"{line[:MOST_ERROR_CHARS]}...")
         self.code = code
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from exporter.cluster.seen_workloads import SeenWorkloads
 from exporter.model.cluster_view import ClusterView, NodeView
 from exporter.model.snapshot import Health
 from exporter.outputs.output import AnyLook
+from exporter.wording import listed
 
 # Proxies refuse headers of more than 8 KiB.
 MOST_HEADER_CHARS = 4096
@@ -44,9 +44,8 @@ def why_nothing(view: ClusterView) -> str:
 
 def which_are_missing(view: ClusterView) -> str:
     """The missing nodes, the first few with the reason."""
-    missing = view.missing
-    names = "; ".join(f"{name}: {view.nodes[name].trouble}" for name in islice(missing, MOST_NAMED))
-    return names + (f"; and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else "")
+    reasons = [f"{name}: {view.nodes[name].trouble}" for name in view.missing]
+    return listed(reasons, MOST_NAMED, "; ")
 
 
 def missing_header(view: ClusterView, more: Sequence[str] = ()) -> Sequence[tuple[str, str]]:

@@ -18,7 +18,7 @@ from exporter.cluster.prometheus.targets import MOST_NODES, read_targets
 from exporter.config.cluster_settings import ClusterSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.parsers import LABEL_SETS
-from exporter.errors import SourceError, Trouble, listed
+from exporter.errors import SourceError, Trouble
 from exporter.model.cluster_view import ClusterView, NodeView
 from exporter.sources.http import Client, Peer
 from exporter.sources.long_work import in_slices
@@ -26,6 +26,7 @@ from exporter.sources.prometheus import HEADERS, KEEP_ALIVE_SECONDS, PrometheusC
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
 from exporter.sources.unpack import Body
+from exporter.wording import listed
 
 NAME = "prometheus"
 # The part of the time for an answer that connecting may take.

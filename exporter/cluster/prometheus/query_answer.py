@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from exporter.errors import Malformed
 from exporter.model.slices import Work
-from exporter.reading import on_one_line
 from exporter.sources import json_text
 from exporter.sources.json_text import JsonText
+from exporter.wording import one_line
 
 # Kubernetes' names have at most 253 characters, models and UUIDs fewer; an `up` may have a pod's labels as well.
 MOST_TEXT_CHARS = 1024
@@ -74,14 +74,14 @@ def read_vector(body: bytes, take: Callable[[VectorSeries], None]) -> Work[int]:
 
 def _judge(members: Mapping[str, Any]) -> None:
     if members.get("status") != "success":
-        raise garbage(f"its status is not success: {on_one_line(members.get('error'), _MOST_TOLD_CHARS)}")
+        raise garbage(f"its status is not success: {one_line(members.get('error'), _MOST_TOLD_CHARS)}")
     warnings = members.get("warnings")
     if warnings or members.get("isPartial"):
         first = warnings[0] if type(warnings) is list and warnings else warnings
         raise Malformed(
             "truncated",
             "its answer may be a part of the truth, so it counts as none; it warns:"
-            f" {on_one_line(first or 'the answer is partial', _MOST_TOLD_CHARS)}",
+            f" {one_line(first or 'the answer is partial', _MOST_TOLD_CHARS)}",
             remedy="look at that server, and at the stores and servers that it asks in its turn (Thanos: /stores)",
         )
     if members.get("data.resultType") != "vector" or "result" not in members:

@@ -24,11 +24,11 @@ from exporter.operator.objects.object_fields import (
     condition,
     is_going,
     moment,
-    one_line,
     word,
     written,
 )
 from exporter.operator.objects.resources import Object
+from exporter.wording import one_line
 
 MOST_CHARS = 1024
 # The selector of a metric, as Go prints it. It only repeats the ScaledObject's name.

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text
 from exporter.operator.objects.kinds import metadata, name_of
-from exporter.operator.objects.object_fields import condition, is_going, moment, one_line, word
+from exporter.operator.objects.object_fields import condition, is_going, moment, word
+from exporter.wording import one_line
 
 POD, EXPORTER = "pod", "exporter"  # as sources of trouble
 # A pod that is not ready after this time no longer counts as starting (a Deployment's own limit,

@@ -26,15 +26,14 @@ from exporter.operator.exporters.exporter_pods import (
 from exporter.operator.objects.kinds import SERVICE_ACCOUNT, Key, name_of
 from exporter.operator.objects.object_fields import (
     Condition,
-    and_more,
     base_status,
     condition,
     is_going,
-    one_line,
     word,
 )
 from exporter.operator.objects.resources import Object
 from exporter.reading import Invalid
+from exporter.wording import and_listed, one_line
 
 
 def invalid(error: Invalid) -> Trouble:
@@ -159,7 +158,7 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
         count = "the exporter of the node is ready" if rollout.wanted == 1 else f"all {rollout.wanted} nodes are ready"
         return Condition("True", "AllNodesReady", f"{count}{too_many}")
     if rollout.is_current and rollout.updated == rollout.wanted:
-        waits = f", in trouble: {and_more(sorted(in_trouble), _MOST_NAMED)}" if in_trouble else ""
+        waits = f", in trouble: {and_listed(sorted(in_trouble), _MOST_NAMED)}" if in_trouble else ""
         return Condition(
             "False", "NodesNotReady", f"{rollout.ready} of {rollout.wanted} nodes are ready{waits}{too_many}"
         )
@@ -182,7 +181,7 @@ def progress_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
         return Condition(
             "False",
             "WaitsForNodes",
-            f"{waiting} {_nodes(waiting)} cannot go on by themselves: {and_more(sorted(in_trouble), _MOST_NAMED)} ->"
+            f"{waiting} {_nodes(waiting)} cannot go on by themselves: {and_listed(sorted(in_trouble), _MOST_NAMED)} ->"
             " mend what the condition Degraded names",
         )
     return Condition("True", "RollingOut", f"{waiting} of {rollout.wanted} nodes are still being brought there")
@@ -204,7 +203,7 @@ def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
     return [list(kind.values()) for _, kind in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))]
 
 
-def listed(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
+def first_of_each_kind(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
     """At most `most` of the troubles, sorted: the first of each kind, then the second of each kind, and so on."""
     in_turn = (each for of_each in zip_longest(*by_kind(troubles)) for each in of_each if each is not None)
     return sorted(islice(in_turn, most))
@@ -216,7 +215,7 @@ def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
     of_all = f" of {nodes}" if nodes >= len(in_trouble) else ""
     kinds = by_kind(troubles)
     sentences = [
-        f"{kind[0].source} ({kind[0].reason}) on {and_more([trouble.node for trouble in kind], _MOST_NAMED)}:"
+        f"{kind[0].source} ({kind[0].reason}) on {and_listed([trouble.node for trouble in kind], _MOST_NAMED)}:"
         f" {one_line(kind[0].message, _MOST_CHARS)}"
         for kind in kinds[:_MOST_KINDS]
     ]
@@ -281,7 +280,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
         status |= _troubles_before(old)
     elif troubles or seen.troubles is not None:
         status["nodesInTrouble"] = len(nodes)
-        status["troubles"] = [each._asdict() for each in listed(troubles, MOST_TROUBLES)]
+        status["troubles"] = [each._asdict() for each in first_of_each_kind(troubles, MOST_TROUBLES)]
     return status | base_status(exporter, conditions, now)
 
 

@@ -8,11 +8,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from exporter.errors import listed
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.operator.objects.kinds import OPERATOR
 from exporter.operator.objects.needs_write import content_of
-from exporter.operator.objects.object_fields import one_line
+from exporter.wording import listed, one_line
 
 _MOST_FIELDS = 6
 _MOST_MANAGERS = 5

@@ -6,13 +6,14 @@ only in durations and times is not written.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from exporter.errors import SourceError, Trouble, listed
+from exporter.errors import SourceError, Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text
+from exporter.wording import one_line
 
 _TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|m|h)\b|\d{4}-\d\d-\d\dT[0-9:.]+Z?")
 _NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
@@ -55,22 +56,9 @@ def moment(of: AnyObject, name: str) -> datetime | None:
         return None
 
 
-def one_line(text_of: str, most: int) -> str:
-    """A text on one line of at most `most` characters, without characters that no terminal should get."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text_of[: 4 * most]).split())
-    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
-
-
 def steady(before: str, now: str) -> str:
     """The old text, if the new one differs only in durations and times, which always change; else the new one."""
     return before if _TIME.sub("", before) == _TIME.sub("", now) else now
-
-
-def and_more(names: Sequence[str], most: int) -> str:
-    """The names in one text for people: "a, b and 3 more"."""
-    if len(names) > most:
-        return listed(names, most)
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 MOST_CHARS = 4096

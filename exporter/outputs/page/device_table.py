@@ -10,7 +10,6 @@ from math import floor
 from typing import Final, NamedTuple
 
 from exporter.dividing.figures import is_older
-from exporter.errors import counted
 from exporter.model.device_row import DeviceRow
 from exporter.model.name_order import as_people_count
 from exporter.model.slices import Work
@@ -18,6 +17,7 @@ from exporter.model.states import WORDS, DeviceState, counts_of, rounded
 from exporter.outputs.page.document import text, visible
 from exporter.outputs.page.tree import DeviceLine, Rank, matching, shown
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
+from exporter.wording import counted
 
 _MIB_PER_GIB = 1024
 _ROWS_A_SLICE = 100

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from exporter.errors import listed
 from exporter.lenient import each_mapping
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN
 from exporter.outputs.page.document import table, text
+from exporter.wording import listed
 
 MOST_SHOWN = 20  # /events has the older errors
 _MOST_HOLDERS = 3

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from exporter.errors import HttpRefusal, Malformed, SlowAnswer, SourceError
-from exporter.reading import on_one_line
 from exporter.sources.pause import Pause
+from exporter.wording import one_line
 
 FLAG = "--prometheus.http-config"
 QUERIES_AT_ONCE = 2
@@ -81,7 +81,7 @@ def read_answer(body: bytes) -> RangeAnswer:
             series.append(row_series)
     texts = content.get("warnings")
     warnings = texts[:MOST_WARNINGS] if isinstance(texts, list) else ()
-    return RangeAnswer(series=series, odd=odd, warnings=tuple(on_one_line(text, MOST_TOLD_CHARS) for text in warnings))
+    return RangeAnswer(series=series, odd=odd, warnings=tuple(one_line(text, MOST_TOLD_CHARS) for text in warnings))
 
 
 def read_retention(body: bytes) -> str:

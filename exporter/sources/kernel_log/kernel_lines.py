@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from exporter.model.kernel import EventKind, KernelEvent, Severity, pci_address
+from exporter.wording import one_line
 
 MOST_TEXT = 400  # characters
 MOST_GPUS = 256
@@ -129,6 +130,4 @@ def _event(kind: EventKind, record: Record, match: re.Match[str]) -> KernelEvent
 
 
 def _shown(text: str) -> str:
-    """A text with printable characters only, on one line, of at most MOST_TEXT characters."""
-    printable = "".join(char if char.isprintable() else " " for char in text[:MOST_TEXT])
-    return " ".join(printable.split())
+    return one_line(text[:MOST_TEXT])

@@ -17,9 +17,9 @@ from exporter.config.files import read_regular
 from exporter.config.http_file import HttpConfig
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, TimedOut, Unavailable, Unsupported
-from exporter.reading import on_one_line
 from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
+from exporter.wording import one_line
 
 LONGEST_PAUSE_SECONDS = 30.0
 # The API ends a watch after WATCH_SECONDS. After SILENCE_SECONDS without a byte the connection is dead.
@@ -373,6 +373,6 @@ def resource_of(path: str) -> str:
 def told_by(body: bytes) -> str:
     """The message of a Status; "" if the body is no Status."""
     try:
-        return on_one_line(json.loads(body)["message"], MAX_TOLD_CHARS)
+        return one_line(json.loads(body)["message"], MAX_TOLD_CHARS)
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
