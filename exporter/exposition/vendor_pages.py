@@ -284,9 +284,9 @@ def _text(row: DcgmField, by_device: Mapping[_Device, _Values], owner_of: Mappin
 
 def _troubles(refused: Mapping[VendorFamily, str]) -> Iterator[Trouble]:
     if refused:
-        names = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
+        odd = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
         yield Trouble(
             "unit",
-            f"values of families are left out, since they do not fit --device-rules: {listed(names, _MOST_NAMED, '; ')}",
+            f"values of families are left out, since they do not fit --device-rules: {listed(odd, _MOST_NAMED, '; ')}",
             "look at what the exporter's release says of their units, and bring `families` up to date",
         )
