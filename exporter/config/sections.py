@@ -1,14 +1,19 @@
 """The strict reader of a configuration file's sections: an unknown key, or a value of another kind, is an error.
 
-An error names the place, the key, and what is allowed. It shows no value, since these files hold secrets.
-exporter/reading.py does not read them, since its errors show the value.
+The readers are those of exporter/reading.py, but for their words: these files hold secrets, so an error names the
+place, the key and what is allowed, and shows no value.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from exporter import reading
 from exporter.errors import ConfigError
+
+_TEXT = reading.text(r"[\s\S]*", "a text", sys.maxsize)
+_TEXTS = reading.each(_TEXT, sys.maxsize)
 
 
 class Section:
@@ -38,14 +43,13 @@ class Section:
 
     def section(self, key: str) -> "Section":
         """The mapping at a key. `close` of this section closes it, too."""
-        inner = Section(self._take(key, None), f"{self._where}: {key}")
+        inner = Section(self._take(key), f"{self._where}: {key}")
         self._inner.append(inner)
         return inner
 
     def text(self, key: str, default: str = "") -> str:
         """The text at a key."""
-        text: str = self._take(key, default, lambda value: isinstance(value, str), "a text")
-        return text
+        return str(self._read(key, _TEXT, "a text", default))
 
     def line(self, key: str) -> str:
         """The text at a key, which must be one printable line, for a header."""
@@ -56,15 +60,11 @@ class Section:
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The texts in the list at a key."""
-
-        def is_list(value: object) -> bool:
-            return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-        return tuple(self._take(key, (), is_list, "a list of texts"))
+        return tuple(self._read(key, _TEXTS, "a list of texts", ()))
 
     def flag(self, key: str, *, default: bool) -> bool:
         """The boolean at a key."""
-        return bool(self._take(key, default, lambda value: isinstance(value, bool), "true or false"))
+        return bool(self._read(key, reading.flag, "true or false", default))
 
     def one_of(self, key: str, allowed: Collection[str], *, default: str) -> str:
         """The word at a key, which must be in `allowed`."""
@@ -86,9 +86,13 @@ class Section:
             if key not in self._keys:
                 raise self.error(repr(key), f"is not a key of this file; the keys are {', '.join(sorted(self._keys))}")
 
-    def _take(self, key: str, default: object, fits: Callable[[object], bool] = lambda _: True, what: str = "") -> Any:  # noqa: ANN401 - what a file holds can be anything
+    def _read(self, key: str, read_value: reading.Reader, what: str, default: object) -> Any:  # noqa: ANN401 - what a reader returns
+        value = self._take(key)
+        try:
+            return default if value is None else read_value(value, key)
+        except reading.Invalid:
+            raise self.error(key, f"must be {what}") from None
+
+    def _take(self, key: str) -> object:
         self._keys.add(key)
-        value = self._content.get(key)
-        if value is not None and not fits(value):
-            raise self.error(key, f"must be {what}")
-        return default if value is None else value
+        return self._content.get(key)
