@@ -149,19 +149,19 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     for severity in ("fatal", "nonfatal"):
         yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"
     for code_of_nvml, reason in LOST.items():
-        yield reason, prose(reason.text), f"nvml.h, nvmlReturn_t {code_of_nvml}"
-    yield UNASKED, prose(UNASKED.text), "any other nvmlReturn_t"
-    yield UNLISTED, prose(UNLISTED.text), "nvmlDeviceGetCount"
+        yield reason, prose(reason.message), f"nvml.h, nvmlReturn_t {code_of_nvml}"
+    yield UNASKED, prose(UNASKED.message), "any other nvmlReturn_t"
+    yield UNLISTED, prose(UNLISTED.message), "nvmlDeviceGetCount"
     for row in TABLE:
         for rule in RULES.get(row.name, ()):
             has = f"has one of the bits {rule.bits:#x}" if rule.bits else "grows" if rule.grows else "is not 0"
-            yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.code]
+            yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.reason]
     by_value: tuple[tuple[int, Verdict], ...] = ((FAIL, "failing"), (WARN, "degraded"))
     for value, verdict in by_value:
-        of_error = HealthReason(f"{OF_DCGM}-…", verdict, "", "[by the error](#dcgms-own-verdict)")
+        of_error = HealthReason(f"{OF_DCGM}-…", "", "[by the error](#dcgms-own-verdict)", verdict)
         yield of_error, f"{code(FAMILY)} of a watch is {value}", "DCGM's health watches"
-    yield MISSING, prose(MISSING.text), "dcgm-exporter leaves out what it cannot read"
-    yield UNREAD, prose(UNREAD.text), "a device that only the inventory or the kubelet names"
+    yield MISSING, prose(MISSING.message), "dcgm-exporter leaves out what it cannot read"
+    yield UNREAD, prose(UNREAD.message), "a device that only the inventory or the kubelet names"
 
 
 def _dcgm_errors() -> Iterator[tuple[str, ...]]:
@@ -179,4 +179,4 @@ _SOURCES = {
 
 
 def _row(reason: HealthReason, condition: str, source: str) -> tuple[str, ...]:
-    return condition, code(reason.verdict), code(reason.code), prose(reason.remedy), source
+    return condition, code(reason.verdict), code(reason.reason), prose(reason.remedy), source

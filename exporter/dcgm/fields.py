@@ -69,10 +69,10 @@ _REPLACE = "have the GPU replaced: ask the vendor of the node"
 _AIR = "look at fans, airflow and the room; compare it with the node's other GPUs"
 _POWER = "look at the node's power supply and its limits"
 _LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
-_LINKS = HealthRule(HealthReason("nvlink", "degraded", "errors of NVLink within the last hour", _LINK), grows=True)
-_RECOVER = HealthRule(HealthReason("nvlink-recovery", "degraded", "a link of NVLink has to recover", _FREE), 1)
+_LINKS = HealthRule(HealthReason("nvlink", "errors of NVLink within the last hour", _LINK, "degraded"), grows=True)
+_RECOVER = HealthRule(HealthReason("nvlink-recovery", "a link of NVLink has to recover", _FREE, "degraded"), 1)
 _FATAL = HealthReason(
-    "nvlink-fatal", "failing", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link"
+    "nvlink-fatal", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link", "failing"
 )
 # A replay repairs a single CRC error. Since Blackwell a link counts its recoveries, and packets that were bad or lost.
 # Before, it counted replays and recoveries.
@@ -91,21 +91,21 @@ _LINK_COUNTERS = (
     "DEV_NVLINK_COUNT_RX_GENERAL_ERRORS",
     "DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
 )
-_REMAPS = HealthReason("row-remap-pending", "degraded", "a row of memory waits to be remapped", _FREE)
-_FAILED = HealthReason("row-remap-failed", "failing", "a row of memory could not be remapped", _REPLACE)
+_REMAPS = HealthReason("row-remap-pending", "a row of memory waits to be remapped", _FREE, "degraded")
+_FAILED = HealthReason("row-remap-failed", "a row of memory could not be remapped", _REPLACE, "failing")
 RULES: Mapping[str, tuple[HealthRule, ...]] = {
-    "DEV_ECC_DBE_VOL_TOTAL": (HealthRule(HealthReason("ecc", "degraded", "uncorrected errors of memory", _FREE)),),
+    "DEV_ECC_DBE_VOL_TOTAL": (HealthRule(HealthReason("ecc", "uncorrected errors of memory", _FREE, "degraded")),),
     "DEV_ROW_REMAP_PENDING": (HealthRule(_REMAPS),),
     "DEV_ROW_REMAP_FAILURE": (HealthRule(_FAILED),),
-    "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "degraded", "a page is to be retired", _FREE)),),
+    "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "a page is to be retired", _FREE, "degraded")),),
     **dict.fromkeys(_LINK_COUNTERS, (_LINKS,)),
     # dcgm_structs.h: 1 DCGM_GPU_NVLINK_ERROR_RECOVERY_REQUIRED, 2 …_FATAL
     "DEV_GPU_NVLINK_ERRORS": (_RECOVER, HealthRule(_FATAL, 2)),
     # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is normal on GPUs
     "DEV_CLOCKS_EVENT_REASONS": (
-        HealthRule(HealthReason("hot", "degraded", "its clocks are lowered for heat", _AIR), 0x20 | 0x40),
-        HealthRule(HealthReason("power", "degraded", "its clocks are lowered by the power brake", _POWER), 0x80),
-        HealthRule(HealthReason("slowdown", "degraded", "the hardware has halved its clocks, or more", _POWER), 0x8),
+        HealthRule(HealthReason("hot", "its clocks are lowered for heat", _AIR, "degraded"), 0x20 | 0x40),
+        HealthRule(HealthReason("power", "its clocks are lowered by the power brake", _POWER, "degraded"), 0x80),
+        HealthRule(HealthReason("slowdown", "the hardware has halved its clocks, or more", _POWER, "degraded"), 0x8),
     ),
 }
 HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}

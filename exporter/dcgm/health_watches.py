@@ -89,7 +89,7 @@ def _reason(watch: str, row: WatchRow) -> HealthReason:
     text, code, remedy = _meaning(row.error, verdict)
     about = WATCHES.get(watch) or f"its watch {_shown(watch)}"
     does = "finds a failure of" if verdict == "failing" else "warns of"
-    return HealthReason(code, verdict, f"DCGM {does} {about}: {text}", remedy)
+    return HealthReason(code, f"DCGM {does} {about}: {text}", remedy, verdict)
 
 
 def _meaning(label: str, verdict: Verdict) -> tuple[str, str, str]:

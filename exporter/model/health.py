@@ -1,9 +1,11 @@
 """The health of devices: one verdict for each device, with its reasons."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey
 
 Verdict = Literal["ok", "degraded", "unknown", "failing", "gone"]
@@ -14,21 +16,16 @@ OF_DCGM = "dcgm"
 """The beginning of the codes of reasons that are DCGM's own verdict (dcgm/health_watches.py)."""
 
 
-class HealthReason(NamedTuple):
-    """What is wrong with a device, and what to do; the code is a word of a closed set (docs/health.md)."""
+@dataclass(frozen=True, slots=True, order=True)
+class HealthReason(Trouble):
+    """What is wrong with a device, and what to do; the reason is a word of a closed set (docs/health.md)."""
 
-    code: str
-    verdict: Verdict
-    text: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.text} -> {self.remedy}"
+    verdict: Verdict = "unknown"
 
 
 def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
     """The key that sorts reasons, the worst first. Of two equally bad, DCGM's summary comes after what was read."""
-    return VERDICTS.index(reason.verdict), reason.code.startswith(OF_DCGM), reason
+    return VERDICTS.index(reason.verdict), reason.reason.startswith(OF_DCGM), reason
 
 
 class DeviceVerdict(NamedTuple):
@@ -46,7 +43,7 @@ class DeviceVerdict(NamedTuple):
     @property
     def code(self) -> str:
         """The code of the first reason; "" without a reason."""
-        return self.reasons[0].code if self.reasons else ""
+        return self.reasons[0].reason if self.reasons else ""
 
 
 DeviceVerdicts = Mapping[DeviceKey, DeviceVerdict]

@@ -214,7 +214,7 @@ def _is_of_a_device(snapshot: Snapshot, health: Health) -> bool:
     if not health.up:
         return False
     for key, verdict in snapshot.verdicts.items():
-        is_lost = any(reason.code in _BY_NVML for reason in verdict.reasons)
+        is_lost = any(reason.reason in _BY_NVML for reason in verdict.reasons)
         if is_lost and f"({key.uuid})" in health.message:
             return True
     return False
@@ -340,8 +340,8 @@ def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
         if holders:
             name += f" ({', '.join(holders)})"
         for reason in verdict.reasons:
-            if reason.code != "unread":
-                yield warning(name, f"this device is {reason.verdict}: {reason.text}", reason.remedy)
+            if reason.reason != "unread":
+                yield warning(name, f"this device is {reason.verdict}: {reason.message}", reason.remedy)
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:

@@ -47,9 +47,9 @@ RECOVERY_CHANGED, MOST_STANDING = 154, 256
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
 _SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
 OF_KIND = {
-    ("lost", ""): HealthReason("fell-off-bus", "gone", "fallen off the bus", XIDS[79].remedy),
-    ("pcie", "fatal"): HealthReason("pcie", "failing", "fatal error of PCI Express", _SLOT),
-    ("pcie", "nonfatal"): HealthReason("pcie", "degraded", "error of PCI Express", _SLOT),
+    ("lost", ""): HealthReason("fell-off-bus", "fallen off the bus", XIDS[79].remedy, "gone"),
+    ("pcie", "fatal"): HealthReason("pcie", "fatal error of PCI Express", _SLOT, "failing"),
+    ("pcie", "nonfatal"): HealthReason("pcie", "error of PCI Express", _SLOT, "degraded"),
 }
 _NO_GPU = InventoryGpu(uuid="")
 
@@ -337,10 +337,11 @@ def reason_of(device_event: DeviceEvent) -> HealthReason | None:
         xid = XIDS.get(event.code, OTHER_XID)
         verdict = verdict_of(event.code, is_fatal=recommends or event.severity == "fatal")
         text = f"Xid {event.code} ({event.text if recommends else xid.name})"
-        reason = HealthReason("fell-off-bus" if verdict == "gone" else "xid", verdict, text, xid.remedy)
+        reason = HealthReason("fell-off-bus" if verdict == "gone" else "xid", text, xid.remedy, verdict)
     if reason is None or reason.verdict == "ok":
         return None
-    return reason._replace(text=f"{reason.text}, {datetime.fromtimestamp(device_event.at_seconds, UTC):%F %H:%M} UTC")
+    moment = datetime.fromtimestamp(device_event.at_seconds, UTC)
+    return replace(reason, message=f"{reason.message}, {moment:%F %H:%M} UTC")
 
 
 def still_standing(standing: tuple[DeviceEvent, ...], new: DeviceEvent) -> tuple[DeviceEvent, ...]:

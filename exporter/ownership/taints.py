@@ -13,6 +13,7 @@ Of other drivers' taints only the effect tells the meaning.
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from exporter.model.devices import DeviceKey, Inventory, SliceDevice, Taint
 from exporter.model.health import HealthReason, Verdict
@@ -23,22 +24,22 @@ _XID, _LOST, _UNMONITORED = (f"gpu.nvidia.com/{name}" for name in ("xid", "gpu-l
 _NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ASK = "ask who tainted it, and why: kubectl describe resourceslice, and the log of the DRA driver on the node"
 EFFECTS: Mapping[str, HealthReason] = {
-    "NoExecute": HealthReason("taint", "failing", "its DRA driver drives pods away from it", _ASK),
-    "NoSchedule": HealthReason("taint", "degraded", "its DRA driver keeps new pods away from it", _ASK),
+    "NoExecute": HealthReason("taint", "its DRA driver drives pods away from it", _ASK, "failing"),
+    "NoSchedule": HealthReason("taint", "its DRA driver keeps new pods away from it", _ASK, "degraded"),
 }
 _LOOK = (
     "look at nvidia-smi and at the kernel's log on the node (dmesg | grep -e NVRM -e Xid); drain the node and"
     " restart it, then restart the DRA driver's pod, which keeps its taints as long as it runs"
 )
-ONE_GPU_LOST = HealthReason("taint", "gone", "NVIDIA's DRA driver has lost it (gpu-lost)", _LOOK)
+ONE_GPU_LOST = HealthReason("taint", "NVIDIA's DRA driver has lost it (gpu-lost)", _LOOK, "gone")
 SOME_GPU_LOST = HealthReason(
-    "taint", "degraded", "NVIDIA's DRA driver has lost a GPU of the node, and does not say which (gpu-lost)", _LOOK
+    "taint", "NVIDIA's DRA driver has lost a GPU of the node, and does not say which (gpu-lost)", _LOOK, "degraded"
 )
 UNWATCHED = HealthReason(
     "taint",
-    "unknown",
     "NVIDIA's DRA driver cannot watch it (unmonitored), and no source has read it",
     "let dcgm-exporter or NVML read it (--dcgm.url, --nvml.mode); the driver's log on the node says why it cannot",
+    "unknown",
 )
 TaintsOfDevices = Mapping[DeviceKey, Sequence[Taint]]
 
@@ -77,10 +78,10 @@ def by_taints(taints: TaintsOfDevices, read: Container[DeviceKey]) -> Iterator[t
         for taint in of_device:
             if taint.key == _LOST:
                 verdict: Verdict = "degraded" if key in read else "unknown"
-                yield key, ONE_GPU_LOST if len(lost) == 1 else SOME_GPU_LOST._replace(verdict=verdict)
+                yield key, ONE_GPU_LOST if len(lost) == 1 else replace(SOME_GPU_LOST, verdict=verdict)
             elif taint.key == _UNMONITORED:
                 if key not in read:
                     yield key, UNWATCHED
             elif taint.effect in EFFECTS:
                 reason = EFFECTS[taint.effect]
-                yield key, reason._replace(text=f"{reason.text}: {one_line(f'{taint}')}")
+                yield key, replace(reason, message=f"{reason.message}: {one_line(f'{taint}')}")

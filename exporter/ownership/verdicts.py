@@ -7,6 +7,7 @@ complains of it. If only the kubelet names a device, the kubelet's word is the v
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -50,12 +51,12 @@ MISSING_SECONDS = 86_400.0  # after this time a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
 _DRIVER = "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node"
 _PLUGIN = "look at the log of the device plugin, or of the DRA driver, on the node"
-UNREAD = HealthReason("unread", "unknown", "no source has read it", _SOURCES)
-MISSING = HealthReason("missing", "unknown", "dcgm-exporter's page had it before, and lacks it now", _DRIVER)
-UNLISTED = HealthReason("nvml-lost", "gone", "NVML listed it before, and does not any more", _DRIVER)
-UNOFFERED = HealthReason("not-offered", "unknown", "its device plugin no longer offers it", _PLUGIN)
-UNHEALTHY = HealthReason("kubelet", "failing", "its device plugin or DRA driver calls it unhealthy", _PLUGIN)
-UNCLEAR = HealthReason("kubelet", "unknown", "its device plugin or DRA driver does not know how it is", _PLUGIN)
+UNREAD = HealthReason("unread", "no source has read it", _SOURCES, "unknown")
+MISSING = HealthReason("missing", "dcgm-exporter's page had it before, and lacks it now", _DRIVER, "unknown")
+UNLISTED = HealthReason("nvml-lost", "NVML listed it before, and does not any more", _DRIVER, "gone")
+UNOFFERED = HealthReason("not-offered", "its device plugin no longer offers it", _PLUGIN, "unknown")
+UNHEALTHY = HealthReason("kubelet", "its device plugin or DRA driver calls it unhealthy", _PLUGIN, "failing")
+UNCLEAR = HealthReason("kubelet", "its device plugin or DRA driver does not know how it is", _PLUGIN, "unknown")
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
 
 
@@ -132,7 +133,7 @@ class PageWords:
     def _take_watches(self, watches: Mapping[DeviceKey, Mapping[str, WatchRow]], at: float) -> None:
         """Let the present findings of DCGM take the place of its earlier findings on these devices."""
         for key, rule in tuple(self._until):
-            if key in watches and rule.reason.code.startswith(OF_DCGM):
+            if key in watches and rule.reason.reason.startswith(OF_DCGM):
                 del self._until[key, rule]
         for key, rows in watches.items():
             self._until |= {(key, HealthRule(reason)): at + GRACE_SECONDS for reason in findings(rows)}
@@ -281,7 +282,7 @@ def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
         # the message is a driver's; NVIDIA's DRA driver sends none, and samples say more than Unknown without a message
         says = one_line(health.message)
         if says in NOT_OFFERED:
-            yield key, UNOFFERED._replace(text=says)
+            yield key, replace(UNOFFERED, message=says)
         elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):
             reason = UNHEALTHY if health.word == "Unhealthy" else UNCLEAR
-            yield key, reason._replace(text=f"{reason.text}: {says}") if says else reason
+            yield key, replace(reason, message=f"{reason.message}: {says}") if says else reason

@@ -151,8 +151,8 @@ def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_m
 
 # issue 30, line 15
 def test_devices_that_are_not_ok_are_warnings_with_what_to_do() -> None:
-    lost = HealthReason("fell-off-bus", "gone", "Xid 79 (GPU has fallen off the bus)", "restart the node")
-    unread = HealthReason("unread", "unknown", "no source has read it", "look at the sources")
+    lost = HealthReason("fell-off-bus", "Xid 79 (GPU has fallen off the bus)", "restart the node", "gone")
+    unread = HealthReason("unread", "no source has read it", "look at the sources", "unknown")
     verdicts = {
         DeviceKey(uuid="GPU-1"): verdict_by([lost, unread]),
         DeviceKey(uuid="GPU-2"): verdict_by([unread]),

@@ -209,7 +209,7 @@ def test_two_generations_of_one_gpu_are_one_point() -> None:
 
 
 def reason(code: str, verdict: Verdict) -> HealthReason:
-    return HealthReason(code, verdict, "text", "remedy")
+    return HealthReason(code, "text", "remedy", verdict)
 
 
 def with_verdicts(snapshot: Snapshot, *of_gpus: DeviceVerdict) -> Snapshot:

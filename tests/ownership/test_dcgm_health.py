@@ -112,7 +112,7 @@ def of(said: Said) -> DeviceVerdict:
 def test_what_dcgm_finds_is_the_verdict_by_its_value(said: Said, verdict: str, code: str, text: str) -> None:
     seen = of(said)
     assert (seen.verdict, seen.code) == (verdict, code)
-    assert not text or text in seen.reasons[0].text
+    assert not text or text in seen.reasons[0].message
     assert all(reason.remedy for reason in seen.reasons)
 
 
@@ -138,7 +138,7 @@ def test_what_dcgm_finds_is_the_verdict_by_its_value(said: Said, verdict: str, c
     ],
 )
 def test_an_incident_of_the_whole_gpu_and_of_a_watch_is_one(said: Said, parts: list[str]) -> None:
-    assert [re.split(" of |: ", reason.text)[1] for reason in of(said).reasons] == parts
+    assert [re.split(" of |: ", reason.message)[1] for reason in of(said).reasons] == parts
 
 
 # issue 22, line 33
@@ -146,7 +146,9 @@ def test_a_watch_says_how_it_is_now() -> None:
     looks, verdicts = Looks(), Verdicts()
 
     def codes(text: str | None, after: float) -> list[str]:
-        return [reason.code for each in look(verdicts, looked(looks, text), after).values() for reason in each.reasons]
+        return [
+            reason.reason for each in look(verdicts, looked(looks, text), after).values() for reason in each.reasons
+        ]
 
     failing: Said = {"MEM": ("DCGM_FR_ROW_REMAP_FAILURE", "20")}
     assert codes(page(failing), 0) == ["dcgm-row-remap-failure"]
@@ -197,10 +199,10 @@ def test_rows_that_tell_more_of_a_device_make_no_further_device() -> None:
 
 # issue 22, line 33
 def test_what_the_exporter_reads_itself_comes_before_what_dcgm_makes_of_it() -> None:
-    xid = HealthReason("xid", "failing", "Xid 48 Double Bit ECC Error", "reset it")
-    dcgm = HealthReason("dcgm-xid-error", "failing", "DCGM", "look")
+    xid = HealthReason("xid", "Xid 48 Double Bit ECC Error", "reset it", "failing")
+    dcgm = HealthReason("dcgm-xid-error", "DCGM", "look", "failing")
     assert verdict_by([dcgm, xid]).code == "xid"
-    assert verdict_by([xid._replace(verdict="degraded"), dcgm]).code == "dcgm-xid-error"
+    assert verdict_by([replace(xid, verdict="degraded"), dcgm]).code == "dcgm-xid-error"
 
 
 def test_what_a_page_has_of_watches_is_bounded() -> None:
@@ -208,7 +210,7 @@ def test_what_a_page_has_of_watches_is_bounded() -> None:
     many: Said = {f"{'W' * 5_000}{number}": ("E" * 5_000, "20") for number in range(50)}
     verdict = of(many)
     assert verdict.verdict == "failing"
-    assert max(len(reason.text) for reason in verdict.reasons) < 300
+    assert max(len(reason.message) for reason in verdict.reasons) < 300
 
 
 def test_every_watch_and_error_has_its_words() -> None:

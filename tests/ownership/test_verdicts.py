@@ -138,9 +138,9 @@ def test_a_gpu_whose_instances_are_read_is_read() -> None:
 
 REASONS = st.builds(
     HealthReason,
-    code=st.sampled_from(("xid", "ecc", "kubelet")),
+    reason=st.sampled_from(("xid", "ecc", "kubelet")),
     verdict=st.sampled_from([verdict for verdict in VERDICTS if verdict != "ok"]),
-    text=st.text(max_size=3),
+    message=st.text(max_size=3),
     remedy=st.text(max_size=3),
 )
 
@@ -497,7 +497,7 @@ def test_of_several_gpus_that_the_driver_calls_lost_nobody_says_which_one_is() -
 def test_a_device_that_neither_the_driver_nor_anybody_else_watches_is_unknown() -> None:
     seen = look(Verdicts(), tainted({GPU: [], OTHER: [Taint("None", UNMONITORED)]}))[DeviceKey(uuid=OTHER)]
     assert (seen.verdict, seen.code) == ("unknown", "taint")
-    assert "cannot watch" in seen.reasons[0].text
+    assert "cannot watch" in seen.reasons[0].message
 
 
 # issue 22, line 39
@@ -518,4 +518,4 @@ def verdict_by_energy(verdicts: Verdicts, looks: Looks, context: LookContext, va
 # issue 22, line 39
 def test_an_xid_that_log_and_taint_have_is_one_reason() -> None:
     seen = look(Verdicts(), tainted({GPU: [xid_taint("48", added_at=NOW + 61)]}), errors=(error(48),))[KEY]
-    assert [reason.code for reason in seen.reasons] == ["xid", "taint"]
+    assert [reason.reason for reason in seen.reasons] == ["xid", "taint"]

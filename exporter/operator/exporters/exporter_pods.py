@@ -52,7 +52,7 @@ _WHY_NO_IMAGE = (
 
 
 class NodeTrouble(NamedTuple):
-    """A trouble on a node. `message` is one line, with what to do.
+    """A row of a status' `troubles`: a Trouble with its node and its source. `message` is its whole text on one line.
 
     `source` is a source of the node's exporter (kubelet, dcgm:127.0.0.1:9401), `exporter` if that does not answer, or
     `pod`.

@@ -33,7 +33,7 @@ def status_of(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]
 
 
 def _state(verdict: DeviceVerdict) -> str:
-    faults = {reason.code for reason in verdict.reasons if reason.verdict == "failing"}
+    faults = {reason.reason for reason in verdict.reasons if reason.verdict == "failing"}
     if verdict.verdict == "failing" and faults == {_WORKS_ON}:
         return "predicted_failure"
     return _STATE_OF.get(verdict.verdict, "")

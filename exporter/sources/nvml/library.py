@@ -66,11 +66,11 @@ _REMEDIES = {
 
 # The health of a GPU that cannot be asked. Every further call about it would fail, too, and some take 10 s to fail.
 LOST: Mapping[int, HealthReason] = {
-    GPU_IS_LOST: HealthReason("nvml-lost", "gone", "NVML says that it has fallen off the bus", REMEDY_OF_GPU),
-    GPU_NOT_FOUND: HealthReason("nvml-lost", "gone", "NVML does not find it any more", REMEDY_OF_GPU),
-    RESET_REQUIRED: HealthReason("reset-required", "failing", "NVML says that it needs a reset", REMEDY_OF_GPU),
+    GPU_IS_LOST: HealthReason("nvml-lost", "NVML says that it has fallen off the bus", REMEDY_OF_GPU, "gone"),
+    GPU_NOT_FOUND: HealthReason("nvml-lost", "NVML does not find it any more", REMEDY_OF_GPU, "gone"),
+    RESET_REQUIRED: HealthReason("reset-required", "NVML says that it needs a reset", REMEDY_OF_GPU, "failing"),
 }
-UNASKED = HealthReason("nvml", "unknown", "NVML cannot ask it", REMEDY_OF_GPU)
+UNASKED = HealthReason("nvml", "NVML cannot ask it", REMEDY_OF_GPU, "unknown")
 Scope = Literal["library", "gpu", "call"]
 
 
