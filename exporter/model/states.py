@@ -1,6 +1,7 @@
 """The states of a device: used, held but idle, free and others. Every output uses these words. Pure.
 
-device_row.py decides which state a device has.
+`state_of` in device_row.py decides which state a device has. If that is `unknown`, ownership/explain.py has the reason
+in words. A verdict on a device's health, which may be "unknown", too, is something else: see ownership/verdicts.py.
 """
 
 from collections import Counter

@@ -54,7 +54,7 @@ from exporter.ownership.owners import Knowledge, read_assignment
 
 Read = Callable[[Assignment], DeviceRef | None]
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 10.0  # after a reconnect, an owner goes when the kubelet has listed other pods for this long without it
 STALE_WHILE_REFUSED_SECONDS = 600.0
 STALE_OTHERWISE_SECONDS = 60.0
 _NONE: Mapping[Assignment, float] = MappingProxyType({})
