@@ -1,1 +1,1 @@
-"""What reads a peer, one file each: bytes in, a reading or a SourceError out."""
+"""The sources: each asks a peer and turns its bytes into a reading, or raises a SourceError."""

@@ -1,8 +1,8 @@
-"""Whether claims have admin access: by the checkpoint of NVIDIA's DRA driver, else by the Kubernetes API.
+"""The source of claims' admin access: the checkpoint of NVIDIA's DRA driver, else the Kubernetes API.
 
 The driver writes its checkpoint before the kubelet names a claim's devices, so the file is read when the kubelet names
-claims of which nothing is known. The API is asked only for claims that the file lacks, and for each of them once.
-ownership/claims.py says what the answers mean.
+unknown claims. The API is asked only for claims that the file lacks, and once for each of them. ownership/claims.py
+interprets the answers.
 """
 
 import asyncio
@@ -25,39 +25,42 @@ NAME = "dra-checkpoint"
 CHECKPOINT = "plugins/gpu.nvidia.com/checkpoint.json"  # below the kubelet's folder
 MOST_BYTES = 16 * 1024 * 1024  # a claim of 8 GPUs takes some 8 KiB
 MOST_CLAIMS = 50_000
-# what nobody could say is asked for again after so long
+# the pause before the source asks again about claims that nobody knew
 AGAIN_SECONDS = 30.0
-# the driver may be writing the file, so it is read again before it is called unreadable
+# the driver may be writing the file, so it is read several times before it counts as unreadable
 _TRIES, _PAUSE_SECONDS = 5, 0.02
 _MEANWHILE = "until then what is known counts, and claims of --claims.admin-namespaces have admin access"
 
 
 def checkpoint_beside(socket: str) -> str:
-    """The driver's checkpoint in the kubelet's folder, which also has the folder of the pod-resources socket."""
+    """The path of the driver's checkpoint in the kubelet's folder, which also has the pod-resources socket's folder."""
     folder = Path(socket).parent
     return str((folder.parent if folder.name == "pod-resources" else folder) / CHECKPOINT)
 
 
 class ClaimsApi(Source, Protocol):
-    """Who knows claims by their names."""
+    """A source that knows claims by their names."""
 
     async def get(self, namespace: str, name: str) -> tuple[str, AdminAccess]:
-        """The uid of the claim and its devices. Raises SourceError: nobody says it."""
+        """The uid of the claim, and its devices. Raises SourceError: they are not known."""
 
 
 class NoClaimsApi(NoSource):
-    """In place of the Kubernetes API where nobody may ask it."""
+    """The placeholder of the Kubernetes API, if the exporter may not ask it."""
 
     def __init__(self) -> None:
         super().__init__("resourceclaims", absent("nobody may ask the Kubernetes API", "give the exporter a token"))
 
     async def get(self, _: str, __: str) -> tuple[str, AdminAccess]:
-        """Nothing."""
+        """Raise Unavailable: there is no API to ask."""
         raise Unavailable("missing", self.health.message, remedy="give the exporter a token")
 
 
 class Claims(AskedSource):
-    """`facts` say what is known of the claims in force: one object while nothing changes. Its health is the file's."""
+    """The admin access of the present claims: `facts`, the same object as long as nothing changed.
+
+    The source's health is that of the file.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class Claims(AskedSource):
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`path` is the driver's checkpoint. `admin_namespaces` count where neither it nor `api` says anything."""
+        """`path` is the driver's checkpoint. `admin_namespaces` decide about claims that neither it nor `api` knows."""
         super().__init__(NAME, on_health)
         self._absent = absent(
             f"there is no {path}",
@@ -91,12 +94,12 @@ class Claims(AskedSource):
         self._complained: set[str] = set()
 
     async def close(self) -> None:
-        """End the question in flight, and the connections to the API."""
+        """End the question in flight, and close the connections to the API."""
         await end_tasks(self._task)
         await self._api.close()
 
     def begin(self, assignments: frozenset[Assignment] = frozenset()) -> Attempt | None:
-        """Ask of the claims of these assignments. The attempt is over when more is not to be known now."""
+        """Ask about the claims of these assignments. The attempt ends when file and API have answered or failed."""
         self._wanted = assignments
         is_new = assignments is not self._asked_for
         if self._task is None or self._task.done():
@@ -136,7 +139,7 @@ class Claims(AskedSource):
         self._asked_for = assignments
 
     async def _read(self) -> None:
-        """Read the checkpoint, unless it is as it was."""
+        """Read the checkpoint, if it has changed."""
         started, error = self._clock(), None
         try:
             identity, claims = await self._checkpoint_now()
@@ -151,7 +154,7 @@ class Claims(AskedSource):
         self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time())
 
     async def _checkpoint_now(self) -> tuple[Identity | None, Mapping[str, AdminAccess]]:
-        """The file's identity (None: there is none) and what it says. SourceError: it cannot be used."""
+        """The file's identity (None: there is no file) and its claims. Raises SourceError: it cannot be used."""
         why = ""
         for _ in range(_TRIES):
             identity = identity_of(self._path)
@@ -160,7 +163,7 @@ class Claims(AskedSource):
             try:
                 return identity, await asyncio.to_thread(_read_file, self._path)
             except FileNotFoundError:
-                continue  # it was removed since
+                continue  # the file was removed meanwhile
             except OSError as error:
                 message = f"{self._path} cannot be read: {error.strerror or error}"
                 raise Unavailable(
@@ -173,7 +176,7 @@ class Claims(AskedSource):
         raise Malformed("garbage", message, remedy=f"look at the pod of NVIDIA's DRA driver on this node; {_MEANWHILE}")
 
     async def _by_api(self, names: Iterable[ClaimName]) -> Mapping[ClaimName, tuple[str, AdminAccess]]:
-        """What the API says of these claims."""
+        """The uids and devices of these claims by the API. Claims that it does not know are left out."""
         self._api.look()
         if not self._api.is_there:
             return {}
@@ -200,12 +203,12 @@ class Claims(AskedSource):
 
 
 def _claims_among(assignments: Iterable[Assignment]) -> frozenset[Claim]:
-    """The devices of claims that are handed out."""
+    """The claims' devices in these assignments."""
     return frozenset(each.claim for each in assignments if each.claim is not None and each.claim.driver)
 
 
 def _read_file(path: str) -> Mapping[str, AdminAccess]:
-    """Raises OSError: it cannot be read. ValueError: it has another form, or too many bytes."""
+    """Read a checkpoint. Raises OSError: it cannot be read; ValueError: it has another form, or too many bytes."""
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Sources of a cluster's nodes: their exporters, one by one, or a Prometheus server that scrapes them."""
+"""What a source of a cluster's nodes is: the node exporters, one by one, or a Prometheus server that scrapes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,18 +9,21 @@ from exporter.sources.source import Source
 
 
 class ClusterSource(Source, Protocol):
-    """A source of many nodes. `begin` asks for what is due; what is known stands in `view` all the time."""
+    """A source of many nodes. `begin` asks; `view` has the known nodes at any time."""
 
     @property
     def view(self) -> ClusterView:
-        """What is known now; nodes whose last word is too old are missing."""
+        """The present view. A node whose last answer is too old is missing in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a node's exporter answers: `url` is what its paths are put after, "" while it has no address.
+    """The place at which a node's exporter answers.
 
-    `is_named`: its node's name is known from here. `caution`: why it may not answer, as the end of a sentence, or "".
+    Attributes:
+        url: its paths are added to this URL; "" while it has no address.
+        is_named: the place's key is the node's name.
+        caution: a reason why it may not answer, as the end of a sentence; "" for none.
     """
 
     url: str
@@ -29,18 +32,18 @@ class Place:
 
 
 class Places(Source, Protocol):
-    """What knows which nodes there are."""
+    """A source of the nodes' places."""
 
     @property
     def looked_for(self) -> str:
-        """What is looked for, in words, with the setting that says so."""
+        """The objects that the source looks for, in words, with the setting that names them."""
 
     @property
     def places(self) -> Mapping[str, Place] | None:
-        """By the node's name, or by the address where that is not known. None: it is not known which there are.
+        """The places by the node's name, or by the address if the name is not known. None: no answer has come yet.
 
-        The same object as long as nothing changed. What was known stays while it cannot be asked for.
+        The same object as long as nothing changed. The last places stay while the source fails.
         """
 
     def follow(self, on_change: Callable[[], None]) -> None:
-        """Tell `on_change` whenever the places have changed."""
+        """Call `on_change` whenever the places have changed."""

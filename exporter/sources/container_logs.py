@@ -1,8 +1,8 @@
-"""The containers of the node by id, by the kubelet's links in /var/log/containers.
+"""The source of the node's containers by id, from the kubelet's links in /var/log/containers.
 
-The kubelet makes a link when it has started a container, and removes it with the container. Which names are there is
-looked up only after the folder has changed, and a link is read once: its name holds the id, so it never means another
-container. A cut name may, so its link is read every time, and /var/log/pods shows whether its pod has one container.
+The kubelet makes a link when it has started a container, and removes it with the container. The folder is read only
+after it has changed, and a link only once: its name has the container's id, so it never means another container. A name
+that was cut may, so its link is read every time, and /var/log/pods shows whether its pod has only one container.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from exporter.usage.process_owners import Containers, LogLink, containers_of_log
 
 NAME = "container-logs"
 FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"
-# Names are cut from 186 characters on: hardly anybody has such names.
+# The most links with cut names. Names are cut from 186 characters on, and few users have such names.
 MOST_CUT = 200
 AGAIN_SECONDS = 1.0
-# Two changes within one tick of the file system's clock show the same time; a tick is 10 ms at most, or 2 s on VFAT.
+# Two changes within a tick of the file system's clock have the same time. A tick is at most 10 ms, or 2 s on VFAT.
 SETTLED_NS = 2_100_000_000
 
 
@@ -30,7 +30,7 @@ class ContainerLogs(Polled):
     """The containers of the node, looked up on a thread every second, or after `look_after`."""
 
     def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
-        """`root` is the folder under which the host's files are: "/" where they are mounted in their own places."""
+        """`root` is the folder that has the host's files: "/" if they are mounted at their own places."""
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
         self.containers = Containers()
         self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._links))}
@@ -48,7 +48,10 @@ class ContainerLogs(Polled):
         return _TOO_MANY if self._has_more else None
 
     def look_at_links(self, now_ns: int) -> Containers:
-        """The containers at `now_ns` since 1970; the same object while nothing changed. Raises OSError: no folder."""
+        """The containers; the same object as long as nothing changed. `now_ns` is the time in ns since 1970.
+
+        Raises OSError: there is no folder.
+        """
         changed_ns = self._folder.stat().st_mtime_ns
         if changed_ns != self._changed_ns:
             self._links = self._read()
@@ -74,10 +77,10 @@ class ContainerLogs(Polled):
         try:
             return read_log_link(name, str((self._folder / name).readlink()))
         except OSError:
-            return None  # no link, or it is gone
+            return None  # it is no link, or it is gone
 
     def _is_alone(self, link: LogLink) -> bool:
-        """Whether the pod has one container only. The kubelet makes the folder for its log before the container."""
+        """Whether the pod has only one container. The kubelet makes a container's log folder before the container."""
         try:
             with os.scandir(self._pods / link.folder) as entries:
                 names = [entry.name for entry in islice(entries, 2)]

@@ -1,9 +1,9 @@
-"""The GPUs that NVIDIA's driver lists: /proc/driver/nvidia/gpus/<bus location>/information.
+"""The inventory of the GPUs that NVIDIA's driver lists: /proc/driver/nvidia/gpus/<bus location>/information.
 
-Any container has the files, unless something is mounted over /proc/driver; reading them takes no library and no
-privilege. They hold lines of `Key:`, blanks and a value. `GPU UUID` (all question marks where the driver could not
-start the GPU) and `Device Minor` (N of /dev/nvidiaN) are read. They know nothing of MIG. A driver that has lost a GPU
-may take long to answer, so they are read on a thread.
+Every container has the files, unless something is mounted over /proc/driver; a reader needs no library and no
+privilege. A line is `Key:`, blanks and a value. The source reads `GPU UUID` (all question marks if the driver could not
+start the GPU) and `Device Minor` (N of /dev/nvidiaN). The files have nothing about MIG. A driver that has lost a GPU
+may take long to answer, so a thread reads the files.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from exporter.sources.source import OnHealth, absent
 
 NAME = "driver"
 FOLDER = "/proc/driver/nvidia/gpus"
-# GPUs come and go with drivers and bus resets: seldom
+# GPUs come and go only with drivers and bus resets
 AGAIN_SECONDS = 60.0
 MOST_GPUS = 256
 MOST_BYTES = 16 * 1024
@@ -30,7 +30,7 @@ _ABSENT = absent(f"there is no {FOLDER}", "load NVIDIA's driver, and mount nothi
 
 
 def parse(text: str, location: str = "") -> InventoryGpu | None:
-    """The GPU of one file at this location; None as long as the driver does not know its UUID."""
+    """The GPU in the text of a file at this location; None as long as the driver does not know its UUID."""
     values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
     uuid, minor = values.get("GPU UUID", ""), values.get("Device Minor", "")
     if not _UUID.fullmatch(uuid):
@@ -40,7 +40,7 @@ def parse(text: str, location: str = "") -> InventoryGpu | None:
 
 
 def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
-    """The GPUs of all files, by bus location; None without such a folder. Raises OSError: one cannot be read."""
+    """The GPUs of all files, sorted by bus location; None without the folder. Raises OSError: a file cannot be read."""
     try:
         locations = sorted(islice(folder.iterdir(), MOST_GPUS))
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
             with (location / "information").open("rb") as file:
                 gpus.append(parse(file.read(MOST_BYTES).decode("utf-8", "replace"), location.name))
         except FileNotFoundError:
-            continue  # it fell off the bus since the folder was listed
+            continue  # the GPU fell off the bus since the folder was listed
     return tuple(gpu for gpu in gpus if gpu)
 
 
 class DriverInventory(Polled):
-    """The inventory as the driver knows it, read again every minute. It is absent without a driver."""
+    """The driver's inventory, read again every minute. Without a driver the source is absent."""
 
     def __init__(self, *, folder: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_ABSENT, clock=clock)

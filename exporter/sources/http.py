@@ -1,7 +1,7 @@
-"""Asking an upstream over HTTP: a dead peer is noticed, files of TLS may change, and errors are in plain words.
+"""The HTTP client for upstreams: it notices dead peers, follows changes of TLS files, and has errors in plain words.
 
-aiohttp's own texts show what only its authors can read (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts do not
-say whether a name, a connection or an answer was waited for. Here each becomes a SourceError with what to do.
+aiohttp's own texts have parts that only its authors understand (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts
+do not say whether a name, a connection or an answer was late. Here each becomes a SourceError with a remedy.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from exporter.errors import (
 from exporter.sources.unpack import Body
 from exporter.wording import one_line
 
-# A peer that vanished (a node without power, a firewall that forgot the connection) is noticed after 30 s: the kernel
-# probes an idle connection from the 15th second on, and gives up bytes that the peer has not acknowledged. Otherwise it
-# would send them again for a quarter of an hour (tcp(7)).
+# The kernel notices after 30 s that a peer has vanished (a node without power, a firewall that forgot the connection):
+# it probes an idle connection from the 15th second on, and gives up if the peer does not acknowledge bytes. By default
+# it would send them again for a quarter of an hour (tcp(7)).
 _NOTICED_SECONDS = 30
 _SOCKET_OPTIONS = tuple(
     (level, getattr(socket, name), value)
@@ -52,7 +52,7 @@ _SOCKET_OPTIONS = tuple(
         (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
         (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _NOTICED_SECONDS * 1000),
     )
-    if hasattr(socket, name)  # Linux has all of them; a Mac, where the demo runs too, has not
+    if hasattr(socket, name)  # Linux has all of them, a Mac (where the demo runs, too) has not
 )
 
 
@@ -74,7 +74,7 @@ def watched_socket(address: Any) -> socket.socket:  # noqa: ANN401 - getaddrinfo
 
 
 class _Resolver(aiohttp.ThreadedResolver):
-    """Names by way of the system, and which of them are still being asked for."""
+    """The system's resolver of names, which knows the names that it is still resolving."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,12 +91,12 @@ class _Resolver(aiohttp.ThreadedResolver):
 
 
 class Connector(aiohttp.TCPConnector):
-    """Connections to one upstream, which know what is being waited for."""
+    """Connections to an upstream. It knows whether the last request waits for a name, or for a connection."""
 
     def __init__(self, *, limit: int = 100, keepalive_seconds: float = 15.0) -> None:
-        """At most `limit` connections; one that is not used for `keepalive_seconds` is closed."""
+        """Keep at most `limit` connections. A connection that is idle for `keepalive_seconds` is closed."""
         self.names = _Resolver()
-        # whether the request that came last has no connection yet
+        # whether the last request has no connection yet
         self.connecting = False
         super().__init__(
             limit=limit, keepalive_timeout=keepalive_seconds, resolver=self.names, socket_factory=watched_socket
@@ -108,7 +108,7 @@ class Connector(aiohttp.TCPConnector):
         traces: "list[aiohttp.tracing.Trace]",
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own signature
     ) -> "aiohttp.connector.Connection":
-        """A connection for a request."""
+        """Return a connection for a request."""
         self.connecting = True
         made = await super().connect(req, traces, timeout)
         self.connecting = False
@@ -119,11 +119,18 @@ class Connector(aiohttp.TCPConnector):
 class Peer:
     """The upstream of a client, as errors and remedies name it.
 
-    `flag` names the file of TLS and secrets, `most` the setting that says how much is read. `where` comes first in
-    messages. The other texts are remedies: `refused`, `unreachable`, `tls` where there is no connection, `silent` where
-    nothing comes back, `slow` where an answer is late, and so on. With `busy` statuses the peer wants to be left alone.
-    `explains`: it says in a JSON field `error` why it refuses, or in a form that `explain` makes such an object of.
-    `has_lines`: a whole answer ends with a line's end.
+    Attributes:
+        flag: the setting that names the file of TLS and secrets.
+        refused, unreachable, tls: the remedies without a connection: nobody listens, another reason, no TLS.
+        silent, slow: the remedies if nothing comes back, or if the answer is late.
+        no_right, no_path, elsewhere, too_often: the remedies for a refusal or a redirect.
+        too_much, look_there: the remedies for an answer that is too large, or cannot be used.
+        most: the setting that limits an answer's size; "" for none.
+        where: the first words of messages.
+        bad_file: the reason of a failure by a file of TLS or a secret.
+        busy: the statuses by which the peer asks for a pause.
+        explains: a refusal has its reason in a JSON field `error`, of an object that `explain` makes of the body.
+        names_path, has_lines: messages name the path; a whole answer ends with a line's end.
     """
 
     flag: str
@@ -150,11 +157,21 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """The connections to one upstream, which begin with the first request. No redirect is followed, no cookie kept.
+    """The connections to an upstream, which begin with the first request. It follows no redirect and keeps no cookie.
 
-    `headers` go with every request. `ask` takes at most `timeout_seconds`, and answers of `max_bytes` unpacked.
-    Without `has_deadline` the caller of `ask` ends it. With `may_lack_authority` the system's authorities count
-    while there is no `ca_file`. `unpacks` takes an answer's Content-Encoding off, with no limit on what comes out.
+    Attributes:
+        peer: the upstream in words.
+        http: TLS, authorisation and further headers.
+        headers: headers of every request.
+        timeout_seconds: the longest time of `ask`.
+        connect_seconds: the longest time for a connection; None: `timeout_seconds`.
+        has_deadline: whether `ask` ends itself after `timeout_seconds`; else its caller does.
+        max_bytes: the largest answer of `ask`, unpacked.
+        may_lack_authority: the system's authorities count while the file `ca_file` does not exist.
+        unpacks: aiohttp removes an answer's Content-Encoding, without a limit on the result.
+        most_connections: the most connections at a time; 0 for no limit.
+        keepalive_seconds: an idle connection is closed after this time.
+        connector: the connections; None before the first request.
     """
 
     peer: Peer
@@ -190,13 +207,17 @@ class Client:
     ) -> bytes:
         """The body of a whole answer with status 200, at a `path` below the URL or at the URL itself.
 
-        What is `posted` is a form, for questions that are too long for a URL, or a body as it is. `on_headers` and
-        `on_more` see what came so far, and may raise a SourceError. Raises HttpRefusal: another status. Unavailable:
-        nobody answers, or a file of TLS or a secret cannot be used. TimedOut: not in time; SlowAnswer where there was a
-        connection. Malformed: cut off, larger than `max_bytes`, in an unknown encoding, or not HTTP.
+        `posted` is a form, for a question that is too long for a URL, or a body. `on_headers` is called with the
+        answer's headers, `on_more` with the body so far; both may raise a SourceError.
+
+        Raises:
+            HttpRefusal: the answer has another status.
+            Unavailable: no answer came, or a file of TLS or a secret cannot be used.
+            TimedOut: the answer was late; SlowAnswer if there was a connection.
+            Malformed: the answer is cut off, larger than `max_bytes`, in an unknown encoding, or no HTTP.
         """
         if self.connector is not None:
-            self.connector.connecting = False  # of the request before
+            self.connector.connecting = False  # it may be left over from the last request
         try:
             async with (
                 asyncio.timeout(self.timeout_seconds) if self.has_deadline else _NO_DEADLINE,
@@ -225,7 +246,7 @@ class Client:
         body: bytes | Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> "aiohttp.client._RequestContextManager":
-        """A request: await it, or enter it. Without `timeout` the caller ends it.
+        """A request, which the caller awaits or enters. Without `timeout` the caller ends it.
 
         Raises ConfigError: a file of TLS, or a secret, cannot be used.
         """
@@ -250,12 +271,12 @@ class Client:
         )
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
     def why_failed(self, error: Exception, url: str) -> SourceError:
-        """What a failed request means."""
+        """The SourceError for a failed request."""
         peer = self.peer
         match error:
             case TimeoutError():
@@ -271,7 +292,10 @@ class Client:
         return Malformed("garbage", message, remedy=peer.look_there)
 
     def why_late(self, url: str, *, is_connecting: bool | None = None) -> TimedOut:
-        """What was waited for in vain. `is_connecting` None: whether the last request has no connection yet."""
+        """The SourceError for a late answer: it says whether a name, a connection or the answer was late.
+
+        `is_connecting`: the request has no connection yet; None: the connector knows.
+        """
         peer, connector = self.peer, self.connector
         if is_connecting is None:
             is_connecting = connector is not None and connector.connecting
@@ -305,7 +329,7 @@ class Client:
         is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
         ends_with_connection = not coming.is_packed and not is_chunked and "Content-Length" not in response.headers
         if peer.has_lines and ends_with_connection and body and not body.endswith(b"\n"):
-            # one that was cut looks whole, but its last value may have more digits
+            # a cut answer looks whole, but its last value may lack digits
             message = f"{peer.where}the answer ends with its connection, and not with a line's end: it was cut off"
             raise Malformed("truncated", message, remedy=peer.look_there)
         return body
@@ -314,7 +338,7 @@ class Client:
         peer = self.peer
         status = response.status
         content = await _explanation(response, peer.explain) if peer.explains else {}
-        # what is left of it is not waited for
+        # nobody waits for the rest of the answer
         response.close()
         text = one_line(content.get("error") or "", _MOST_TEXT_CHARS)
         message, remedy = self._words_of_refusal(response, path, f": {text}" if text else "")
@@ -335,7 +359,7 @@ class Client:
         return refusal
 
     def _words_of_refusal(self, response: aiohttp.ClientResponse, path: str, why: str) -> tuple[str, str]:
-        """What the peer did, and the remedy. `why` is what it says itself, behind a colon."""
+        """The message about a refusal, and its remedy. `why` is the peer's own reason after a colon, or ""."""
         peer = self.peer
         status = response.status
         message = f"HTTP status {status}{f' for {path}' if peer.names_path else ''}{why}"
@@ -352,7 +376,7 @@ class Client:
         return message, peer.look_there
 
     def _context_now(self) -> ssl.SSLContext:
-        """A new context if one of its files has changed; a new context means a new connection."""
+        """The TLS context; a new one if a file has changed, which means a new connection."""
         tls = self.http.tls
         made_of = [identity_of(path) for path in tls.files]
         if self._context is None or made_of != self._context_made_of:
@@ -363,7 +387,7 @@ class Client:
 
 
 async def _explanation(response: aiohttp.ClientResponse, explain: Callable[[bytes], object]) -> Mapping[str, Any]:
-    """The object in which the peer says why it refuses; {} where it says nothing of the kind."""
+    """The object with the peer's reason for a refusal; {} if it gives none."""
     try:
         body = Body(response.headers.get("Content-Encoding", ""), _MOST_REFUSAL_BYTES)
         body.add(await response.content.read(_MOST_REFUSAL_BYTES))
@@ -374,7 +398,7 @@ async def _explanation(response: aiohttp.ClientResponse, explain: Callable[[byte
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """How long the peer asks to be left alone; None where it does not say, or names a date."""
+    """The pause in seconds that the peer asks for; None if it asks for none, or names a date."""
     later = headers.get("Retry-After", "")
     return float(later) if later.isascii() and later.isdigit() and len(later) <= _MOST_DIGITS else None
 
@@ -389,7 +413,7 @@ def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unav
         remedy = "is the name right, and can this container's name server resolve it?"
         return Unavailable("unreachable", message, remedy=remedy)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        # OpenSSL's reason without what only its authors can read
+        # OpenSSL's reason, without the parts that only its authors understand
         cause = error.certificate_error
         why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else ""
         message = f"no TLS with it: its certificate is not accepted: {why or _text_of(cause)}"
@@ -405,8 +429,8 @@ def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unav
 
 
 def why_broken(error: BaseException) -> str:
-    """Why an answer that had begun did not go on."""
-    # of what the system said of the connection, aiohttp keeps the text alone
+    """The reason in words why an answer broke off."""
+    # aiohttp keeps only the text of the system's error
     if os.strerror(errno.ETIMEDOUT) in str(error):
         return f"the connection is dead: nothing has come back for {_NOTICED_SECONDS} s"
     if isinstance(error, aiohttp.ClientPayloadError):
@@ -415,12 +439,12 @@ def why_broken(error: BaseException) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """An error of the system by its own text, without the number, or the address that stands in the message anyway."""
+    """The text of a system's error, without its number and without the address, which the message has anyway."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return (isinstance(error, OSError) and error.strerror) or _text_of(error)
 
 
 def _text_of(error: BaseException) -> str:
-    """An error's text on one line; its kind where it has none. What aiohttp says names the URL: its secrets go."""
+    """An error's text on one line; the name of its class if it has no text. Secrets in URLs are removed."""
     return without_secrets(one_line(error)) or type(error).__name__

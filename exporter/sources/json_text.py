@@ -1,4 +1,4 @@
-"""JSON that nobody trusts, from left to right: large objects and arrays are never Python's as a whole. Pure."""
+"""The reader of untrusted JSON, from left to right: it never makes a large object or array as a whole. Pure."""
 
 import json
 import re
@@ -7,18 +7,18 @@ from typing import Any, NoReturn
 
 from exporter.errors import Malformed
 
-# of a name or of what else surrounds the rows
+# the most characters of a name, or of another value around the rows
 _MOST_OTHER_CHARS = 64 * 1024
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def garbage(what: str, remedy: str) -> Malformed:
-    """What to raise where an answer cannot be used."""
+    """The error for an answer that cannot be used. The caller raises it."""
     return Malformed("garbage", f"its answer cannot be used: {what}", remedy=remedy)
 
 
 class JsonText:
-    """The text of an answer. Each method raises Malformed where something else comes next."""
+    """The text of an answer. Each method raises Malformed if the text goes on with something else."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class JsonText:
         remedy: str,
         object_pairs_hook: Callable[[Sequence[tuple[str, Any]]], dict[str, Any]] | None = None,
     ) -> None:
-        """`remedy` says what to do about an answer that cannot be used. A hook may refuse an object by a ValueError."""
+        """`remedy` is for an answer that cannot be used. `object_pairs_hook` may refuse an object by a ValueError."""
         self._remedy = remedy
         self._decode = json.JSONDecoder(object_pairs_hook=object_pairs_hook, parse_constant=_no_constants).raw_decode
         self._at = 0
@@ -37,11 +37,11 @@ class JsonText:
             raise self.garbage(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
 
     def garbage(self, what: str) -> Malformed:
-        """See `garbage`."""
+        """The error of `garbage`, with this answer's remedy."""
         return garbage(what, self._remedy)
 
     def has(self, sign: str) -> bool:
-        """Whether this sign comes next; it is then passed."""
+        """Whether this sign comes next. If so, the position moves past it."""
         at = self._after_space()
         if self._text[at : at + 1] != sign:
             return False
@@ -49,12 +49,12 @@ class JsonText:
         return True
 
     def expect(self, sign: str, otherwise: str) -> None:
-        """Pass this sign."""
+        """Move past this sign. If it does not come next, the error says `otherwise`."""
         if not self.has(sign):
             raise self.garbage(otherwise)
 
     def names(self) -> Iterator[str]:
-        """The names in the object that has begun. The caller reads the value after each."""
+        """The names in the object whose first sign was passed. The caller reads the value after each name."""
         if self.has("}"):
             return
         while True:
@@ -68,7 +68,10 @@ class JsonText:
             self.expect(",", "an object does not end")
 
     def objects(self, most_chars: int, what: str) -> Iterator[dict[str, Any]]:
-        """The objects in the array that has begun. `what` names them in messages, with their numbers."""
+        """The objects in the array whose first sign was passed, each of at most `most_chars` characters.
+
+        `what` names an object in errors, with its number.
+        """
         number = 0
         while number or not self.has("]"):
             where = f"{what} {number}"
@@ -82,7 +85,7 @@ class JsonText:
             number += 1
 
     def value(self, most_chars: int = _MOST_OTHER_CHARS, where: str = "a part of it") -> Any:  # noqa: ANN401 - any JSON
-        """What comes next, of at most so many characters."""
+        """The next value, of at most `most_chars` characters. `where` names it in errors."""
         at = self._after_space()
         window = self._text[at : at + most_chars]
         try:
@@ -104,12 +107,12 @@ class JsonText:
         return value
 
     def end(self) -> None:
-        """There is nothing more."""
+        """Check that the text has ended."""
         if self._after_space() != len(self._text):
             raise self.garbage("there is more after its end")
 
     def _refuse_surrogates(self, value: object, where: str) -> None:
-        """Half a character (a lone surrogate, escaped) is JSON that no output may hold: most readers refuse it."""
+        """Refuse half a character (a lone surrogate, escaped). It is JSON, but most readers of outputs refuse it."""
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:

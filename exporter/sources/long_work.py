@@ -1,4 +1,4 @@
-"""Long work on the event loop: the pure core does it in slices, and other tasks run in between."""
+"""Long work on the event loop: the pure core works in slices, and other tasks run in between."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from exporter.model.slices import Work
 
 T = TypeVar("T")
 
-# What waits for a timer goes on in the third round of the loop, after three times this and a slice: a probe of the
-# kubelet's is answered in time whatever page comes.
+# A task that waits for a timer goes on in the third round of the loop, which is after three times this and a slice. So
+# the kubelet's probes are answered in time, however large a page is.
 SLICE_SECONDS = 0.003
 
 
 async def in_slices(work: Work[T]) -> T:
-    """What comes of it. Short work is done without a pause."""
+    """Do the work, and return its result. Short work is done without a pause."""
     until = time.monotonic() + SLICE_SECONDS
     while True:
         try:

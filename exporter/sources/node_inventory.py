@@ -1,4 +1,4 @@
-"""The node's one inventory, of all the sources that know a part of it: a user's file, the driver, CDI specs."""
+"""The node's inventory, put together from the sources that know parts of it: a user's file, the driver, CDI specs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,30 +21,30 @@ FLAG = "--inventory.file"
 
 
 class InventorySource(Source, Protocol):
-    """What one source knows; `Inventories` puts several together."""
+    """A source that has an inventory. `Inventories` puts several together."""
 
     @property
     def inventory(self) -> Inventory:
-        """The one in force; the same object as long as nothing changed."""
+        """The present inventory; the same object as long as nothing changed."""
 
 
 class DriverSource(InventorySource, Protocol):
     """A source of an inventory that also lists processes."""
 
     def __hash__(self) -> int:
-        """That of the object."""
+        """The hash of the object itself."""
 
     @property
     def reading(self) -> "DriverReading | None":
-        """The last one; None before the first. Its processes are None while the source fails."""
+        """The last reading; None before the first. Its processes are None while the source fails."""
 
     @property
     def followers(self) -> "list[Callable[[DriverReading], None]]":
-        """Those that are called with each new reading, in the event loop; not with one that failed."""
+        """The functions that are called with each new reading that did not fail, in the event loop."""
 
 
 class NoInventory(NoSource):
-    """In place of an inventory where none is asked for."""
+    """The placeholder of an inventory, if no setting asks for one."""
 
     inventory = Inventory()
 
@@ -53,10 +53,10 @@ class NoInventory(NoSource):
 
 
 class Inventories:
-    """Puts together what its `parts` know. They are sources, each with its own health; this is none."""
+    """Puts the inventories of its `parts` together. The parts are sources with their own health; this is no source."""
 
     def __init__(self, parts: Sequence[InventorySource], user: InventorySource | None = None) -> None:
-        """The best part first. `user` is the part that wins where it speaks, if it is there."""
+        """`parts` are in order of trust, the best first. `user` is the part, if any, that wins over all others."""
         self.parts = tuple(parts)
         self._user = user
         self._inventory = Memo(Inventory())
@@ -64,13 +64,13 @@ class Inventories:
 
     @property
     def inventory(self) -> Inventory:
-        """The one in force; the same object as long as no part knows anything else."""
+        """The inventory of all parts; the same object as long as no part changed."""
         return self._inventory.of(self._put_together, *[part.inventory for part in self.parts])
 
     def _put_together(self, *parts: Inventory) -> Inventory:
         before: tuple[Inventory, ...] = self._inventory.inputs
         if [(part.gpus, part.doubts) for part in parts] == [(part.gpus, part.doubts) for part in before]:
-            # a claim came or went
+            # a claim came or went, and changed nothing but places
             return replace(self._inventory.value, places=places_among(parts))
         inventory = put_together(
             [
@@ -82,7 +82,7 @@ class Inventories:
         return inventory
 
     def _tell(self, inventory: Inventory) -> None:
-        """Log each doubt once, as long as it lasts."""
+        """Log each doubt once as long as it lasts."""
         doubts = frozenset(inventory.doubts)
         for doubt in sorted(doubts - self._logged, key=lambda doubt: doubt.trouble.message):
             log.warning("the inventory is in doubt", says=doubt.trouble.message, remedy=doubt.trouble.remedy)
@@ -90,13 +90,13 @@ class Inventories:
 
 
 class InventoryFile(AskedSource):
-    """One file. Its last version that can be used is in force: `inventory`, the same object until the file changes."""
+    """A user's file. `inventory` is its last usable version, the same object until the file changes."""
 
     patience_seconds = 0.0
     bounds = NO_BOUNDS
 
     def __init__(self, *, path: str, on_health: OnHealth) -> None:
-        """Read it. Raises ConfigError: it cannot be used: one line."""
+        """Read the file. Raises ConfigError, with one line: it cannot be used."""
         super().__init__(f"file:{path}", on_health)
         self._path = path
         self._read_as = identity_of(self._path)
@@ -104,10 +104,10 @@ class InventoryFile(AskedSource):
             self.inventory = self._read()
 
     async def close(self) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no attempt is ever in flight."""
 
     def begin(self) -> Attempt | None:
-        """Read the file if it has changed; it is small, so nobody has to wait."""
+        """Read the file at once if it has changed. It is small, so there is no attempt to wait for."""
         identity = identity_of(self._path)
         if identity != self._read_as:
             self._read_as = identity

@@ -1,10 +1,10 @@
-"""The pods of this node, by the kubelet or the Kubernetes API: as a watch reports them, by namespace and name.
+"""The pods of this node, as a watch of the kubelet or of the Kubernetes API reports them.
 
-A kubelet that has just started reports no pod at first, and says that this is all: for 0.7 s, or for as long as it
-cannot reach the API server (46 s were measured on 1.36). So a pod that was known before a new stream is awaited until
-the stream reports it, and decides about it from then on; or 10 seconds pass since the stream's first pod; or a limit
-passes since a stream first reported none. A kubelet that reports only static pods, which come from files, need not
-have reached the API server.
+A kubelet that has just started reports no pod, as if that were all: for 0.7 s, or as long as it cannot reach the API
+server (46 s were measured on 1.36). So when a new stream begins, all known pods are awaited until the stream reports
+them. A pod that it does not report is dropped 10 seconds after the stream's first pod, or after a limit since a stream
+first reported none. A static pod, which comes from a file, counts as first only if all awaited pods are static: the
+kubelet may report it without having reached the API server.
 
 Every moment comes in as `now`, in seconds of `time.monotonic`.
 """
@@ -25,9 +25,9 @@ from exporter.sources.source import Attempt, Bound, NoSource, OnHealth, Source
 
 # A kubelet takes 110 pods by default; those that have ended are listed for a while too.
 MOST_PODS = 10_000
-# Remembered for owners that were listed before the pod was gone: of those a look takes in, a few are enough.
+# Pods that are gone stay for owners that were listed before. A look needs only a few of them.
 MOST_GONE = 1_000
-# A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36): a hundred times that.
+# A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36). This is a hundred times that.
 GRACE_SECONDS = 10.0
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -36,7 +36,7 @@ PodName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _KeptPod:
-    """A pod, when the source first reported it as acknowledged, and whether it was the first of its name."""
+    """A pod, when the source first reported it as acknowledged, and whether it was the first pod with its name."""
 
     pod: PodInfo
     since: float
@@ -51,18 +51,18 @@ class _KeptPod:
 
 
 class PodTable:
-    """Pods by UID, those that are awaited among them, and the last ones that are gone."""
+    """The present pods by UID (awaited pods are among them), and the last pods that are gone."""
 
     def __init__(self, *, max_silence_seconds: float = STALE_WHILE_REFUSED_SECONDS) -> None:
-        """`max_silence_seconds`: how long pods outlive a stream that reports none.
+        """`max_silence_seconds` is the time for which pods outlive a stream that reports none.
 
-        By default as long as owners outlive a kubelet that is down: both wait for a kubelet that comes back.
+        Its default is the time for which owners outlive a kubelet that is down: both wait for the kubelet to come back.
         """
         self._max_silence_seconds = max_silence_seconds
         self._pods: dict[str, _KeptPod] = {}
         self._awaited: dict[str, None] = {}
         self._gone: dict[str, tuple[_KeptPod, float]] = {}
-        self._uids_of: dict[PodName, set[str]] = {}  # of pods that are there and of those that are gone
+        self._uids_of: dict[PodName, set[str]] = {}  # of present pods and of pods that are gone
         self._first_told_at: float | None = None
         self._silent_since: float | None = None
         self._cut_off_since = inf
@@ -73,7 +73,7 @@ class PodTable:
         return len(self._pods)
 
     def bounds(self, clock: Callable[[], float]) -> Mapping[str, Bound]:
-        """The most that it holds, and what it holds by `clock`."""
+        """The limits on pods, and the present numbers at the time of `clock`."""
         return {
             "pods": Bound(MOST_PODS, lambda: len(self.by_name(now=clock()))),
             "pods_gone": Bound(MOST_GONE, lambda: len(self._gone)),
@@ -82,7 +82,8 @@ class PodTable:
     def by_name(self, *, now: float) -> Mapping[PodName, PodInfo]:
         """The pods by namespace and name. The same object as long as nothing changed.
 
-        Of several of one name the one reported last counts, unless it has ended; an awaited one if there is no other.
+        If several pods have a name, the pod that was reported last counts, unless it has ended. An awaited pod counts
+        only if there is no other.
         """
         self._stop_awaiting(now)
         if self._by_name is None:
@@ -95,7 +96,7 @@ class PodTable:
         return self._by_name
 
     def pods_of_names(self, *, now: float) -> PodsOfNames:
-        """The pods that bear a name or bore it lately, oldest first. The same object while nothing changed."""
+        """The pods that have a name or had it lately, oldest first. The same object as long as nothing changed."""
         self._stop_awaiting(now)
         if self._pods_of_names is None:
             pods_of_names: dict[PodName, list[PodOfName]] = {}
@@ -108,7 +109,7 @@ class PodTable:
         return self._pods_of_names
 
     def put(self, pod: PodInfo, *, now: float) -> None:
-        """A pod is there, or has changed. Raises Malformed: there are too many."""
+        """Note a pod that is new or has changed. Raises Malformed: there are too many pods."""
         if not pod.is_static or all(self._pods[uid].pod.is_static for uid in self._awaited):
             self._silent_since = None
             self._first_told_at = now if self._first_told_at is None else self._first_told_at
@@ -116,7 +117,7 @@ class PodTable:
         if pod.is_acknowledged and kept.since == inf:
             kept = replace(kept, since=now)
         if kept.pod != pod or self._pods.get(pod.uid) is not kept:
-            # a change keeps its place: the order is that of coming
+            # a changed pod keeps its place: pods are in the order in which they came
             self._pods[pod.uid] = replace(kept, pod=pod)
             self._by_name = self._pods_of_names = None
         if pod.uid in self._awaited:
@@ -124,34 +125,37 @@ class PodTable:
             self._by_name = None
 
     def remove(self, uid: str, *, now: float) -> None:
-        """A pod is gone."""
+        """Note that a pod is gone."""
         if uid in self._pods:
             self._let_go(uid, now)
 
     def cut_off(self, since: float) -> None:
-        """The source learns nothing from `since` on (infinity: it does): another pod may take a name that can recur."""
+        """Note that the source has heard nothing since this moment (infinity: it hears again).
+
+        Meanwhile another pod may have taken a name that can come again, such as a StatefulSet's.
+        """
         since = since if since == inf else min(since, self._cut_off_since)
         if since != self._cut_off_since:
             self._cut_off_since, self._pods_of_names = since, None
 
     def open_stream(self) -> None:
-        """A new stream begins: it has not reported any pod yet."""
+        """Note that a new stream begins, which has reported no pod yet."""
         self._first_told_at = None
         self._awaited = dict.fromkeys(self._pods)
         self._by_name = None
 
     def end_sync(self, *, now: float) -> None:
-        """The stream has reported all pods. If there is none, the kubelet may have just started."""
+        """Note that the stream has reported all pods. If it reported none, the kubelet may have just started."""
         if self._first_told_at is None and self._silent_since is None:
             self._silent_since = now
 
     def replace(self, pods: Iterable[PodInfo], *, now: float) -> None:
-        """These are all pods. A list is believed at once, unless it is empty.
+        """Note the whole list of pods. A list counts at once, unless it is empty.
 
-        The exporter runs in a pod of its node, so an API server that lists none has just started: as with a stream,
-        nothing is forgotten before the limit for silence has passed.
+        The exporter itself runs in a pod of its node, so an API server that lists no pod has just started: as with a
+        stream, pods are kept until the limit for silence has passed.
         """
-        pods = tuple(pods)  # reading one of them may fail: then none counts
+        pods = tuple(pods)  # if the reading of a pod fails, none counts
         self.open_stream()
         for pod in pods:
             self.put(pod, now=now)
@@ -160,7 +164,7 @@ class PodTable:
             self._let_go(uid, now)
 
     def _arrived(self, pod: PodInfo, now: float) -> _KeptPod:
-        """A pod that was not there, or was thought to be gone."""
+        """The entry of a pod that is new, or that comes back after it counted as gone."""
         if len(self._pods) >= MOST_PODS:
             if not self._awaited:
                 remedy = "no node runs that many: does what answers know of this node alone?"
@@ -170,7 +174,7 @@ class PodTable:
         if pod.uid in self._gone:
             return self._gone.pop(pod.uid)[0]
         for uid in self._uids_of.get(name, set()) & self._awaited.keys():
-            self._let_go(uid, now)  # its successor is reported, and it is not
+            self._let_go(uid, now)  # the stream reports its successor, and not the pod itself
         kept = _KeptPod(pod, now if pod.is_acknowledged else inf, is_first=name not in self._uids_of)
         self._uids_of.setdefault(name, set()).add(pod.uid)
         return kept
@@ -205,26 +209,26 @@ class Pods(Source, Protocol):
 
     @property
     def pods(self) -> Mapping[tuple[str, str], PodInfo]:
-        """By namespace and name; the same object as long as nothing changed."""
+        """The pods by namespace and name; the same object as long as nothing changed."""
 
     @property
     def pods_of_names(self) -> PodsOfNames:
-        """Who bears a name, and who did; the same object as long as nothing changed."""
+        """The pods that have or had each name; the same object as long as nothing changed."""
 
 
 class NoPods(NoSource):
-    """In place of a source of pods where none is there."""
+    """The placeholder of a source of pods, if there is none."""
 
     pods: Mapping[tuple[str, str], PodInfo] = MappingProxyType({})
     pods_of_names: PodsOfNames = MappingProxyType({})
 
     def __init__(self, health: Health, on_health: OnHealth) -> None:
-        """`health` says why. If it is down, the pods are required, and `on_health` is called."""
+        """`health` says why there is none. If it is down, pods are required, and `on_health` is called."""
         super().__init__(PODS, health, PodTable().bounds(lambda: 0.0))
         self._on_health = on_health
 
     def begin(self) -> Attempt | None:
-        """Nothing to ask."""
+        """Begin nothing. A health that is down is reported each time."""
         if self.health.up is False:
             self._on_health(self.name, self.health)
         return None

@@ -1,17 +1,17 @@
-"""How long to wait before something that failed is tried again."""
+"""The pause before something that failed is tried again."""
 
 import random
 from dataclasses import dataclass
 from math import inf
 
-_MOST_GROWTHS = 64  # far beyond every limit, and no number too large
+_MOST_GROWTHS = 64  # far beyond every limit, and small enough to compute
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Grows with each failure in a row: `first_seconds`, then `factor` times as long, up to `longest_seconds`.
+    """A pause that grows with each failure in a row: `first_seconds`, then `factor` times as long, and so on.
 
-    Of that, a part by chance from `least` to `most`, so that many programs do not come back all at once.
+    `longest_seconds` is its limit. A random factor from `least` to `most` keeps many programs from coming back at once.
     """
 
     first_seconds: float

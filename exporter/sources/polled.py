@@ -1,4 +1,4 @@
-"""How a source is kept up to date: read again after a while, or by a connection that sends what changes."""
+"""The base classes of sources: `Polled` looks again after a while, `Watch` keeps a connection that sends changes."""
 
 import asyncio
 import time
@@ -12,14 +12,14 @@ from exporter.pulse import end_tasks
 from exporter.sources.pause import Pause
 from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, Bound, OnHealth
 
-# What a look at the source returns: what is odd about it, if anything, or that the source is absent.
+# The result of a look at the source: its oddity, if any, or the health of a source that is absent.
 Outcome = Trouble | Health | None
 
 
 class Polled(AskedSource, ABC):
-    """A source that looks again when its last look is too old, one at a time.
+    """A source that looks again when its last look is too old, one look at a time.
 
-    A look that fails changes nothing but its health: whatever the source read last stays.
+    A look that fails changes only the health: the last reading stays.
     """
 
     bounds: Mapping[str, Bound] = NO_BOUNDS
@@ -35,12 +35,19 @@ class Polled(AskedSource, ABC):
         placeholder: Health | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A caller waits for the first look only, or with `is_awaited` for each; `placeholder`: the health before.
+        """The first look begins with `begin`.
 
-        After the first look one follows when a caller begins it, or with `looks_by_itself` as soon as it is due.
+        Args:
+            name: see `Source`.
+            on_health: see `Attempts`.
+            again_seconds: a look is due so long after the last look ended.
+            is_awaited: callers wait for every look, and not only for the first.
+            looks_by_itself: the next look begins as soon as it is due, and not only when a caller calls `begin`.
+            placeholder: the health before the first look.
+            clock: a monotonic clock, in seconds.
         """
         super().__init__(name, on_health)
-        self.task: asyncio.Task[None] | None = None  # the last look, over or not
+        self.task: asyncio.Task[None] | None = None  # the last look, which may have ended
         self._again_seconds = again_seconds
         self._is_awaited = is_awaited
         self._looks_by_itself = looks_by_itself
@@ -53,14 +60,14 @@ class Polled(AskedSource, ABC):
 
     @abstractmethod
     async def _look(self) -> Outcome:
-        """Look at the source. SourceError: it fails. A Health is returned where the source is absent."""
+        """Look at the source. Returns a Health if the source is absent. Raises SourceError: the look fails."""
 
     def look_after(self, since: float) -> None:
-        """A look that began before this moment of the clock does not count."""
+        """Make a look due, unless one began after this moment of the clock."""
         self._since = since
 
     def begin(self) -> Attempt | None:
-        """Look, if a look is due and none runs. Returns the look if a caller is to wait for it."""
+        """Begin a look if one is due and none runs. Returns the look if callers wait for it."""
         is_due = self._began_at < self._since or self._clock() - self._ended_at >= self._again_seconds
         is_first = self._ended_at == -float("inf")
         is_running = self.task is not None and not self.task.done()
@@ -70,13 +77,13 @@ class Polled(AskedSource, ABC):
         return self.task if is_running and (is_first or self._is_awaited) else None
 
     def look_again(self) -> Attempt:
-        """Look at once, or as soon as the look that runs has ended. Ends with a look that began from now on."""
+        """Look now, or as soon as the running look has ended. The attempt ends with a look that began from now on."""
         self.look_after(self._clock())
         self._again = asyncio.create_task(self._look_anew())
         return self._again
 
     async def close(self) -> None:
-        """End the look that runs; a thread that reads goes on to the end of its read, and nobody waits for it."""
+        """End the running look. A thread that reads for it goes on to the end of its read; nobody waits for it."""
         if self._next is not None:
             self._next.cancel()
         await end_tasks(self._again, self.task)
@@ -107,11 +114,11 @@ _OUR_FAULT = "please report it, with the trace that is in the exporter's log"
 
 
 class Watch(AskedSource, ABC):
-    """A source that sends what changes, unasked. Its connection is opened again and again, after growing pauses."""
+    """A source whose connection sends changes. After a failure the connection is opened again, after growing pauses."""
 
     def __init__(self, name: str, on_health: OnHealth, *, longest_pause_seconds: float) -> None:
         super().__init__(name, on_health)
-        # by chance: nodes are not to come back all at once
+        # random, so that nodes do not come back all at once
         self._pause = Pause(0.1, longest_pause_seconds, least=0.75, most=1.25)
         self._failures = 0
         self._settled = asyncio.Event()
@@ -121,30 +128,30 @@ class Watch(AskedSource, ABC):
 
     @abstractmethod
     async def _attend(self) -> None:
-        """One connection until it ends. Calls `in_sync` once it knows everything. SourceError: it fails."""
+        """Keep a connection until it ends. Call `in_sync` once it has sent everything. Raises SourceError: it fails."""
 
     def begin(self) -> Attempt | None:
-        """Keep it open from now on. The task ends with the first success or failure; None after that."""
+        """Keep a connection open from now on. The attempt ends with the first success or failure; None after that."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
             self._first = asyncio.create_task(self._settled.wait())
         return None if self._settled.is_set() else self._first
 
     async def close(self) -> None:
-        """End it, and what it uses."""
+        """End the connection, and close all that the source uses."""
         await self.end()
 
     async def end(self) -> None:
-        """End the connection alone."""
+        """End the connection only."""
         await end_tasks(self._task, self._first)
 
     def in_sync(self) -> None:
-        """The connection has sent everything there is."""
+        """Note that the connection has sent everything."""
         self._failures = 0
         self._note(None)
 
     def heard(self) -> None:
-        """A sign of life."""
+        """Note a sign of life from the peer."""
         self._attempts.heard(time.time())
 
     async def _run(self) -> None:

@@ -1,8 +1,8 @@
-"""Processes of the host: which container each is in, by /proc.
+"""The source of the host's processes and their containers, by /proc.
 
-Of each process it reads `stat` (the start time tells it from a later one of the pid) and `cgroup`, both below one open
-folder: if the process ends in between, the second cannot be opened. Without `hostPID` the host's pids may be other
-processes' here, so /proc counts only where its process 1 is the host's.
+For each process it reads `stat` (the start time tells the process from a later one with the same pid) and `cgroup`,
+both in the same open folder: if the process ends in between, the second file cannot be opened. Without `hostPID`, the
+host's pids may mean other processes here, so /proc counts only if its process 1 is the host's.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ FOLDER = "/proc"
 # A line of cgroup v1 has at most 4,096 characters, and there are 14 hierarchies.
 MOST_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 1024
-# proc_ns.h of Linux: the PID namespace that the machine has booted with
+# the machine's first PID namespace (proc_ns.h of Linux)
 _FIRST_NAMESPACE = "pid:[4026531836]"
-_FLAGS, _STARTTIME = 9 - 3, 22 - 3  # fields of stat count from 1; after the name, which is the second, comes the third
+_FLAGS, _STARTTIME = 9 - 3, 22 - 3  # fields of stat count from 1; the list begins with the third, after the name
 _IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD of Linux' sched.h
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class _ProcessRead(NamedTuple):
-    """A process, with the bytes that say when it was started and where it is."""
+    """A process, with the bytes of its start time and of its cgroups."""
 
     start: bytes
     cgroup: bytes
@@ -42,7 +42,7 @@ class _ProcessRead(NamedTuple):
 
 
 class ProcFolder:
-    """Reads /proc, or a tree like it. Not for several threads at once."""
+    """Reads /proc, or a tree like it. Only one thread at a time may use it."""
 
     def __init__(self, folder: Path, *, with_commands: bool = False) -> None:
         self._folder = folder
@@ -55,10 +55,10 @@ class ProcFolder:
         return len(self._processes)
 
     def read(self, pids: Collection[int], now: float) -> HostProcesses:
-        """The processes of these pids, of too many those with the lowest, at `now` of the monotonic clock.
+        """The processes of these pids, at `now` of the monotonic clock. If there are too many, the lowest pids count.
 
-        A process that was read before and has ended stays while it is asked for: the driver lists it a little longer.
-        Raises Unavailable: the processes of the host cannot be seen here.
+        A process that was read before and has ended stays while its pid is in `pids`, since the driver lists it a
+        little longer. Raises Unavailable: the host's processes cannot be seen here.
         """
         if self._sees_host is None:
             self._sees_host = self._looks_at_host()
@@ -80,11 +80,11 @@ class ProcFolder:
         return HostProcesses(by_pid=by_pid, asked_for=frozenset(asked_for), read_at=now)
 
     def _looks_at_host(self) -> bool:
-        """Whether process 1 is the host's. In a pod's own PID namespace it is in the exporter's pod."""
+        """Whether process 1 is the host's. In a pod's own PID namespace process 1 is in the exporter's pod."""
         first = _read(self._folder / "1/cgroup")
         if first is None:
             return False
-        with suppress(OSError):  # the cgroups tell it, too
+        with suppress(OSError):  # then the cgroups below tell it
             if str((self._folder / "self/ns/pid").readlink()) == _FIRST_NAMESPACE:
                 return True
         place = read_cgroups(_text(first))
@@ -103,12 +103,12 @@ class ProcFolder:
             name, fields = _text(until_name.partition(b"(")[2]), rest.split()
             if len(fields) <= _STARTTIME or not fields[_STARTTIME].isdigit() or not fields[_FLAGS].isdigit():
                 return None
-            # init and the kernel's threads use no GPU: the driver means a process of another PID namespace
+            # init and kernel threads use no GPU: the pid belongs to a process of another PID namespace
             if pid == 1 or int(fields[_FLAGS]) & _IS_KERNEL_THREAD:
                 return None
             start = fields[_STARTTIME]
             before = self._processes.get(pid)
-            # a process may become another program, which keeps its pid and start: commands are read each time
+            # exec gives a process another command but keeps its pid and start, so commands are read each time
             is_same = before is not None and (before.start, before.cgroup, before.process.name) == (start, cgroup, name)
             if is_same and not self._with_commands:
                 return before
@@ -144,7 +144,7 @@ class Processes(Polled):
         self._wanted: frozenset[int] = frozenset()
 
     def want(self, pids: frozenset[int], since: float) -> None:
-        """Read these from now on. The driver listed them at `since`, so what was read before does not count."""
+        """Read these processes from now on. The driver listed them at `since`, so an earlier read does not count."""
         self._wanted = pids
         self.look_after(since)
 
@@ -166,13 +166,13 @@ _TOO_MANY = Trouble(
 
 
 def _read(path: Path | str, folder: int | None = None) -> bytes | None:
-    """The bytes of a file of /proc, which gives them in one read; None where it is not there, or is too long."""
+    """The bytes of a file of /proc, which needs only one read; None if it is not there, or is too long."""
     text = _begin(path, folder, MOST_BYTES)
     return text if text is not None and len(text) < MOST_BYTES else None
 
 
 def _begin(path: Path | str, folder: int | None, most_bytes: int) -> bytes | None:
-    """The first bytes of a file of /proc; None where it is not there."""
+    """The first bytes of a file of /proc; None if it is not there."""
     try:
         file = os.open(path, os.O_RDONLY, dir_fd=folder)
         try:
@@ -180,7 +180,7 @@ def _begin(path: Path | str, folder: int | None, most_bytes: int) -> bytes | Non
         finally:
             os.close(file)
     except OSError:
-        return None  # it is not there, or the process has ended
+        return None  # there is no such file, or the process has ended
 
 
 def _text(raw: bytes | None) -> str:
@@ -188,19 +188,19 @@ def _text(raw: bytes | None) -> str:
 
 
 def _moment(ticks: int) -> float:
-    """Ticks since the machine has booted as seconds of the monotonic clock, which stands still while it sleeps."""
+    """Ticks since the machine booted, as seconds of the monotonic clock, which stops while the machine sleeps."""
     slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     return ticks / _TICKS_PER_SECOND - slept
 
 
 def _command(folder: int, name: str) -> str:
-    """The first part of the command line, or the name in brackets where there is none, as with `ps`."""
+    """The first part of the command line; the name in brackets if there is none, as `ps` shows it."""
     line = (_begin("cmdline", folder, MOST_COMMAND_BYTES) or b"").replace(b"\0", b" ").strip()
     return _text(line) or f"[{name}]"
 
 
 def _user(folder: int) -> str:
-    """The number of the user that the process runs as."""
+    """The number of the user as whom the process runs."""
     for line in (_read("status", folder) or b"").split(b"\n"):
         if line.startswith(b"Uid:"):
             return _text(line.split()[1])

@@ -1,4 +1,4 @@
-"""The devices of this node's ResourceSlices, whoever reads them (sources/kubernetes does)."""
+"""What a source of ResourceSlices is, and its placeholder. The source itself is in sources/kubernetes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -20,14 +20,14 @@ class Slices(Source, Protocol):
 
     @property
     def devices(self) -> Devices:
-        """What is known now by driver, pool and device; the same object as long as nothing changed."""
+        """The known devices by driver, pool and device; the same object as long as nothing changed."""
 
     def devices_for(self, assignments: Iterable[Assignment]) -> Devices:
-        """Those of the slices, and those of slices that are gone as long as they are kept."""
+        """The devices of slices, with those that these assignments keep although their slices are gone."""
 
 
 class NoSlices(NoSource):
-    """In place of ResourceSlices where they are not read."""
+    """The placeholder of ResourceSlices, if they are not read."""
 
     devices: Devices = MappingProxyType({})
 
@@ -35,10 +35,10 @@ class NoSlices(NoSource):
         super().__init__(SLICES, health, bounds(lambda: 0, lambda: 0))
 
     def devices_for(self, _: Iterable[Assignment]) -> Devices:
-        """None."""
+        """Return no device."""
         return self.devices
 
 
 def bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
-    """The most that is kept, and what is now: `kept` counts the devices that no slice names now."""
+    """The limits on slices and devices. `kept` counts the devices that no slice names any more."""
     return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}

@@ -1,6 +1,6 @@
-"""One at a time: a read that all callers share, or a call into a library that may hang, on a thread of its own.
+"""One at a time: reads that callers share, and calls into a library that may hang, on a thread of their own.
 
-Fifty concurrent scrapes cost the kubelet one call. If a caller stops waiting, the read goes on for the next one.
+Fifty concurrent scrapes cost the kubelet one call. If a caller stops waiting, the read goes on for the next caller.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs `read` for all callers that come while it runs. Its failures are its own to note."""
+    """Runs `read`, one at a time: callers that come while it runs share it. `read` itself notes its failures."""
 
     def __init__(self, read: Callable[[], Coroutine[Any, Any, T]], timeout_seconds: float | None = None) -> None:
-        """A read that takes longer than `timeout_seconds` is cancelled, and `timed_out` says so."""
+        """A read that takes longer than `timeout_seconds` is cancelled, and `timed_out` is true then."""
         self.timed_out = False
         self._read = read
         self._timeout_seconds = timeout_seconds
@@ -31,7 +31,7 @@ class SingleFlight(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> asyncio.Task[T]:
-        """The read that runs, or a new one. Wait for it with `wait`, so that giving up does not end it."""
+        """The running read, or a new one. Callers wait for it with `wait`, since cancelling `wait` does not end it."""
         task = self._task
         if task is None or task.done():
             self.timed_out = False
@@ -42,7 +42,7 @@ class SingleFlight(Generic[T]):
         return task
 
     async def wait(self, seconds: float | None) -> None:
-        """Until the read that runs has ended, `seconds` at most. It wakes callers itself: 5 us below asyncio.wait."""
+        """Wait until the running read has ended, at most `seconds`. It takes 5 us less than asyncio.wait."""
         if self._task is None or self._task.done():
             return
         loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class SingleFlight(Generic[T]):
                 timer.cancel()
 
     async def close(self) -> None:
-        """End the read that runs."""
+        """End the running read."""
         if self._timer is not None:
             self._timer.cancel()
         await end_tasks(self._task)
@@ -73,16 +73,16 @@ class SingleFlight(Generic[T]):
             wake(waiter)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        # No caller may be left waiting when it fails: the read itself has then noted the failure.
+        # asyncio would log a failure that no caller asks for; the read itself has noted it
         if not task.cancelled():
             task.exception()
         if self._task is task:
             self._task = None  # its result may be a large page
-            self._wake()  # a task that was cancelled before its first step has woken nobody
+            self._wake()  # for a task that was cancelled before its first step
 
     def _limit(self, seconds: float) -> None:
-        # One timer that outlives the reads, and looks again where another one runs by then: asyncio.timeout for each
-        # read cost a steady scrape 6 us.
+        # one timer that outlives the reads, and is set anew if another read runs by then: asyncio.timeout for each read
+        # cost a steady scrape 6 us
         loop = asyncio.get_running_loop()
         self._ends_at = loop.time() + seconds
         if self._timer is None:
@@ -102,22 +102,22 @@ class SingleFlight(Generic[T]):
 
 def _started(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     if sys.version_info >= (3, 12):
-        # begun at once: a round of the event loop less
+        # an eager start saves a round of the event loop
         return asyncio.Task(read, loop=asyncio.get_running_loop(), eager_start=True)
     return asyncio.create_task(read)
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:
-    """Let whoever waits for it go on, unless somebody did so before."""
+    """Let the task that waits for this future go on, unless it is done already."""
     if not waiter.done():
         waiter.set_result(None)
 
 
 class Worker(Generic[T]):
-    """One call at a time on a thread, which starts with the first. All methods are for the event loop's thread.
+    """A thread for one call at a time; it starts with the first call. Only the event loop's thread may use the methods.
 
-    The event loop never waits for the library. The thread is a daemon: a call that never returns does not keep the
-    process alive. Work that is asked for while a call hangs is refused, so nothing piles up behind it.
+    The event loop never waits for the library. The thread is a daemon, so a call that never returns does not keep the
+    process alive. While a call hangs, further work is refused, so that no work piles up behind it.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,13 +129,13 @@ class Worker(Generic[T]):
 
     @property
     def busy_seconds(self) -> float | None:
-        """How long the present piece of work has run; None where there is none."""
+        """The seconds for which the present work has run; None without work."""
         return None if self._began is None else self._clock() - self._began
 
     def begin(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
-        """Run `work` on the thread; `done` is called in the event loop with its result, or with what it raised.
+        """Run `work` on the thread. `done` is called in the event loop with its result, or with the exception.
 
-        Returns False where a piece of work still runs: then this one is not done at all.
+        Returns False if other work still runs; then this work is refused.
         """
         if self._began is not None:
             return False
@@ -162,9 +162,9 @@ class Worker(Generic[T]):
         return True
 
     def close(self, last: Callable[[], None]) -> None:
-        """End the thread once its work is done, with `last` on it; wait for neither. Without a thread nothing is done.
+        """Let the thread finish its work, run `last`, and end. Nobody waits for it. Without a thread nothing happens.
 
-        `last` may run after the event loop has ended, or never, where a call hangs.
+        `last` may run after the event loop has ended; if a call hangs, it never runs.
         """
         if self._thread is not None:
             self._jobs.put(last)

@@ -1,4 +1,4 @@
-"""What every source of facts is, how its attempts are noted, and which sources a reload keeps.
+"""What a source of facts is, the notes on its attempts, and the cache of sources that a reload keeps.
 
 A source that is not there is an object like the others: it knows nothing, and its health says why.
 """
@@ -17,11 +17,12 @@ from exporter.model.snapshot import Health
 Attempt = asyncio.Task[object]
 OnHealth = Callable[[str, Health], None]
 
-# How long a look waits for what is only better to have: a newer answer of a source that has answered, a stream's first.
+# The time for which a look waits for facts that it can do without: a newer answer of a source that has answered before,
+# or a stream's first answer.
 PATIENCE_SECONDS = 0.5
 
-# Limits of sources that are imported only where they are used; they are shown before.
-# Many times what runs on the GPUs of one node. 2,000 take some 20 ms (make bench), on a thread.
+# Limits of sources that only some nodes import; every node shows the limits.
+# Many times the processes on the GPUs of a node. 2,000 take some 20 ms (make bench), on a thread.
 MOST_PROCESSES = 2_000
 # A kubelet takes 110 pods by default, and keeps the logs of containers that have ended for a while.
 MOST_LINKS = 10_000
@@ -38,36 +39,36 @@ NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
 
 
 class Source(Protocol):
-    """Where facts come from. What a source knows stands in attributes of its own."""
+    """A source of facts. A source has the facts in attributes of its own."""
 
     @property
     def name(self) -> str:
-        """Its name in labels and logs."""
+        """The source's name in labels and logs."""
 
     @property
     def health(self) -> Health:
-        """How the last attempt went."""
+        """The outcome of the last attempt."""
 
     @property
     def patience_seconds(self) -> float | None:
-        """How long a look waits for an attempt, within its own time; None: for as long as the attempt takes."""
+        """The longest time for which a look waits for an attempt; None: as long as the look itself may take."""
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """What it remembers, by the name that /metrics gives it."""
+        """The limits on what the source remembers, by their names on /metrics."""
 
     def begin(self) -> Attempt | None:
-        """The attempt that runs, or a new one; None where there is nothing to wait for."""
+        """The running attempt, or a new one; None if there is nothing to wait for."""
 
     async def close(self) -> None:
-        """End what is in flight, and the connections."""
+        """End the attempt in flight, and close the connections."""
 
 
 S = TypeVar("S", bound=Source)
 
 
 class Attempts:
-    """How the attempts at one source went. `on_health` is called with the health after each."""
+    """The notes on a source's attempts. `on_health` is called with the health after each attempt."""
 
     def __init__(self, name: str, on_health: OnHealth) -> None:
         self.health = Health()
@@ -77,7 +78,14 @@ class Attempts:
     def note(
         self, error: SourceError | None, *, took_seconds: float, now_seconds: float, odd: Trouble | None = None
     ) -> None:
-        """It is over, at `now_seconds` since 1970; `error`: why it failed; `odd`: what is odd about its answer."""
+        """Note an attempt that has ended.
+
+        Args:
+            error: the reason why it failed; None if it did not.
+            took_seconds: the time that it took.
+            now_seconds: the time of its end, since 1970.
+            odd: an oddity of its answer, if any.
+        """
         self.health = Health(
             up=error is None,
             trouble=error.trouble if error else odd,
@@ -88,7 +96,7 @@ class Attempts:
 
     @contextmanager
     def noted(self, wall_clock: Callable[[], float] = time.time) -> Iterator[list[Trouble]]:
-        """Note how the attempt inside goes; a SourceError is raised. The first oddity put into the list counts."""
+        """Note the attempt inside the block, and let its SourceError pass. The first oddity in the list counts."""
         started = time.monotonic()
         odd: list[Trouble] = []
         try:
@@ -100,12 +108,12 @@ class Attempts:
         self.note(None, took_seconds=time.monotonic() - started, now_seconds=wall_clock(), odd=first)
 
     def heard(self, now_seconds: float) -> None:
-        """The peer sent something, in an attempt that goes on."""
+        """Note that the peer sent something, in an attempt that goes on."""
         self.health = replace(self.health, last_success_at_seconds=now_seconds)
 
 
 class AskedSource:
-    """A source whose health is how its last attempt went."""
+    """The base class of sources whose health is the outcome of their last attempt."""
 
     def __init__(self, name: str, on_health: OnHealth) -> None:
         self.name = name
@@ -114,17 +122,17 @@ class AskedSource:
 
     @property
     def health(self) -> Health:
-        """How the last attempt went, or that the source is absent."""
+        """The outcome of the last attempt, or the health of an absent source."""
         return self._absent or self._attempts.health
 
     @property
     def patience_seconds(self) -> float | None:
-        """How long a look waits for a newer answer."""
+        """The time for which a look waits for a newer answer."""
         return PATIENCE_SECONDS
 
 
 def missing(message: str, remedy: str) -> Health:
-    """The health of a source that is not there, and is required."""
+    """The health of a required source that is not there."""
     return Health(up=False, trouble=Trouble("missing", message, remedy))
 
 
@@ -140,7 +148,7 @@ def is_absent(health: Health) -> bool:
 
 @dataclass(eq=False)
 class NoSource:
-    """In place of a source that is not there: it knows nothing, and its health says why."""
+    """A placeholder for a source that is not there. It knows nothing, and its health says why."""
 
     patience_seconds = 0.0
 
@@ -149,15 +157,15 @@ class NoSource:
     bounds: Mapping[str, Bound] = field(default_factory=lambda: NO_BOUNDS)
 
     def begin(self) -> Attempt | None:
-        """Nothing to ask."""
+        """Begin nothing."""
         return None
 
     async def close(self) -> None:
-        """Nothing is in flight."""
+        """Do nothing: no attempt is ever in flight."""
 
 
 class OptionalSource(Generic[S]):
-    """A source whose socket or token may appear later: `now` is a placeholder until `begin` could create it."""
+    """A source whose socket or token may appear later. `now` is a placeholder until `begin` can create the source."""
 
     def __init__(self, create: Callable[[], S | None], placeholder: S) -> None:
         """`create` returns None while the source cannot be created. The health of `placeholder` says why."""
@@ -167,22 +175,22 @@ class OptionalSource(Generic[S]):
 
     @property
     def name(self) -> str:
-        """That of the source or of its placeholder, as with all attributes."""
+        """The name of the source or of its placeholder."""
         return self.now.name
 
     @property
     def health(self) -> Health:
-        """See `name`."""
+        """The health of the source or of its placeholder."""
         return self.now.health
 
     @property
     def patience_seconds(self) -> float | None:
-        """See `name`."""
+        """The patience of the source or of its placeholder."""
         return self.now.patience_seconds
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """The same limits before and after the source exists."""
+        """The limits, which are the same before and after the source exists."""
         return {of: Bound(most, lambda of=of: self.now.bounds[of].used()) for of, (most, _) in self.now.bounds.items()}  # type: ignore[misc]
 
     @property
@@ -196,17 +204,17 @@ class OptionalSource(Generic[S]):
             self.now = self._create() or self._placeholder
 
     def begin(self) -> Attempt | None:
-        """Try to create the source, and begin an attempt of what is there."""
+        """Try to create the source, and begin an attempt of the source or of its placeholder."""
         self.look()
         return self.now.begin()
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End the attempt in flight, and close the connections."""
         await self.now.close()
 
 
 class SourceCache:
-    """Creates sources. A reload keeps those of unchanged settings, with their connections and all they know."""
+    """Creates sources. A reload keeps sources whose settings are unchanged, with their connections and facts."""
 
     def __init__(self, on_health: OnHealth, before: "SourceCache | None" = None) -> None:
         self.on_health = on_health
@@ -217,15 +225,15 @@ class SourceCache:
         """The source that `create` returned for these settings before, or a new one."""
         key = (create, *sorted(settings.items()))
         kept = self.sources.get(key, self._before.get(key))
-        # not by its truth: a source that knows nothing yet may be empty
+        # compared with None, since a source that knows nothing yet may be falsy
         source: S = create(**settings, on_health=self.on_health) if kept is None else kept  # type: ignore[assignment] # a key names its type
         self.sources[key] = source
         return source
 
     def settle(self) -> None:
-        """Let go of the previous configuration."""
+        """Drop the sources of the previous configuration."""
         self._before = {}
 
     def not_in(self, other: "SourceCache") -> Iterable[Source]:
-        """The sources that `other` does not have."""
+        """The sources that `other` lacks."""
         return [source for key, source in self.sources.items() if key not in other.sources]

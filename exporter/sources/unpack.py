@@ -1,4 +1,4 @@
-"""An answer's body, unpacked, with limits on its size before and after."""
+"""The body of an answer, unpacked, with limits on its size before and after."""
 
 import zlib
 
@@ -8,18 +8,21 @@ _PROXY = "is there a proxy in between that packs answers? Let it pass them on as
 
 
 class Unpacker:
-    """gzip, of one member or of several (RFC 1952, 2.2: a proxy that joins packed pieces sends such)."""
+    """Unpacks gzip of one or several members (RFC 1952, 2.2; a proxy that joins packed pieces sends several)."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last member has come to its end."""
+        """Whether the last member has ended."""
         return self._stream.eof
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        """What comes out of the next piece, `most` bytes (1 or more): no bomb. Raises Malformed: it is no gzip."""
+        """The next piece, unpacked to at most `most` bytes (1 or more), since it may be a bomb.
+
+        Raises Malformed: it is no gzip.
+        """
         pieces = []
         try:
             while data and most > 0:
@@ -35,10 +38,10 @@ class Unpacker:
 
 
 class Body:
-    """What has come of an answer so far, unpacked, with one limit for the size before and after."""
+    """The part of an answer that has come so far, unpacked. The same limit holds for its size before and after."""
 
     def __init__(self, encoding: str, most_bytes: int) -> None:
-        """`encoding` is the answer's Content-Encoding, or "". Raises Malformed: it is another one than gzip."""
+        """`encoding` is the answer's Content-Encoding, or "". Raises Malformed: it is not gzip."""
         self.size = 0
         self.is_forgotten = False
         self._unpacker: Unpacker | None
@@ -55,26 +58,26 @@ class Body:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it comes packed."""
+        """Whether the answer comes packed."""
         return self._unpacker is not None
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was cut off of what is packed."""
+        """Whether the answer is not packed, or its packed data has come to its end."""
         return self._unpacker is None or self._unpacker.is_whole
 
     def add(self, chunk: bytes) -> bool:
-        """Take what came next; whether that is still no more than allowed. Raises Malformed: it should be gzip."""
+        """Add the next bytes. Returns whether the answer is still within the limit. Raises Malformed: it is no gzip."""
         self._came += len(chunk)
-        # one byte more than allowed is enough to know
+        # one byte more than allowed shows that it is too large
         data = self._unpacker.unpack(chunk, self._most_bytes - self.size + 1) if self._unpacker else chunk
         self.size += len(data)
         self._pieces.append(data)
-        # what is packed is counted too: an endless row of empty members unpacks to nothing
+        # packed bytes count, too: an endless row of empty members unpacks to nothing
         return max(self._came, self.size) <= self._most_bytes
 
     def forget(self) -> None:
-        """Hold nothing of it any more."""
+        """Drop the part that has come, to free its memory."""
         self._pieces.clear()
         self.size = 0
         self.is_forgotten = True
