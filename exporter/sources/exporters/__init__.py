@@ -1,1 +1,1 @@
-"""The node exporters of a cluster: where they are, what each says, and what is kept of it."""
+"""Questions to the node exporters of a cluster, and the readers of their answers."""

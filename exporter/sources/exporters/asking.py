@@ -1,4 +1,4 @@
-"""Asking a node exporter over HTTP: a URL → the bytes of its answer, or a SourceError that says why not."""
+"""The HTTP client for node exporters: it returns the bytes of an answer, or raises a SourceError."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -16,9 +16,9 @@ from exporter.sources.source import NoSource
 from exporter.sources.unpack import Body
 
 PATH = "/container/metrics"
-# Exporters are asked every few seconds, each over a connection of its own that is kept.
+# Exporters are asked every few seconds, so each keeps its connection.
 KEEP_ALIVE_SECONDS = 120.0
-# Of the time for an answer, as much may go by until there is a connection.
+# The part of the time for an answer in which there must be a connection.
 _OF_CONNECTING = 0.8
 NODE_EXPORTERS = Peer(
     flag="--cluster.http-config",
@@ -40,7 +40,7 @@ LOOK_THERE = NODE_EXPORTERS.look_there
 
 
 class ExporterClient:
-    """The connections to all exporters, which are kept. No redirect is followed."""
+    """The connections to all exporters, which are kept. It follows no redirect."""
 
     def __init__(
         self,
@@ -53,7 +53,17 @@ class ExporterClient:
         path: str = PATH,
         connect_seconds: float | None = None,
     ) -> None:
-        """`most_in_flight_bytes` are of all answers that are being read; `connect_seconds` is a part of the timeout."""
+        """The connections begin with the first question.
+
+        Args:
+            timeout_seconds: the longest time of an answer.
+            max_bytes: the largest answer, unpacked.
+            http: TLS and authorisation.
+            most_in_flight_bytes: the largest sum of all answers that are being read.
+            peer: the exporters, as errors name them.
+            path: the path that `ask` adds by default.
+            connect_seconds: the part of the timeout for a connection; None: most of it.
+        """
         self.in_flight = MemoryBudget(most_in_flight_bytes)
         self._path = path
         self._client = Client(
@@ -71,10 +81,11 @@ class ExporterClient:
     async def ask(
         self, url: str, path: str = "", on_headers: Callable[[Mapping[str, str]], None] = lambda _: None
     ) -> bytes:
-        """The body that answers below a URL, at the client's own path or another one. `on_headers` sees its headers.
+        """The body of the answer below a URL, at the client's own path or at `path`. `on_headers` sees its headers.
 
         Raises:
-            Unavailable: no URL yet (""), nobody answers, or not with status 200. TimedOut, Malformed: see `Client.ask`.
+            Unavailable: there is no URL yet (""), no answer came, or its status is not 200.
+            TimedOut, Malformed: see `Client.ask`.
         """
         if not url:
             remedy = "look at the exporter's pod on that node: why is it not running?"
@@ -88,7 +99,7 @@ class ExporterClient:
             self.in_flight.free(holder)
 
     def _share(self, holder: object, body: Body) -> None:
-        """Note how much has come. The largest of the answers that are being read makes room, where there is none."""
+        """Note how much of an answer has come. If there is no room, the largest answer in flight is dropped."""
         if not body.is_forgotten:
             self.in_flight.hold(holder, body.size, body.forget)
         if body.is_forgotten:
@@ -97,21 +108,21 @@ class ExporterClient:
 
 
 def check_owners(headers: Mapping[str, str]) -> None:
-    """An exporter whose kubelet does not say who holds the GPUs has no answer about them."""
+    """Refuse the answer of an exporter whose kubelet does not name the holders of GPUs. Raises Unavailable."""
     if headers.get(OWNERS_UNKNOWN_HEADER) == "true":
         raise Unavailable("missing", OWNERS_UNKNOWN.message, remedy=OWNERS_UNKNOWN.remedy)
 
 
 class GivenPlaces(NoSource):
-    """URLs, each with the name of its node where the user gives one. The nodes are known from the start."""
+    """The places that the user gives as URLs, with or without the node's name. They never change."""
 
     looked_for = "the list of --cluster.node"
 
     def __init__(self, nodes: Sequence[tuple[str, str]]) -> None:
-        """`nodes` are names and URLs; without a name, the exporter is asked for it."""
+        """`nodes` are names and URLs. If a name is "", the exporter says it."""
         super().__init__("exporters:given", Health())
         self.places: Mapping[str, Place] = MappingProxyType(
-            # without the path that is put after it anyway
+            # without the path, which the client adds
             {
                 name or address_of(url): Place(url=url.rstrip("/").removesuffix(PATH), is_named=bool(name))
                 for name, url in nodes
@@ -119,17 +130,17 @@ class GivenPlaces(NoSource):
         )
 
     def follow(self, on_change: Callable[[], None]) -> None:
-        """Nothing changes."""
+        """Do nothing: the places never change."""
 
 
 def address_of(url: str) -> str:
-    """Host and port, and the path where there is one: a URL without what may be a secret."""
+    """A URL's host, port and path, without the parts that may be secret."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
 
 
 class MemoryBudget:
-    """Memory of `most` bytes that many share. Where it does not suffice, the largest holder loses what it holds."""
+    """Memory of `most` bytes that many holders share. If it does not suffice, the largest holder loses its part."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -137,7 +148,7 @@ class MemoryBudget:
         self._held: dict[Hashable, tuple[int, Callable[[], None]]] = {}
 
     def hold(self, holder: Hashable, size: int, lose: Callable[[], None]) -> None:
-        """`holder` holds `size` bytes from now on. `lose` is called if it is to let go of them."""
+        """Note that `holder` holds `size` bytes from now on. `lose` is called if it must drop them."""
         self.free(holder)
         self._held[holder] = (size, lose)
         self.used += size
@@ -148,6 +159,6 @@ class MemoryBudget:
             tell()
 
     def free(self, holder: Hashable) -> None:
-        """`holder` holds nothing more."""
+        """Note that `holder` holds nothing any more."""
         size, _ = self._held.pop(holder, (0, None))
         self.used -= size

@@ -1,4 +1,4 @@
-"""The body of a node's /events (docs/openapi.yaml) → its events. Pure: any program may answer."""
+"""The reader of a node's /events (docs/openapi.yaml). Pure, and strict, since any program may answer."""
 
 from datetime import datetime
 
@@ -11,13 +11,16 @@ from exporter.sources.exporters.asking import LOOK_THERE
 from exporter.sources.json_text import JsonText
 
 PATH = "/events"
-# A record of the kernel's log has 8 KiB at most, and 48 containers hold a GPU in time slices.
+# A record of the kernel's log has at most 8 KiB, and up to 48 containers hold a GPU in time slices.
 MOST_ROW_CHARS = 32 * 1024
 _MOST_HOLDERS = 64
 
 
 def read_events(body: bytes, node: str) -> Work[tuple[NodeEvent, ...]]:
-    """The events, newest first, one a slice. `node`: whose exporter was asked. Raises Malformed: it is none of its."""
+    """Read the events, newest first, an event in each slice. `node` is the node whose exporter was asked.
+
+    Raises Malformed: the body has no events, or another node's.
+    """
     content = JsonText(body, LOOK_THERE)
     events: list[NodeEvent] = []
     content.expect("[", "it is not a JSON array")

@@ -1,7 +1,7 @@
-"""What a node's /debug/mapping says of its sources: which of them fail, and why. Pure, and strict in what it needs.
+"""The reader of a node's /debug/mapping: its failing sources, with their reasons. Pure, and strict in what it needs.
 
-No other path says why: /metrics and /gpu/metrics have `source_up` alone. It is small, too: 11 KB of 8 GPUs, 58 KB of
-8 GPUs in 7 instances each, decoded in 0.5 ms.
+No other path has the reasons: /metrics and /gpu/metrics have only `source_up`. The answer is small, too: 11 KB with 8
+GPUs, 58 KB with 8 GPUs in 7 instances each, decoded in 0.5 ms.
 """
 
 import json
@@ -13,12 +13,12 @@ from exporter.errors import Trouble
 from exporter.sources.http import Peer
 from exporter.sources.json_text import garbage
 
-# 16 GPUs in 48 shares each, all held, take half of it.
+# The answer of 16 GPUs with 48 shares each, all held, takes half of this.
 MOST_BYTES = 1024 * 1024
 MOST_SOURCES = 64
 _REASON = re.compile(r"[a-z_]{1,40}")
 PATH = "/debug/mapping"
-# The operator has made the DaemonSet: these exporters speak plain HTTP and ask for no password.
+# The exporters of the operator's own DaemonSet, which speak plain HTTP and ask for no password.
 OPERATED_EXPORTERS = Peer(
     flag="the operator",
     refused=(
@@ -38,7 +38,10 @@ _garbage = partial(garbage, remedy=OPERATED_EXPORTERS.too_much)
 
 
 def read_health(body: bytes, node: str) -> Mapping[str, Trouble]:
-    """Why sources of a node's exporter fail, by name, in its order. Raises Malformed: it is not that node's answer."""
+    """The troubles of the failing sources of a node's exporter, by source, in its order.
+
+    Raises Malformed: the body is no such answer, or another node's.
+    """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
