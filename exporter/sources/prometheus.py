@@ -13,7 +13,7 @@ QUERY_PATH = "/api/v1/query"
 
 @dataclass(frozen=True, slots=True)
 class PrometheusClient:
-    """One server. `url` is what /api/v1 stands below; the server stops after `query_seconds`."""
+    """A server. /api/v1 is below `url`. The server gives up a query after `query_seconds`."""
 
     client: Client
     url: str
@@ -21,18 +21,18 @@ class PrometheusClient:
     on_more: Callable[[Body], None] = lambda _: None
 
     async def query(self, expression: str, *, at_seconds: float | None, by_post: bool = False, **more: str) -> bytes:
-        """What an instant query answers, at a moment since 1970 or the server's now. Raises SourceError: as `ask`."""
+        """The answer of an instant query, at a moment since 1970 or now. Raises SourceError: see `ask`."""
         parameters = {"query": expression, "timeout": f"{self.query_seconds:g}s", **more}
         if at_seconds is not None:
             parameters["time"] = f"{at_seconds:.3f}"
         return await self.get(QUERY_PATH, parameters, by_post=by_post)
 
     async def get(self, path: str, parameters: Mapping[str, str], *, by_post: bool = False) -> bytes:
-        """What the server answers at a path; see `query`."""
+        """The server's answer at a path; see `query`."""
         asked, posted = (None, parameters) if by_post else (parameters, None)
         url = self.url.rstrip("/")
         return await self.client.ask(url, path, parameters=asked, posted=posted, on_more=self.on_more)
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self.client.close()
