@@ -7,8 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    # Importing takes most of a second, and a Ctrl-C meanwhile would end somewhere in it with a trace. Nothing has begun
-    # that would have to be ended. (A handler, since a process with the id 1 is not ended by a signal that has none.)
+    # The import takes most of a second, and a Ctrl-C meanwhile would end it with a trace. Nothing has begun yet, so the
+    # process may end at once. (It needs a handler, since a signal without one does not end a process with the id 1.)
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))

@@ -1,7 +1,7 @@
-"""What can go wrong: a `Trouble` in words, and the exceptions.
+"""Troubles and exceptions: a `Trouble` says in words what is wrong.
 
-Foreign exceptions (grpc, aiohttp) are translated into these once, in the source that meets them. A trouble is worded
-where it is met, and every output shows that text.
+The source that meets a foreign exception (grpc, aiohttp) translates it into one of these. A trouble is worded where it
+is met, and every output shows that text.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,11 +29,14 @@ MalformedReason = Literal["garbage", "oversize", "truncated", "no_samples", "enc
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong, or odd, and what to do about it. What it is about stands beside it.
+    """A fault or an oddity, and its remedy. Its subject stands beside it.
 
-    `reason` is one word for labels, statuses and alerts; "" where only people read it. `message` says what is so, and
-    `remedy` what to do; "" where nothing can be done. Message and remedy do not repeat each other. Both may hold what
-    a peer sent, line ends included.
+    Message and remedy do not repeat each other. Both may have parts that a peer sent, line ends included.
+
+    Attributes:
+        reason: a word for labels, statuses and alerts; "" if only people read the trouble.
+        message: what is wrong.
+        remedy: what to do; "" if nobody can do anything.
     """
 
     reason: str
@@ -41,12 +44,12 @@ class Trouble:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Message and remedy on one line, whatever a peer put into them."""
+        """Message and remedy on one line."""
         return one_line(f"{self.message} -> {self.remedy}" if self.remedy else self.message)
 
 
 class ExporterError(Exception):
-    """The root of everything this program raises on purpose."""
+    """The root of all exceptions that this program raises on purpose."""
 
 
 class ConfigError(ExporterError):
@@ -54,11 +57,11 @@ class ConfigError(ExporterError):
 
 
 class PortTaken(ExporterError):
-    """An address to listen on is taken, or not allowed."""
+    """The program cannot listen on an address: it is taken, or not allowed."""
 
 
 class DuplicateKey(ExporterError):
-    """A file gives one key of a mapping twice. Which of the two values would count is chance, so neither does."""
+    """A file has a key of a mapping twice. Neither value counts, since the choice would be arbitrary."""
 
     def __init__(self, key: object, line: int | None = None) -> None:
         """`line` counts from 1."""
@@ -67,9 +70,9 @@ class DuplicateKey(ExporterError):
 
 
 class SourceError(ExporterError):
-    """A source failed this time. Its text is the message of its trouble, and each subclass has its own set of reasons.
+    """An attempt of a source failed. Its text is the message of its trouble, and each subclass has its own reasons.
 
-    `retry_after_seconds` is how long the peer asks to be left alone; None where it does not say.
+    `retry_after_seconds` is the pause that the peer asks for; None if it asks for none.
     """
 
     retry_after_seconds: float | None = None
@@ -85,7 +88,7 @@ class SourceError(ExporterError):
 
 
 class Unavailable(SourceError):
-    """There is nobody to talk to, or it refuses to talk."""
+    """The peer is not there, or refuses to answer."""
 
     def __init__(
         self, reason: UnavailableReason, message: str, *, remedy: str, retry_after_seconds: float | None = None
@@ -102,18 +105,18 @@ class TimedOut(SourceError):
 
 
 class SlowAnswer(TimedOut):
-    """There was a connection, and no whole answer came in time."""
+    """There was a connection, but no whole answer came in time."""
 
 
 class HttpRefusal(Unavailable):
-    """A status other than 200. `content` is what the peer says in JSON, as far as it does; {} where it does not."""
+    """The answer has a status other than 200. `content` is the JSON object in its body; {} if there is none."""
 
     status = 0
     content: Mapping[str, Any] = MappingProxyType({})
 
 
 class Malformed(SourceError):
-    """An answer came, and it cannot be used."""
+    """An answer came, but it cannot be used."""
 
     def __init__(self, reason: MalformedReason, message: str, *, remedy: str) -> None:
         super().__init__(reason, message, remedy=remedy)
@@ -127,7 +130,7 @@ class Unsupported(SourceError):
 
 
 def read_flag(flag: str, text: str, reader: Callable[[str], T], takes: str) -> T:
-    """What a flag's text means. Raises ConfigError where the reader refuses it."""
+    """The value that `reader` makes of a flag's text. Raises ConfigError: the reader refuses the text."""
     try:
         return reader(text)
     except (ValueError, OverflowError) as error:

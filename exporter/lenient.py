@@ -1,6 +1,6 @@
-"""Reads fields of JSON that may be anything: a value of another type than asked for counts as absent. Pure.
+"""The lenient reader of JSON: a value of a type other than the caller asks for counts as absent. Pure.
 
-What must have its form is read strictly, by reading.py.
+reading.py is the strict reader.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _LARGEST = 1e15
 
 
 def mapping(item: object, *path: str) -> AnyObject:
-    """The mapping at the end of a path of keys; an empty one where there is none."""
+    """The mapping at the end of a path of keys; an empty mapping if there is none."""
     for key in path:
         if not isinstance(item, Mapping):
             return _NOTHING
@@ -23,33 +23,33 @@ def mapping(item: object, *path: str) -> AnyObject:
 
 
 def mappings(item: object, key: str, most: int = 1_000) -> Sequence[AnyObject]:
-    """The mappings in a list, which stands under a key; of the list's entries at most so many are looked at."""
+    """The mappings among the first `most` entries of the list at a key."""
     return each_mapping(mapping(item).get(key), most)
 
 
 def each_mapping(items: object, most: int = 1_000) -> Sequence[AnyObject]:
-    """The mappings in a list; of its entries at most so many are looked at."""
+    """The mappings among the first `most` entries of a list."""
     return [item for item in items[:most] if isinstance(item, Mapping)] if isinstance(items, list) else ()
 
 
 def text(item: AnyObject, key: str) -> str:
-    """A text; "" where there is none."""
+    """The text at a key; "" if there is none."""
     value = item.get(key)
     return value if isinstance(value, str) else ""
 
 
 def whole(value: object) -> int | None:
-    """A whole number from 0 to what 31 bits hold; None where it is none."""
+    """The value, if it is a whole number from 0 up to the largest of 31 bits; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_WHOLE else None
 
 
 def number(item: AnyObject, key: str) -> int | None:
-    """The same, under a key."""
+    """The whole number at a key, as `whole` reads it."""
     return whole(item.get(key))
 
 
 def finite(item: AnyObject, key: str) -> float | None:
-    """A finite number; None for null, text, and what no GPU measures."""
+    """The finite number at a key; None for null, text, and numbers that no GPU measures."""
     value = item.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -1,6 +1,6 @@
-"""The log: one event a line, a fixed message and what varies as fields, as logfmt or JSON.
+"""The log: each line is an event with a fixed message and varying fields, as logfmt or JSON.
 
-`log.warning("source failed", source=name)` writes one, as do `log.info`, `log.error` and `log.debug`.
+`log.warning("source failed", source=name)` writes a line, as do `log.info`, `log.error` and `log.debug`.
 """
 
 import json
@@ -19,7 +19,7 @@ _ABOUT: ContextVar[Mapping[str, object]] = ContextVar("_ABOUT", default=MappingP
 
 
 def log(level: int, message: str, error: BaseException | None = None, /, **fields: object) -> None:
-    """One event: a fixed message, and what varies as fields; an `error` comes with its trace."""
+    """Log an event: a fixed message, and varying fields. An `error` is logged with its trace."""
     LOG.log(level, message, exc_info=error, extra={"fields": {**_ABOUT.get(), **fields}})
 
 
@@ -30,7 +30,7 @@ error = partial(log, logging.ERROR)
 
 @contextmanager
 def about(**fields: object) -> Iterator[None]:
-    """Events of this block, and of tasks and servers that begin in it, have these fields, too."""
+    """Add these fields to events of this block, and of tasks and servers that begin in it."""
     token = _ABOUT.set({**_ABOUT.get(), **fields})
     try:
         yield
@@ -44,13 +44,13 @@ def debugging() -> bool:
 
 
 def debug(message: str, /, **fields: object) -> None:
-    """One event of the level debug. Cheap where it is off, as it is on every scrape's path."""
+    """Log an event of the level debug. It is cheap while the level is off, since every scrape calls it."""
     if debugging():
         log(logging.DEBUG, message, **fields)
 
 
 def start_logging(level: str, log_format: str) -> None:
-    """Log to standard error from here on."""
+    """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Logfmt())
     root = logging.getLogger()
@@ -60,10 +60,10 @@ def start_logging(level: str, log_format: str) -> None:
 
 
 class RareLog:
-    """Logs the first line of a kind at once, and further ones at most every RARELY_SECONDS."""
+    """Logs the first line of a kind at once, and further lines at most every RARELY_SECONDS."""
 
     def __init__(self) -> None:
-        # when the last line was written, and how many were left out since
+        # the time of the last line, and the number of lines left out since
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, message: str, **fields: object) -> None:
@@ -80,7 +80,7 @@ class RareLog:
 
 
 class _EventFormatter(logging.Formatter):
-    """Time, level, message and fields of a record, in that order."""
+    """The base class of formatters. It gives them time, level, message and fields of a record, in this order."""
 
     def event(self, record: logging.LogRecord) -> dict[str, object]:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
@@ -104,6 +104,6 @@ class _Logfmt(_EventFormatter):
 
 
 def _logfmt_value(text: str) -> str:
-    # json's quoting also keeps control characters, and with them terminal escapes, out of the log
+    # json's quoting also keeps control characters, such as terminal escapes, out of the log
     plain = text.isascii() and text.isprintable() and text and not set(text) & {" ", '"', "=", "\\"}
     return text if plain else json.dumps(text)

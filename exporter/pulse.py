@@ -1,7 +1,7 @@
-"""A pulse: something that is done every so many seconds for as long as the process runs.
+"""A pulse: regular beats, for as long as the process runs.
 
-Beats fall on multiples of the interval, counted from the first one, so they do not drift. A beat that is due while
-another one still runs follows it at once, and of several only one does.
+Beats fall on multiples of the interval, counted from the first beat, so they do not drift. A beat that is due while the
+last one still runs follows at once; if several are due, only one does.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from exporter import log
 
 
 async def end_tasks(*tasks: "asyncio.Future[Any] | None") -> None:
-    """Cancel those that there are, and wait until they have ended, however they end."""
+    """Cancel these tasks (None is no task), and wait until they have ended, however they end."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()
@@ -21,12 +21,12 @@ async def end_tasks(*tasks: "asyncio.Future[Any] | None") -> None:
 
 
 def next_beat(last: float, seconds: float, now: float) -> float:
-    """When the beat after that of `last` is due: one interval later, or the newest of those that were missed."""
+    """The time of the beat after the beat at `last`: an interval later, or the newest of the beats that were missed."""
     return last + seconds * max(1, math.floor((now - last) / seconds))
 
 
 class Pulse:
-    """Beats once `every` has said how often, and until it says never. A beat that fails does not end it."""
+    """Beats from the first call of `every` until `every(None)`. A beat that fails does not end it."""
 
     def __init__(self, beat: Callable[[], Awaitable[None]]) -> None:
         self._beat = beat
@@ -36,7 +36,7 @@ class Pulse:
         self._failed: type[BaseException] | None = None
 
     def every(self, seconds: float | None) -> None:
-        """Beat so often from now on, the first time at once; None: no more. A beat that runs goes on to its end."""
+        """Beat with this interval from now on, first at once; None: no more. A running beat goes on to its end."""
         if seconds == self._seconds:
             return
         self._seconds = seconds
@@ -45,7 +45,7 @@ class Pulse:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """End it, and the beat that runs."""
+        """End the pulse, and the running beat."""
         await end_tasks(self._task)
 
     async def _run(self) -> None:
@@ -60,7 +60,7 @@ class Pulse:
             last = due
 
     async def _is_told_before(self, due: float) -> bool:
-        """Whether there is another interval before `due`; waits until then."""
+        """Wait until `due`, or until `every` is called. Returns whether it was called."""
         try:
             async with asyncio.timeout_at(due):
                 return await self._woken.wait()
@@ -71,7 +71,7 @@ class Pulse:
         try:
             await self._beat()
         except (Exception, asyncio.CancelledError) as error:
-            # the next beat may go well, and nobody else would begin it
+            # the pulse goes on, since the next beat may succeed
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                 raise  # close() cancelled this task

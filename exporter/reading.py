@@ -1,7 +1,7 @@
-"""Reads JSON and YAML that nobody trusts into frozen dataclasses. Pure.
+"""The strict reader of untrusted JSON and YAML into frozen dataclasses. Pure.
 
-A dataclass declares each field with `of` and the reader of its value; `read` fills it from a parsed document. A reader
-that refuses a value names its path and what is allowed.
+A dataclass declares each field by `of`, with the reader of its value; `read` fills it from a parsed document. If a
+reader refuses a value, the error names the value's path and what is allowed.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from exporter.errors import ExporterError
 
 T = TypeVar("T")
-# a value and the path of its field → what it means; raises Invalid
+# makes the field's value of a document's value and its path. Raises Invalid: it is not allowed
 Reader = Callable[[object, str], Any]
 MOST_SHOWN = 80
 
 
 class Invalid(ExporterError):
-    """A field of a document cannot be used. `field` is its path, such as spec.collectors.fields[0]; "" is the whole."""
+    """A field of a document cannot be used. `field` is its path, such as spec.fields[0]; "" is the whole document."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}" if field else why)
@@ -29,10 +29,10 @@ class Invalid(ExporterError):
 
 
 def read(cls: type[T], value: object, path: str) -> T:
-    """A frozen dataclass whose fields were declared with `of`, from the mapping that stands at `path`.
+    """Make a frozen dataclass, whose fields `of` declared, of the mapping at `path`.
 
-    A key that is missing or null has the field's default. Keys without a field are ignored: a newer schema has more.
-    Raises Invalid: the value is no mapping, a field without default is missing, or a field's reader refuses its value.
+    For a key that is missing or null the field's default counts. Keys without a field are ignored, since a newer schema
+    has more. Raises Invalid: the value is no mapping, a field without default is missing, or a reader refuses a value.
     """
     given = a_mapping(value, path)
     values: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def read(cls: type[T], value: object, path: str) -> T:
 
 
 def of(read_value: Reader, default: object = MISSING) -> Any:  # noqa: ANN401 - as dataclasses.field: any field's type
-    """A field of a dataclass, what reads it, and its default; without default the field is required."""
+    """Declare a field of a dataclass with the reader of its value and its default. Without default it is required."""
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata={"read": read_value})
     return field(default=default, metadata={"read": read_value})
@@ -60,12 +60,12 @@ def key_of(declared: Field[Any]) -> str:
 
 
 def group(cls: type) -> Reader:
-    """A mapping with fields of its own."""
+    """The reader of a mapping into a dataclass of its own."""
     return lambda value, path: read(cls, value, path)
 
 
 def closed(make: Callable[..., object], required: Mapping[str, Reader], optional: Mapping[str, Reader]) -> Reader:
-    """What `make` makes, by keyword, of a mapping with these keys and no others. A null is as good as no key."""
+    """The reader of a mapping with these keys only. `make` gets the values by keyword. A null counts as no key."""
     readers = {**required, **optional}
 
     def read_closed(value: object, path: str) -> object:
@@ -84,9 +84,9 @@ def closed(make: Callable[..., object], required: Mapping[str, Reader], optional
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A user's regular expression. Python warns of `[[`, which may mean a set of sets one day: no user needs that.
+    """A user's regular expression, compiled without Python's warning about `[[` (a set of sets in future versions).
 
-    Raises re.error: it is none.
+    Raises re.error: it is no regular expression.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -94,7 +94,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def text(pattern: str, what: str, most: int) -> Reader:
-    """A text of at most `most` characters that matches as a whole. `what` says what is allowed, for people."""
+    """The reader of a text of at most `most` characters that matches as a whole. `what` names the allowed texts."""
     matches = re.compile(pattern).fullmatch
 
     def read_text(value: object, path: str) -> str:
@@ -110,7 +110,7 @@ def text(pattern: str, what: str, most: int) -> Reader:
 
 
 def parsed(parse: Callable[[str], object], what: str, most: int, pattern: str = r"[\s\S]+") -> Reader:
-    """A text that `parse` takes without a ValueError; it is kept as it was written."""
+    """The reader of a text that `parse` takes without a ValueError. The text is kept as it was written."""
     read_text = text(pattern, what, most)
 
     def read_parsed(value: object, path: str) -> str:
@@ -125,8 +125,8 @@ def parsed(parse: Callable[[str], object], what: str, most: int, pattern: str = 
 
 
 def one_of(*allowed: str) -> Reader:
-    """One of a few texts."""
-    # YAML 1.1, which kubectl reads, takes a bare on or off for a boolean
+    """The reader of one of these texts."""
+    # in YAML 1.1, which kubectl reads, a bare on or off is a boolean
     quoted = ', in quotes ("on")' if "on" in allowed else ""
 
     def read_choice(value: object, path: str) -> str:
@@ -138,7 +138,7 @@ def one_of(*allowed: str) -> Reader:
 
 
 def whole(least: int, most: int) -> Reader:
-    """A whole number from `least` to `most`."""
+    """The reader of a whole number from `least` to `most`."""
 
     def read_whole(value: object, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -149,7 +149,7 @@ def whole(least: int, most: int) -> Reader:
 
 
 def above_zero(most: float) -> Reader:
-    """A number above 0, at most `most`."""
+    """The reader of a number above 0, at most `most`."""
 
     def read_number(value: object, path: str) -> float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -161,14 +161,14 @@ def above_zero(most: float) -> Reader:
 
 
 def flag(value: object, path: str) -> bool:
-    """True or false."""
+    """The reader of a boolean."""
     if not isinstance(value, bool):
         raise Invalid(path, f"{shown(value)} is not allowed; give true or false")
     return value
 
 
 def each(read_one: Reader, most: int, *, least: int = 0, once: bool = False) -> Reader:
-    """A list; with `once` no value may be there twice."""
+    """The reader of a list of `least` to `most` values. With `once` no value may be there twice."""
 
     def read_list(value: object, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -187,7 +187,7 @@ def each(read_one: Reader, most: int, *, least: int = 0, once: bool = False) -> 
 
 
 def by_key(read_key: Reader, read_value: Reader, most: int) -> Reader:
-    """A mapping from texts."""
+    """The reader of a mapping from texts, with at most `most` entries."""
 
     def read_mapping(value: object, path: str) -> dict[str, Any]:
         given = a_mapping(value, path)
@@ -199,14 +199,14 @@ def by_key(read_key: Reader, read_value: Reader, most: int) -> Reader:
 
 
 def a_mapping(value: object, path: str) -> Mapping[Any, object]:
-    """The value, if it is a mapping."""
+    """The value, if it is a mapping. Raises Invalid: it is none."""
     if not isinstance(value, Mapping):
         raise Invalid(path, f"{shown(value)} is no mapping")
     return value
 
 
 def shown(value: object) -> str:
-    """A value in a message: short, and on one line."""
+    """A value as a message shows it: short, and on one line."""
     if isinstance(value, (list, Mapping)):
         return "a list" if isinstance(value, list) else "a mapping"
     text = repr(value if not isinstance(value, str) else value[: MOST_SHOWN + 1])

@@ -1,4 +1,4 @@
-"""A role: what the process does by one configuration. service.py runs any, and exchanges it for another."""
+"""What a role is: the work of the process by one configuration. service.py runs it, and exchanges it for another."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,69 +14,69 @@ from exporter.telemetry import Telemetry
 
 
 class AnyConfig(Protocol):
-    """What every role's configuration has."""
+    """The part that every role's configuration has."""
 
     @property
     def web(self) -> WebSettings:
-        """Where it answers, and to whom."""
+        """The addresses to listen on, and the file that says who may ask."""
 
     @property
     def log(self) -> LogSettings:
-        """What is logged, and how."""
+        """The level and the form of the log."""
 
     @property
     def doubts(self) -> Sequence[Trouble]:
-        """What the user probably meant otherwise."""
+        """The doubts about settings that look like mistakes."""
 
     def shown(self) -> Mapping[str, Mapping[str, str]]:
-        """Every setting's value and where it comes from, for people."""
+        """Every setting's value and the place that gave it, for people."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it is made of: a change in one of them is a change of the configuration."""
+        """The files that the configuration is made of. If one of them changes, so does the configuration."""
 
 
 class Role(Protocol):
-    """What the process does by one configuration: that of a node, or of a cluster. Only its outputs know its looks."""
+    """The work of the process by one configuration, such as a node's or a cluster's. Only outputs know its looks."""
 
     @property
     def outputs(self) -> Sequence[Output[Any]]:
-        """What it answers, and where."""
+        """The outputs, with their paths."""
 
     @property
     def telemetry(self) -> Telemetry:
-        """What the program counts of itself: a role hands it on to its successor."""
+        """The program's counters about itself, which a role hands on to its successor."""
 
     @property
     def instance(self) -> str:
-        """What this process calls itself towards upstreams; handed on, too."""
+        """The name of this process towards upstreams, which a role hands on, too."""
 
     @property
     def pulse_seconds(self) -> float | None:
-        """How often `pulse` is called while the process answers; None: never."""
+        """The interval of calls of `pulse` while the process answers; None: never."""
 
     async def pulse(self) -> None:
-        """Do the work that must not depend on scrapes."""
+        """Do the regular work that does not depend on scrapes."""
 
     @property
     def looked(self) -> Callable[..., AnyLook]:
-        """Makes an output's look of what was seen, None for nothing, and of the fields of `AnyLook` by name."""
+        """Makes an output's look of the result of `look` (None without one) and of the fields of `AnyLook` by name."""
 
     def look(self, wait_seconds: float | None, needs: AbstractSet[Need]) -> Coroutine[None, None, Any]:
-        """What can be seen within `wait_seconds`."""
+        """Look, for at most `wait_seconds`, with the parts that `needs` names."""
 
     async def why_not_ready(self) -> str:
-        """The reason, or "" for ready."""
+        """The reason why the role is not ready; "" if it is ready."""
 
     async def give_way(self, successor: Self) -> None:
-        """Let the looks in flight end, then close what the successor does not go on with."""
+        """Let looks in flight end, then close the parts that the successor does not take over."""
 
     async def close(self) -> None:
-        """End what is in flight."""
+        """End the looks in flight, and close all parts."""
 
 
 def log_settings(config: AnyConfig) -> None:
-    """Log every doubt about the settings, and at debug every setting."""
+    """Log every doubt about the settings, and at level debug every setting."""
     for doubt in config.doubts:
         log.warning(doubt.message, remedy=doubt.remedy)
     for name, shown in config.shown().items():
@@ -84,7 +84,7 @@ def log_settings(config: AnyConfig) -> None:
 
 
 def about(config: AnyConfig, _: object) -> Mapping[str, Any]:
-    """The program's version and its settings; no secret is in them."""
+    """The program's version and its settings, without secrets."""
     return {"version": __version__, "settings": config.shown()}
 
 
@@ -93,23 +93,24 @@ ConfigT_contra = TypeVar("ConfigT_contra", bound=AnyConfig, contravariant=True)
 
 
 class SecondServer(Protocol):
-    """What answers beside HTTP, for as long as the process runs: it asks the role of the moment."""
+    """A server beside HTTP, which runs as long as the process. It asks the present role."""
 
     def check_stays(self, config: Any, web: WebConfig) -> None:  # noqa: ANN401 - the configuration of its own role
-        """Refuse, by a ConfigError that names the setting, what it cannot take up while it answers."""
+        """Check that it can take over a configuration while it answers. Raises ConfigError, which names the setting."""
 
     def use_certificates(self) -> None:
-        """Use the certificates as they are now in the files that `check_stays` has seen the names of."""
+        """Use the present certificates, from the files that the web config of `check_stays` named."""
 
     async def close(self) -> None:
-        """Stop answering; answers in flight end."""
+        """Stop answering, after answers in flight have ended."""
 
 
 class AnswerBeside(Protocol[ConfigT_contra]):
-    """Starts what answers beside HTTP, if anything does. `current` is the role of the moment.
+    """Starts the server beside HTTP, if there is one. `current` returns the present role.
 
-    Raises ConfigError: it cannot protect what the web config protects. PortTaken: an address to listen on cannot be
-    had.
+    Raises:
+        ConfigError: the server cannot give the protection that the web config asks for.
+        PortTaken: the program cannot listen on an address.
     """
 
     async def __call__(self, config: ConfigT_contra, web: WebConfig, current: Callable[[], Role]) -> SecondServer: ...  # noqa: D102 - see above
@@ -117,13 +118,14 @@ class AnswerBeside(Protocol[ConfigT_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleKind(Generic[ConfigT]):
-    """How to make a role of a configuration and of the previous role, and what to log of it.
+    """The kind of a role: the functions that make it and describe it.
 
-    `about` is what there is to say of the program and of what the role saw, beside its answers; `say` logs what will
-    be done; `names` go into the line that says that it listens. `beside` is for a role that answers not by HTTP alone.
-
-    `make` raises:
-        ConfigError: a file that the configuration names cannot be used.
+    Attributes:
+        make: makes a role of a configuration and of the previous role. Raises ConfigError: a file cannot be used.
+        about: the facts about the program, and about a look, for /debug/mapping.
+        say: logs what the role will do.
+        names: the fields of the log line that says that it listens.
+        beside: starts a server beside HTTP; None for no such server.
     """
 
     make: Callable[[ConfigT, Role | None], Role]

@@ -1,8 +1,7 @@
-"""What runs for as long as the process does: a role, exchanged for another when the configuration changes.
+"""The service, which runs as long as the process: it runs a role, and makes a new one when the configuration changes.
 
-A change is SIGHUP, or another content of a file that the configuration was made of. The new configuration is built
-beside the old one, which goes on until the new one is whole: a bad one is refused, counted and logged, and no scrape
-notices a good one.
+SIGHUP, or a changed file of the configuration, starts a reload. The new role is built while the old one goes on. A bad
+configuration is refused, counted and logged; no scrape notices a good one.
 """
 
 import asyncio
@@ -29,15 +28,15 @@ from exporter.web.guard import Guard
 from exporter.web.server import Server
 
 LAG_EVERY_SECONDS = 1.0
-# Looking at a few files is cheap, and the kubelet itself takes a minute or so to bring a changed ConfigMap.
+# A look at a few files is cheap, and the kubelet takes about a minute to bring a changed ConfigMap.
 LOOK_EVERY_SECONDS = 2.0
 
 
 class Service(Generic[ConfigT]):
-    """Answers by a role that can be exchanged for one of another configuration."""
+    """Answers by a role, which a reload exchanges for the role of the new configuration."""
 
     def __init__(self, config: ConfigT, kind: RoleKind[ConfigT], reread: Callable[[], ConfigT] | None = None) -> None:
-        """`reread` makes the configuration anew from the same flags; without it, no reload. Raises: see `serve`."""
+        """`reread` makes the configuration anew, from the same flags; None: no reload. Raises: see `serve`."""
         self._config = config
         self._reread = reread
         self._web = read_web(config.web)
@@ -57,25 +56,25 @@ class Service(Generic[ConfigT]):
 
     @property
     def telemetry(self) -> Telemetry:
-        """The same for all roles, one after the other."""
+        """The telemetry, which each role hands on to the next."""
         return self._role.telemetry
 
     def collect(
         self, wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE
     ) -> Coroutine[None, None, Any]:
-        """A look by the configuration of the moment."""
+        """A look of the present role."""
         return self._role.look(wait_seconds, needs)
 
     def _about(self, seen: object) -> Mapping[str, Any]:
         return self._kind.about(self._config, seen)
 
     async def listen(self) -> tuple[Address, ...]:
-        """Start to answer; the addresses that came of it. Raises what `Server.start` and `AnswerBeside` do."""
+        """Start to answer. Returns the addresses. Raises what `Server.start` and `AnswerBeside` raise."""
         self._lag = asyncio.create_task(self._measure_lag())
         self._lag.add_done_callback(say_why_it_ended)
         self._server = Server(self.guard, self.telemetry)
         addresses = await self._server.start(self._config.web.listen_addresses, self._web.tls)
-        # a process that cannot listen is a second exporter, and must not write the first one's file
+        # a process that cannot listen is a second exporter, which must not write the first one's file
         self._listens = True
         if self._kind.beside is not None:
             self._beside = await self._kind.beside(self._config, self._web.config, lambda: self._role)
@@ -83,7 +82,7 @@ class Service(Generic[ConfigT]):
         return addresses
 
     async def close(self) -> None:
-        """Stop listening, let the scrapes in flight end, close the sources."""
+        """Stop listening, let scrapes in flight end, and close the sources."""
         if self._lag is not None:
             self._lag.cancel()
         if self._server is not None:
@@ -100,24 +99,24 @@ class Service(Generic[ConfigT]):
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(hang_up.wait(), LOOK_EVERY_SECONDS)
-            # a file that is being written may be valid and wrong: it is read once two looks agree
+            # a half-written file may be valid and wrong, so files are read once two looks agree
             before, seen = seen, self._look()
             if hang_up.is_set() or (seen != self._watched and seen == before):
                 hang_up.clear()
                 try:
                     await self.reload()
-                except Exception as error:  # noqa: BLE001 - the next change must find somebody who watches
+                except Exception as error:  # noqa: BLE001 - the watch must go on for the next change
                     log.error("a reload ended halfway, by a fault of the exporter", error)
                     self.telemetry.note_reload(error)
 
     async def reload(self) -> None:
-        """Take the configuration as it is now, or refuse it."""
+        """Read the configuration anew, and take it over or refuse it."""
         if self._reread is None:
             return
         looked = self._watched = self._look()
         try:
             config = self._reread()
-            # watched from now on even if it is refused: mending one of them may be all that is needed
+            # its files are watched even if it is refused, since the mending of a file may be all that is needed
             self._named = config.files
             _check_stays(config, self._config)
             web = read_web(config.web)
@@ -135,7 +134,7 @@ class Service(Generic[ConfigT]):
             log.start_logging(config.log.level, config.log.format)
         before, self._role, self._config = self._role, role, config
         self._protect(web)
-        # the new configuration may name other files; for the others keep what was seen before they were read
+        # new files are looked at now; known files keep their identities from before they were read
         self._watched = {**self._look(), **{path: identity for path, identity in looked.items() if path in self._named}}
         self.telemetry.note_reload(None)
         if self._listens:
@@ -164,13 +163,13 @@ class Service(Generic[ConfigT]):
             self._beside.use_certificates()
 
     def _look(self) -> dict[str, Identity | None]:
-        """What the files of the configuration are now."""
+        """The present identities of the configuration's files."""
         tls = self._web.config.tls
         return {path: identity_of(path) for path in (*self._named, *(tls.files if tls else ()))}
 
 
 def say_why_it_ended(task: "asyncio.Task[None]") -> None:
-    """For tasks that nobody awaits: log the error that ended one."""
+    """Log the error that ended a task, for tasks that nobody awaits."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a task in the background ended by a fault of the exporter", error)
 
@@ -186,10 +185,17 @@ async def serve(
     on_listening: Callable[[tuple[Address, ...]], None] | None = None,
     reread: Callable[[], ConfigT] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT; scrapes in flight then end before it returns.
+    """Run until SIGTERM or SIGINT. Then scrapes in flight end before it returns.
 
-    Raises ConfigError: a file that the configuration names cannot be used. PortTaken: an address to listen on cannot be
-    had.
+    Args:
+        config: the first configuration.
+        kind: makes the role.
+        on_listening: called with the addresses once it answers.
+        reread: makes the configuration anew for a reload; None: no reload.
+
+    Raises:
+        ConfigError: a file that the configuration names cannot be used.
+        PortTaken: the program cannot listen on an address.
     """
     use_daemon_threads()
     stop = on_signal(signal.SIGTERM, signal.SIGINT)
@@ -214,17 +220,18 @@ async def serve(
 
 
 def run(kind: RoleKind[ConfigT], read: Callable[[], ConfigT]) -> None:
-    """Log, and `serve`, as the configuration says that `read` makes of the command line, now and at every reload."""
+    """Start the log, and `serve`. `read` makes the configuration of the command line, now and at every reload."""
     config = read()
     log.start_logging(config.log.level, config.log.format)
     asyncio.run(serve(config, kind, reread=read))
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector look at everything seldom: with a large page that stops the event loop for 20 to 50 ms.
+    """Make full garbage collections rare: with a large page each stops the event loop for 20 to 50 ms.
 
-    What is here now stays for good, so it need not be looked at again. After that, all is collected once for every
-    7,000,000 objects (700 * 10 * 1,000) that are more than went; cycles are rare here, and the young ones go as before.
+    Present objects stay for good, so no collection looks at them again. From then on a full collection comes when
+    7,000,000 more objects (700 * 10 * 1,000) were made than freed. Cycles are rare here. Young objects are collected as
+    before.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What the program counts about itself, and what it logs once. The families of it are in outputs/families/."""
+"""The program's counters about itself, and log lines that come once. outputs/families/ has the counters' families."""
 
 import asyncio
 import time
@@ -16,16 +16,16 @@ from exporter.memory import limit_bytes
 from exporter.model.snapshot import Health
 
 REFUSALS = ("busy", "certificate", "connections", "password", "slow_reader", "tls")
-# An idle loop is up to 1.2 ms late, since epoll counts in milliseconds; the kubelet gives a probe 1 s by default.
+# An idle loop is up to 1.2 ms late, since epoll counts in milliseconds. The kubelet gives a probe 1 s by default.
 LAG_BUCKETS_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0)
 
-# What became of a push by OTLP: the receiver took all, or a part; refused it, or wanted it later; nobody answered; it
-# was left out, since the receiver was to be left alone.
+# The outcome of a push by OTLP: the receiver took all points, or a part of them; it refused the push, or wanted it
+# later; nobody answered; the push was skipped, since the receiver had asked for a pause.
 PushResult = Literal["accepted", "partial", "refused", "later", "failed", "skipped"]
 
 
 class Histogram:
-    """How many values there were up to each of some bounds and above them, and the sum of all."""
+    """A histogram: the number of values up to each bound and above all bounds, and the sum of all values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.sum = 0.0
@@ -33,23 +33,23 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
     def cumulative(self) -> Sequence[tuple[str, int]]:
-        """Each bound as a label's value (`0.5`, at last `+Inf`), and how many values were no larger."""
+        """Each bound as a label's value (`0.5`, at last `+Inf`), and the number of values up to it."""
         return tuple(zip((*map(str, self._bounds), "+Inf"), accumulate(self._counts), strict=True))
 
 
 class Telemetry:
-    """What the program counts about itself, and the log lines that go with it."""
+    """The program's counters about itself, and the log lines that belong to them."""
 
     def __init__(self) -> None:
-        # when all counters of the process began, in seconds since 1970
+        # the start of all counters of the process, in seconds since 1970
         self.began = b"%.3f" % time.time()
         self.rejected: Counter[str] = Counter()
-        # requests and connections, by which of REFUSALS it was
+        # refused requests and connections, by the reason, which is one of REFUSALS
         self.refused: Counter[str] = Counter()
         self.reload_failures = 0
         self.reload_success = True
@@ -63,12 +63,12 @@ class Telemetry:
 
     @property
     def bounds(self) -> Sequence[tuple[str, int, int]]:
-        """What has a limit, by its name: the limit, and how much of it is used now."""
+        """The limits, each with its name and the present use."""
         return [(of, limit, used()) for of, (limit, used) in sorted(self._bounds.items())]
 
     @property
     def tasks(self) -> int:
-        """How many tasks the event loop has."""
+        """The number of tasks in the event loop."""
         try:
             return len(asyncio.all_tasks())
         except RuntimeError:  # no event loop: nothing runs
@@ -76,11 +76,11 @@ class Telemetry:
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """Above how much memory the kernel ends this process, asked anew: a running pod's limit may be raised."""
+        """The memory above which the kernel ends this process. It is read each time: a pod's limit may be raised."""
         return limit_bytes(Path("/"))
 
     def count_rejected(self, rejected: Mapping[str, int]) -> None:
-        """Add the rejected lines of one read of the upstreams. The first of each reason is worth a log line."""
+        """Add the rejected lines of a read of the upstreams, by reason. The first line of each reason is logged."""
         if not rejected:
             return
         for reason in rejected.keys() - self.rejected.keys():
@@ -97,21 +97,21 @@ class Telemetry:
             log.error("configuration refused, the old one stays", error=str(error))
 
     def begin_pushes(self) -> None:
-        """From now on the counters of pushes are shown, and begin at 0."""
+        """Show the counters of pushes from now on, beginning at 0."""
         self.pushes.update(dict.fromkeys(get_args(PushResult), 0))
         self.pushed_points.update(accepted=0, lost=0)
 
     def count_push(self, result: PushResult, accepted: int, lost: int = 0) -> None:
-        """A push is over; so many of its points were accepted, and so many are lost."""
+        """Count a push that has ended, with the numbers of its accepted and lost points."""
         self.pushes[result] += 1
         self.pushed_points.update(accepted=accepted, lost=lost)
 
     def bound(self, of: str, limit: int, used: Callable[[], int]) -> None:
-        """Show a cache's or a queue's limit, and what `used` says that it holds."""
+        """Show the limit of a cache or a queue, and its present use, which `used` returns."""
         self._bounds[of] = (limit, used)
 
     def note_other_node(self, devices: int) -> None:
-        """Log once that the pages' GPUs are not those of this kubelet, and once that they are again."""
+        """Log once that the page's GPUs are not this kubelet's (`devices` of them), and once that they are again."""
         if bool(devices) is not self._other_node:
             self._other_node = bool(devices)
             if devices:
@@ -120,7 +120,7 @@ class Telemetry:
                 log.info("the page comes from this node")
 
     def note_health(self, source: str, health: Health) -> None:
-        """Log once that a source's trouble begins, changes or ends; at debug, every read."""
+        """Log once when a source's trouble begins, changes or ends; at level debug, log every read."""
         state = (health.up, health.reason)
         if log.debugging():
             seconds = None if health.duration_seconds is None else round(health.duration_seconds, 6)
@@ -137,15 +137,15 @@ class Telemetry:
             log.info("source answers" if before is None else "source is back", source=source)
 
     def render_process(self, *, is_open: bool = False) -> bytes:
-        """The process' own memory, CPU and garbage collections, as every Prometheus client shows them.
+        """The families of the process' memory, CPU and garbage collections, as every Prometheus client shows them.
 
-        As OpenMetrics (`is_open`) they have the mark that ends a page.
+        `is_open`: as OpenMetrics, with the mark that ends a page.
         """
         return self._process(is_open)
 
     @cached_property
     def _process(self) -> Callable[[bool], bytes]:
-        # It brings a web server with it, 1 MiB, and many nodes are only ever asked for /gpu/metrics.
+        # it imports a web server and takes 1 MiB, and many nodes are only asked for /gpu/metrics
         import prometheus_client as client  # noqa: PLC0415
 
         registry = client.CollectorRegistry()
@@ -155,7 +155,7 @@ class Telemetry:
         def as_openmetrics() -> bytes:
             families = (
                 Filled(
-                    # such a family's name lacks a counter's _total
+                    # prometheus_client's name of a counter lacks _total
                     Family(
                         family.name + "_total" * (family.type == "counter"),
                         family.type,

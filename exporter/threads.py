@@ -1,7 +1,7 @@
-"""Threads for what may hang: disks, /proc, DNS. None of them keeps the process from ending.
+"""Threads for calls that may hang: disks, /proc, DNS. They do not keep the process from ending.
 
-asyncio's own executor is waited for when the event loop closes, and again when the interpreter ends, however long that
-takes. A DaemonSet's pod would then end by SIGKILL, after its whole grace period.
+With asyncio's own executor, the event loop waits for the threads when it closes, and the interpreter once more when it
+ends, without a limit. A DaemonSet's pod would then be killed after its whole grace period.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """Daemon threads, MOST_THREADS at most; a call that finds none waits. It is never shut down."""
+    """An executor of at most MOST_THREADS daemon threads; further calls wait. It is never shut down."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=MOST_THREADS)
@@ -28,7 +28,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._started = 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """See `Executor`. For one thread, the event loop's."""
+        """See `Executor`. Only the event loop's thread may call it."""
         future: Future[T] = Future()
         self._calls.put(lambda: _settle(future, partial(fn, *args, **kwargs)))
         if not self._free.acquire(blocking=False) and self._started < MOST_THREADS:
@@ -37,7 +37,7 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for nothing."""
+        """Do nothing, and wait for no thread."""
 
     def _work(self) -> None:
         while True:
@@ -46,7 +46,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """The result of a call that may hang. Raises TimeoutError where it has not come back in this time."""
+    """The result of a call that may hang. Raises TimeoutError: it has not returned within this time."""
     future: Future[T] = Future()
     threading.Thread(target=_settle, args=(future, call), daemon=True).start()
     return future.result(seconds)
@@ -56,10 +56,10 @@ def _settle(future: Future[T], call: Callable[[], T]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - whoever asked for the call judges it
+        except BaseException as error:  # noqa: BLE001 - the caller judges it
             future.set_exception(error)
 
 
 def use_daemon_threads() -> None:
-    """Have `asyncio.to_thread`, and all else of the running event loop that takes a thread, use them."""
+    """Let `asyncio.to_thread`, and all other calls of the running event loop that need a thread, use these threads."""
     asyncio.get_running_loop().set_default_executor(DaemonThreads())

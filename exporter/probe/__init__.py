@@ -1,1 +1,1 @@
-"""The CUDA probe: what programs ask of the GPU, counted in the kernel by uprobes on the CUDA libraries."""
+"""The CUDA probe: uprobes on the CUDA libraries count, in the kernel, the requests of programs to the GPU."""

@@ -1,12 +1,12 @@
-"""What GPU code a file has: all kernels in all fatbins of a program, with limits on the work.
+"""The reader of a file's GPU code: all kernels in all fatbins of a program, with limits on the work.
 
-Nothing of this is read while the exporter runs: kernels have too many names to be values of a label.
+Only `doctor` uses it: kernels have too many names to be values of a label.
 
-A cubin is the ELF file of GPU code for one architecture. NVIDIA documents the tools that show it (cuobjdump, nvdisasm),
-not the format. The fields were found in what ptxas 11.8, 12.4, 12.9 and 13.0 write for sm_35 to sm_120, next to what
-`ptxas -v` prints; the tests compare the two. A kernel is a function whose symbol is marked as an entry. Its code is in
-the section .text.<kernel>. The sections .nv.shared.<kernel> and .nv.constant<bank>.<kernel> name that section by its
-index (sh_info). The rest that is known of a function stands in .nv.info, by its symbol.
+A cubin is the ELF file of GPU code for an architecture. NVIDIA documents the tools that show it (cuobjdump, nvdisasm),
+not the format. The fields were found in files of ptxas 11.8, 12.4, 12.9 and 13.0 for sm_35 to sm_120, beside the output
+of `ptxas -v`; the tests compare the two. A kernel is a function whose symbol is marked as an entry. The section
+.text.<kernel> has its code. The sections .nv.shared.<kernel> and .nv.constant<bank>.<kernel> name that section by its
+index (sh_info). .nv.info has the other facts about a function, by its symbol.
 """
 
 import struct
@@ -35,7 +35,7 @@ _RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
 _NEW_OS_ABI = 0x41  # since CUDA 13.0; 0x33 before
 _FUNCTION, _ENTRY = 2, 0x10  # STT_FUNC in st_info, STO_CUDA_ENTRY in st_other
 
-# Since sm_90 each block has so much of its static shared memory for the system; ptxas does not count it, nor do we.
+# Since sm_90 the system takes so much of each block's static shared memory. Neither ptxas nor this module counts it.
 _RESERVED_SHARED_BYTES, _RESERVES_SINCE = 1024, 90
 
 # .nv.info is a list of attributes: form, number, then a value of two bytes, or for one form its length and bytes
@@ -52,9 +52,15 @@ _MOST_BYTES_OF_NAMES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a kernel takes. None where the file does not say. `registers` and `stack_bytes` are each thread's.
+    """A kernel's resources; None if the file does not say.
 
-    `shared_bytes` are each block's, without what is asked for at launch. `constant_bytes` are in the kernel's banks.
+    Attributes:
+        name: the kernel's name.
+        code_bytes: the size of its code.
+        registers: the registers of each thread.
+        shared_bytes: the static shared memory of each block; a launch may ask for more.
+        constant_bytes: the size of the kernel's constant banks.
+        stack_bytes: the stack of each thread.
     """
 
     name: str
@@ -67,7 +73,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cubin:
-    """The kernels of a cubin. It is relocatable where it is still to be linked with other GPU code."""
+    """The kernels of a cubin for the architecture `number`. A relocatable cubin is not yet linked with other code."""
 
     number: int
     is_relocatable: bool
@@ -77,8 +83,9 @@ class Cubin:
 def read_cubin(reader: ByteRegion, most_kernels: int) -> Cubin:
     """The kernels of a cubin, in the file's order.
 
-    Raises Malformed: it is none, its tables are not where it says, or too large, or it has more than `most_kernels`.
-    OSError: see `ByteRegion`.
+    Raises:
+        Malformed: it is no cubin, its tables are too large or not at their places, or it has over `most_kernels`.
+        OSError: see `ByteRegion`.
     """
     elf = read_elf(reader)
     if elf.machine != EM_CUDA:
@@ -109,7 +116,7 @@ def read_cubin(reader: ByteRegion, most_kernels: int) -> Cubin:
 
 
 def _entries(reader: ByteRegion, elf: Elf) -> Iterator[tuple[int, str, int]]:
-    """Of each kernel the index of its symbol, its name, and the index of the section with its code."""
+    """Each kernel's index of its symbol, name, and index of the section with its code."""
     table = next((section for section in elf.sections if section.kind == SYMBOL_TABLE), None)
     if table is None:
         return
@@ -129,7 +136,7 @@ def _name(names: bytes, place: int) -> str:
 
 
 def _bytes_by_code(elf: Elf, prefix: bytes) -> Counter[int]:
-    """The sizes of the sections whose names begin so, summed for each section of code that they belong to."""
+    """The sum of the sizes of sections with this prefix, by the section of code that they belong to."""
     sizes: Counter[int] = Counter()
     for section in elf.sections:
         if section.info and elf.begins_with(section, prefix):
@@ -153,7 +160,7 @@ def _of_functions(reader: ByteRegion, elf: Elf) -> tuple[dict[int, int], dict[in
 
 
 def _attributes(reader: ByteRegion, section: ElfSection) -> Iterator[tuple[int, bytes]]:
-    """The attributes that have bytes, until the end or until one is longer than what is there."""
+    """The attributes that have bytes, up to the end, or up to an attribute that is cut off."""
     data, place = read_table(reader, section, MOST_INFO_BYTES), 0
     while place + _ATTRIBUTE.size <= len(data):
         form, number, length = _ATTRIBUTE.unpack_from(data, place)
@@ -164,14 +171,14 @@ def _attributes(reader: ByteRegion, section: ElfSection) -> Iterator[tuple[int, 
 
 
 _MOST_REASONS = 20
-# What nvcc puts the fatbins of a program into: those that are linked, and those of `nvcc -rdc=true` before that.
+# The sections for a program's fatbins: for linked fatbins, and for fatbins of `nvcc -rdc=true` before they are linked.
 _SECTIONS = (b".nv_fatbin", b"__nv_relfatbin")
-_NOBITS = 8  # SHT_NOBITS: a section of a file with debug information alone, whose content is elsewhere
+_NOBITS = 8  # SHT_NOBITS: a section without content, as in a file with debug information alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one file may cost. What is beyond stays unread, and the answer says so."""
+    """The limits on the work for a file. The rest of the file stays unread, and the answer says so."""
 
     images: int = 200_000
     kernels: int = 100_000
@@ -185,7 +192,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel for one architecture. `number` is the architecture's: 90 of "90a"."""
+    """A kernel for an architecture. `number` is the number in the architecture's name: 90 of "90a"."""
 
     number: int
     architecture: str
@@ -194,10 +201,15 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaBinary:
-    """The GPU code of a file. Kernels are sorted by name, then by architecture; several of one name differ.
+    """The GPU code of a file.
 
-    `cubins`, `ptx`, `lto`: architectures of machine code (with kernels or not), PTX for the driver, code for a linker.
-    `unread` counts the images not read, by reason. `ended_early` is why not all was looked at; "" where all was.
+    Attributes:
+        kernels: the kernels by name, then by architecture. Several with the same name and architecture differ.
+        cubins: the architectures of machine code, with or without kernels.
+        ptx: the architectures of PTX, which the driver compiles.
+        lto: the architectures of code for a linker.
+        unread: the numbers of images that were not read, by reason.
+        ended_early: the limit that ended the reading; "" if all was looked at.
     """
 
     kernels: tuple[Compiled, ...] = ()
@@ -213,7 +225,10 @@ def read_cuda_binary(
     limits: Limits = LIMITS,
     clock: Callable[[], float] = time.monotonic,
 ) -> CudaBinary:
-    """The GPU code of a program, library, object, fatbin or cubin. Raises Malformed: there is none. OSError."""
+    """The GPU code of a program, library, object, fatbin or cubin.
+
+    Raises Malformed: there is none; OSError: the file cannot be read.
+    """
     reading = _BinaryReading(limits, clock)
     if reader.size >= len(MAGIC_BYTES) and reader.read(0, len(MAGIC_BYTES)) == MAGIC_BYTES:
         reading.read_fatbins(reader)
@@ -236,11 +251,11 @@ def _order(compiled: Compiled) -> tuple[str, int, str, tuple[int, ...]]:
 
 
 class _EndedEarly(Exception):
-    """A limit is reached; the text says which."""
+    """A limit is reached. The text names it."""
 
 
 class _BinaryReading:
-    """One file's reading: what was found so far, and what is left of the limits."""
+    """The reading of a file: the code found so far, and the work done so far."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits, self._clock = limits, clock
@@ -253,11 +268,11 @@ class _BinaryReading:
         self._ended_early = ""
 
     def read_fatbins(self, reader: ByteRegion) -> None:
-        """All images of a section. What breaks one leaves the others; what breaks a container ends the section."""
+        """Read all images of a section. A damaged image is left out; a damaged container ends the section."""
         if self._ended_early:
             return
         try:
-            self._look_at_the_clock()  # sections may be many, one over the other, and without an image
+            self._look_at_the_clock()  # a file may have many overlapping sections without images
             for image in read_images(reader):
                 self._spend(image)
                 try:
@@ -271,7 +286,7 @@ class _BinaryReading:
             self._leave(f"fatbin, not read to its end: {error}")
 
     def read_cubin(self, reader: ByteRegion, architecture: str) -> None:
-        """The kernels of a cubin; "" for an architecture that only it can say. Raises as the function of that name."""
+        """Read the kernels of a cubin. With the architecture "" its own number counts. Raises: see `read_cubin`."""
         cubin = read_cubin(reader, self._limits.kernels - self._kernels)
         self._kernels += len(cubin.kernels)
         self._name_bytes += sum(len(kernel.name) for kernel in cubin.kernels)
@@ -282,12 +297,12 @@ class _BinaryReading:
         architectures.update(Compiled(cubin.number, architecture, kernel) for kernel in cubin.kernels)
 
     def result(self) -> CudaBinary:
-        """What was found. Raises Malformed where nothing was found."""
+        """The code that was found. Raises Malformed: there is none."""
         linked = {(compiled.architecture, compiled.kernel.name) for compiled in self._linked}
         kernels = self._linked | {
             compiled
             for compiled in self._relocatable
-            if (compiled.architecture, compiled.kernel.name) not in linked  # the same before it was linked
+            if (compiled.architecture, compiled.kernel.name) not in linked  # a linked kernel comes in both forms
         }
         cubins, ptx, lto = (
             tuple(architecture for _, architecture in sorted(of_kind)) for of_kind in self._architectures.values()
@@ -334,7 +349,9 @@ class _BinaryReading:
         if image.compression is None:
             self.read_cubin(reader.part(image.offset, image.size), image.architecture)
         else:
-            if image.size > MOST_IMAGE_BYTES:  # packed, it is no larger than unpacked; a sparse file can claim any size
+            if (
+                image.size > MOST_IMAGE_BYTES
+            ):  # a packed image is no larger than unpacked; a sparse file can claim any size
                 raise BadBinary("oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
             packed = reader.read(image.offset, image.size)
             unpacked = unpack(image.compression, packed, image.unpacked_size)

@@ -2,8 +2,7 @@
 
 process ──► container, by /proc ──► owner, by its id ──► the devices that the kubelet gave it ──► those that it sees
 
-A privileged container sees more GPUs than the kubelet gave it, and numbers them all. Then only a UUID tells which GPU
-it means.
+A privileged container sees more GPUs than the kubelet gave it, and numbers them all. Then only a UUID identifies a GPU.
 
 A process that ended before /proc was read belongs to the container of its cgroup, if all processes that are seen in
 that cgroup, then or later, are in the same container. Counts of a process wait until its owner is known, since an owner
@@ -12,9 +11,10 @@ never changes.
 CUDA_VISIBLE_DEVICES lists the devices that a process may use, in the order of cudaSetDevice (CUDA Programming Guide,
 "CUDA Environment Variables"):
 
-    2,0                                the container's third GPU, then its first GPU-8932f937,GPU-40f717b2-3f5c…    GPUs
-    by UUID; its first characters are enough if only one GPU has them MIG-<uuid>                         a MIG instance
-    MIG-GPU-<uuid>/<gi>/<ci>           the same as drivers before R470 write it
+    2,0                                the container's third GPU, then its first
+    GPU-8932f937,GPU-40f717b2-3f5c…    GPUs by UUID; its first characters are enough if only one GPU has them
+    MIG-<uuid>                         a MIG instance
+    MIG-GPU-<uuid>/<gi>/<ci>           a MIG instance, as drivers before R470 write it
 
 The first entry decides the kind of all entries. An entry that means no device, or several, ends the list. C's strtoul
 reads the numbers, so `1gpu` is 1. If a device is named twice, no device is visible. (PyTorch follows the last three

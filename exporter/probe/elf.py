@@ -1,14 +1,14 @@
-"""ELF files (System V ABI, chapters 4 and 5, for 64 bits and little-endian).
+"""The readers of ELF files (System V ABI, chapters 4 and 5, for 64 bits and little-endian).
 
-First, where functions stand in one, for uprobes. A uprobe is put at an offset of the file; a symbol has an address,
+The first reader finds functions in a file, for uprobes. A uprobe needs an offset in the file; a symbol has an address,
 which the program headers translate to an offset.
 
-The files are those of containers, so nothing in them is trusted: every size and number has a limit, and every place is
-read by pread, a piece at a time. They are not mapped into memory, where a file that shrinks would end the exporter with
-SIGBUS. pyelftools makes an object of every symbol: seconds for a large program's hundred thousand. Here the table of
-strings is searched for the names, and then the table of symbols for the places of those names.
+The files belong to containers, so nothing in them is trusted: every size and number has a limit, and pread reads a
+piece at a time. They are not mapped into memory, where a file that shrinks would end the exporter with SIGBUS.
+pyelftools makes an object of every symbol, which takes seconds for the hundred thousand of a large program. This reader
+searches the table of strings for the names, and then the table of symbols for the places of those names.
 
-Then, the section headers of a file that may be GPU code (cubin), or have some: of its gigabytes a few tables are read.
+The second reader reads the section headers of a file that is or has GPU code (cubin): a few tables of gigabytes.
 """
 
 import os
@@ -26,17 +26,18 @@ ElfReason = Literal[
     "not_elf", "other_architecture", "too_large", "too_slow", "too_many_places", "damaged", "no_functions"
 ]
 
-# Symbols and strings of one table together. Chromium with all of its symbols has some 100 MB.
+# The most bytes of a table's symbols and strings together. Chromium with all its symbols has some 100 MB.
 MOST_TABLE_BYTES = 128 * 1024 * 1024
 MOST_SEGMENTS = 1_024
-# A linker writes one segment with code. Each symbol is looked up in all of them.
+# The most segments with code. A linker writes one; each symbol is looked up in all of them.
 MOST_CODE_SEGMENTS = 16
-# How long one file may be searched, in seconds of this thread on a CPU: that the machine is busy is not its fault.
+# The longest search of a file, in CPU seconds of this thread: the file is not to blame for a busy machine.
 MOST_SECONDS = 1.0
-# The linker merges names by their ends: unsetenv may hold setenv. No linker writes one name more often than this.
+# The most places of names. A linker stores a name inside a longer one with the same end, as setenv inside unsetenv.
 MOST_PLACES = 4_096
 MOST_VERSIONS = 16
-# Places of all functions: each costs the kernel time for every mapping of the file. CUDA's libraries have some 40.
+# The most places of all functions. Each costs the kernel time for every mapping of the file. CUDA's libraries have
+# some 40.
 MOST_PROBED = 96
 _PIECE_BYTES = 24 * 43_690  # 1 MiB, in whole symbols
 
@@ -52,14 +53,14 @@ _LOADED, _EXECUTABLE = 1, 1
 SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
 _UNDEFINED = 0
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
-# st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is another one than
-# what libraries know by its name; a local function may be what the linker has made of a global one.
+# st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is not the variable
+# that libraries mean by its name; a local function may be a global function that the linker has made local.
 _FUNCTIONS = frozenset({0x02, 0x12, 0x22})
 _VARIABLES = frozenset({0x11, 0x21})
 
 
 class BadElf(ExporterError):
-    """A file in which no function can be found; `reason` says why."""
+    """No function can be found in a file. `reason` says why."""
 
     def __init__(self, reason: ElfReason) -> None:
         super().__init__(reason)
@@ -71,11 +72,14 @@ _SymbolTable = tuple[int, int, int, int]
 
 
 def function_offsets(file: int, wanted: Collection[str], machine: str | None = None) -> Mapping[str, tuple[int, ...]]:
-    """The places in the file of those of the wanted functions that it has, in ascending order.
+    """The offsets of the wanted functions that the file has, in ascending order.
 
-    `file` is a descriptor; where it stands does not matter. `machine` is this machine's unless given. A function has
-    several places where the file has several versions of it. Raises BadElf: it has none of them, or cannot be read as
-    an ELF file of this machine, or not in time. OSError: reading fails.
+    A function has several offsets if the file has several versions of it. `file` is a descriptor at any position.
+    `machine` is this machine's architecture unless it is given.
+
+    Raises:
+        BadElf: the file has none of the functions, is no ELF file of this machine, or takes too long.
+        OSError: the file cannot be read.
     """
     elf = _SymbolSearch(file, machine)
     places: dict[str, set[int]] = {}
@@ -95,11 +99,14 @@ def function_offsets(file: int, wanted: Collection[str], machine: str | None = N
 def variable_address(
     file: int, names: Collection[str], mapped: int, machine: str | None = None, most_table_bytes: int = MOST_TABLE_BYTES
 ) -> int | None:
-    """How far a variable is from where the file is mapped; None where the file has no variable of these names.
+    """The distance of a variable from a mapping of the file; None if the file has no variable of these names.
 
-    `mapped` is the offset of an executable mapping: the variable's address in the process is the mapping's start plus
-    what this returns. A file with a larger table of symbols than `most_table_bytes` is not searched. Raises BadElf: it
-    cannot be read as an ELF file of this machine, or has no such executable segment. OSError: reading fails.
+    The variable's address in a process is the start of the mapping plus this distance. `mapped` is the offset in the
+    file at which the executable mapping begins. A table of symbols above `most_table_bytes` is not searched.
+
+    Raises:
+        BadElf: the file is no ELF file of this machine, or has no such executable segment.
+        OSError: the file cannot be read.
     """
     elf = _SymbolSearch(file, machine, most_table_bytes)
     symbol = next(elf.symbols(frozenset(names), _VARIABLES), None)
@@ -126,7 +133,7 @@ class _SymbolSearch:
             raise BadElf("damaged")
         if segment_count > MOST_SEGMENTS:
             raise BadElf("too_large")
-        # parts of the file with code
+        # the parts of the file with code
         self._segments: list[tuple[int, int, int]] = [
             (offset, address, file_bytes)
             for kind, flags, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(
@@ -136,11 +143,11 @@ class _SymbolSearch:
         ]
         if len(self._segments) > MOST_CODE_SEGMENTS:
             raise BadElf("too_large")
-        # 65,535 sections at most: with more, their number stands elsewhere and is 0 here
+        # at most 65,535 sections: a larger number stands elsewhere, and this field is 0
         self._tables = self._find_tables(self._read(sections, shape[1] * _SECTION.size))
 
     def symbols(self, wanted: frozenset[str], kinds: frozenset[int]) -> Iterator[tuple[str, int]]:
-        """Name and address of each symbol that is wanted, of these kinds and defined here."""
+        """The name and address of each wanted symbol of these kinds that the file defines."""
         for offset, size, strings_offset, strings_size in self._tables:
             names = self._places_of_names(strings_offset, strings_size, wanted)
             if not names:
@@ -151,7 +158,7 @@ class _SymbolSearch:
                         yield names[name], address
 
     def offset_of(self, address: int) -> int | None:
-        """The place in the file of an address with code; None where there is no code."""
+        """The offset in the file of an address with code; None if there is no code."""
         for begin, begin_address, file_bytes in self._segments:
             if 0 <= address - begin_address < file_bytes:
                 offset = begin + address - begin_address
@@ -159,15 +166,15 @@ class _SymbolSearch:
         return None
 
     def address_of(self, offset: int) -> int:
-        """The address of a place in the file at which an executable mapping begins."""
+        """The address of the offset in the file at which an executable mapping begins."""
         for begin, begin_address, file_bytes in self._segments:
-            # a mapping begins at a page, so up to a page before its segment
+            # a mapping begins at a page's start, so it may begin up to a page before its segment
             if begin - _PAGE_BYTES < offset < begin + file_bytes:
                 return begin_address + offset - begin
         raise BadElf("damaged")
 
     def _find_tables(self, sections: bytes) -> list[_SymbolTable]:
-        """The tables of symbols, of which a file has one of each kind."""
+        """The tables of symbols. A file has one of each kind."""
         headers = list(_SECTION.iter_unpack(sections))
         tables: dict[int, _SymbolTable] = {}
         for _, kind, _, _, offset, size, link, _, _, entry_size in headers:
@@ -182,7 +189,7 @@ class _SymbolSearch:
         return list(tables.values())
 
     def _places_of_names(self, offset: int, size: int, wanted: frozenset[str]) -> dict[int, str]:
-        """The wanted names by where they stand in the table's strings."""
+        """The wanted names, by their offsets in the table's strings."""
         pattern, ends, longest = _search_for(wanted)
         places: dict[int, str] = {}
         for number, strings in enumerate(self._pieces(offset, size, longest)):
@@ -194,7 +201,7 @@ class _SymbolSearch:
         return places
 
     def _pieces(self, offset: int, size: int, overlap: int) -> Iterator[bytes]:
-        """A part of the file, piece by piece, each with the first bytes of the next one."""
+        """A part of the file, piece by piece. Each piece ends with the first `overlap` bytes of the next piece."""
         if offset + size > self._size:
             raise BadElf("damaged")
         for at in range(offset, offset + size, _PIECE_BYTES):
@@ -205,15 +212,15 @@ class _SymbolSearch:
     def _read(self, offset: int, size: int) -> bytes:
         if offset + size <= self._size and len(content := os.pread(self._file, size, offset)) == size:
             return content
-        raise BadElf("damaged")  # or it has shrunk meanwhile
+        raise BadElf("damaged")  # or the file has shrunk meanwhile
 
 
 @lru_cache(maxsize=8)
 def _search_for(wanted: frozenset[str]) -> tuple[re.Pattern[bytes], Mapping[bytes, tuple[str, ...]], int]:
-    """One pattern for all names, whose group is a name, and how long a match may be.
+    """A pattern for all names, the names that each name ends with, and the longest match.
 
-    Between these: for each name those that it ends with, which so stand at the same place. What all names begin with
-    stands before the choice, so that the search skips quickly.
+    The pattern's group is a name. A name also has the names that it ends with. The common beginning of all names stands
+    before the choice, so that the search skips quickly.
     """
     names = sorted(wanted)
     common = os.path.commonprefix(names)  # noqa: RUF071 - no paths, and of these it does what is wanted
@@ -224,7 +231,7 @@ def _search_for(wanted: frozenset[str]) -> tuple[re.Pattern[bytes], Mapping[byte
 
 
 class BadBinary(Malformed):
-    """Such a file cannot be read."""
+    """A file with GPU code cannot be read."""
 
     def __init__(self, reason: MalformedReason, message: str) -> None:
         remedy = "give it a program, a library, an object, a fatbin or a cubin, whole and as the compiler wrote it"
@@ -232,20 +239,20 @@ class BadBinary(Malformed):
 
 
 class ByteRegion:
-    """Bytes that can be read at any place: a file's, or some in memory, or a part of these with places of its own."""
+    """Bytes that can be read at any offset: a file, bytes in memory, or a part of one of these."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        """`read` is asked for a place and for bytes that are there."""
+        """`read` gets an offset and a number of bytes. It is only called for bytes within `size`."""
         self._read = read
         self.size = size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly so many bytes. Raises Malformed: they are not there. OSError: the file cannot be read."""
+        """Exactly `size` bytes. Raises Malformed: the region is shorter; OSError: the file cannot be read."""
         self._check(offset, size)
         return self._read(offset, size)
 
     def part(self, offset: int, size: int) -> "ByteRegion":
-        """So many of the bytes. Raises Malformed: they are not there."""
+        """A part of the region, with its own offsets. Raises Malformed: the region is shorter."""
         self._check(offset, size)
         return ByteRegion(lambda place, most: self.read(offset + place, most), size)
 
@@ -255,12 +262,12 @@ class ByteRegion:
 
 
 def in_memory(data: bytes | bytearray) -> ByteRegion:
-    """Bytes that were unpacked, or those of a test."""
+    """The region of bytes in memory."""
     return ByteRegion(lambda offset, size: bytes(data[offset : offset + size]), len(data))
 
 
 def in_file(descriptor: int) -> ByteRegion:
-    """An open file. It is not mapped into memory: if it became shorter, a signal would end the exporter."""
+    """The region of an open file, which is not mapped: if the file became shorter, a signal would end the exporter."""
 
     def read(offset: int, size: int) -> bytes:
         pieces = []
@@ -275,14 +282,14 @@ def in_file(descriptor: int) -> ByteRegion:
     return ByteRegion(read, os.fstat(descriptor).st_size)
 
 
-_INDEX_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the first section's header says which
-# A cubin has some five sections a kernel. A file with more than this was made to keep a reader busy.
+_INDEX_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the first section's header has the index
+# A cubin has some five sections for each kernel. A file with more than this was made to keep a reader busy.
 _MOST_SECTIONS = 500_000
 _MOST_SECTION_BYTES = 64 << 20
 
 
 class ElfSection(NamedTuple):
-    """A section header, in the order of its fields in the file. `name_at` is a place in the table of names."""
+    """A section header, with its fields in the file's order. `name_at` is an offset in the table of names."""
 
     name_at: int
     kind: int
@@ -298,7 +305,7 @@ class ElfSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elf:
-    """What an ELF file says of itself, and its sections. `kind` is e_type, `names` the table of sections' names."""
+    """The header of an ELF file, and its sections. `kind` is e_type, `names` the table of the sections' names."""
 
     machine: int
     kind: int
@@ -317,7 +324,10 @@ class Elf:
 
 
 def read_elf(reader: ByteRegion) -> Elf:
-    """A file's header and those of its sections. Raises Malformed: no ELF of 64 bits, or a bad table; OSError."""
+    """Read a file's header and section headers.
+
+    Raises Malformed: it is no ELF file of 64 bits, or has a bad table; OSError: the file cannot be read.
+    """
     if reader.size < len(_MAGIC) or reader.read(0, len(_MAGIC)) != _MAGIC:
         raise BadBinary("garbage", "it is not an ELF file")
     head = _HEADER.unpack(reader.read(0, _HEADER.size))
@@ -341,7 +351,10 @@ def read_elf(reader: ByteRegion) -> Elf:
 
 
 def read_table(reader: ByteRegion, section: ElfSection, most_bytes: int = _MOST_SECTION_BYTES) -> bytes:
-    """What stands in a section. Raises Malformed: more than `most_bytes`, or not all there. OSError."""
+    """The content of a section.
+
+    Raises Malformed: it is larger than `most_bytes`, or cut off; OSError: the file cannot be read.
+    """
     if section.size > most_bytes:
         raise BadBinary("oversize", f"a table of {section.size} bytes; {most_bytes} is the most that is read")
     return reader.read(section.offset, section.size)

@@ -1,11 +1,11 @@
-"""Fatbins: containers in which a program carries its GPU code, for several architectures side by side.
+"""The reader of fatbins, in which a program carries its GPU code for several architectures.
 
-A container has a header (16 bytes: magic, version, size of this header, size of what follows), then entries, each with
-a header of its own and an image: PTX, which the driver compiles, or a cubin, which runs as it is. NVIDIA documents
-cuobjdump and not the format; the fields here were found in what nvcc writes (tests/data/cuda/), from 10.2 to 13.0.
+A container has a header (16 bytes: magic, version, size of this header, size of the rest) and entries. Each entry has a
+header of its own and an image: PTX, which the driver compiles, or a cubin, which runs as it is. NVIDIA documents
+cuobjdump, not the format; the fields were found in the output of nvcc 10.2 to 13.0 (tests/data/cuda/).
 
-The system's liblz4 and libzstd unpack images. Debian, Ubuntu, Fedora, RHEL and the image have them. Both are told how
-large their output may become, and write no further.
+The system's liblz4 and libzstd unpack images. Debian, Ubuntu, Fedora, RHEL and the image have them. Both get a limit on
+the size of their output.
 """
 
 import struct
@@ -23,8 +23,8 @@ MAGIC = 0xBA55ED50
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _VERSION = 1
 _CONTAINER = struct.Struct("<IHHQ")
-# kind, version, size of the header, size of the image as it is stored (with padding), size of it packed, place of the
-# compiler's options, version of the image (2), architecture, place and length of the source's name, flags
+# kind, version, size of the header, stored size of the image (with padding), its packed size, offset of the compiler's
+# options, version of the image (2), architecture, offset and length of the source's name, flags
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
 _UNPACKED_SIZE = struct.Struct("<Q")
 _UNPACKED_SIZE_AT = 56
@@ -35,12 +35,12 @@ _KINDS = {1: "PTX", 2: "cubin", 8: "LTO IR"}
 
 # The largest library of NVIDIA's (cuBLASLt 13) has some 3,000 containers with 5,400 entries.
 MOST_CONTAINERS = 100_000
-# Containers begin at multiples of 8 bytes; older linkers align them to more.
+# The most padding between containers. They begin at multiples of 8 bytes, with older linkers at larger multiples.
 _MOST_PADDING = 4096
 
 
 class Compression(Enum):
-    """How an image is packed; the value is for people. nvcc before 12.8 packs in LZ4 alone."""
+    """The packing of an image. Its value is for people. nvcc before 12.8 packs only by LZ4."""
 
     LZ4 = "LZ4"
     ZSTD = "zstd"
@@ -48,10 +48,16 @@ class Compression(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An entry's image, not yet read: `size` bytes at `offset`, `unpacked_size` once unpacked (0: they are not packed).
+    """The image of an entry, which is not yet read.
 
-    `kind` is "cubin", "PTX", "LTO IR", or "kind 16" where it is not known. `architecture` is what it was made for, with
-    the model's letter: 90 and "90a".
+    Attributes:
+        kind: "cubin", "PTX", "LTO IR", or a text such as "kind 16" if it is not known.
+        number: the number of the architecture, such as 90.
+        architecture: its name, with the model's letter, such as "90a".
+        offset: where the image begins.
+        size: its stored size in bytes.
+        compression: its packing; None for none.
+        unpacked_size: its size in bytes after unpacking; 0 if it is not packed.
     """
 
     kind: str
@@ -64,7 +70,10 @@ class Image:
 
 
 def read_images(reader: ByteRegion) -> Iterator[Image]:
-    """The images of a section's containers, as they are found. Raises Malformed: it is none of containers. OSError."""
+    """The images in the containers of a section, one after the other.
+
+    Raises Malformed: it is no section of containers; OSError: the file cannot be read.
+    """
     place, containers = _after_padding(reader, 0), 0
     while place < reader.size:
         magic, version, header_size, size = _CONTAINER.unpack(reader.read(place, _CONTAINER.size))
@@ -109,7 +118,7 @@ def _read_container(reader: ByteRegion, place: int, end: int) -> Iterator[Image]
 
 
 def _after_padding(reader: ByteRegion, place: int) -> int:
-    """Where the next container may begin; the end where only a little padding follows."""
+    """The offset at which the next container may begin; the end of the section if only a little padding follows."""
     following = reader.read(place, min(_MOST_PADDING, reader.size - place))
     zeros = len(following) - len(following.lstrip(b"\0"))
     if zeros == len(following) < _MOST_PADDING:
@@ -117,21 +126,22 @@ def _after_padding(reader: ByteRegion, place: int) -> int:
     return place + zeros
 
 
-# the system's library, its function, and the types of that one's result and arguments
+# the system's library, its function, and the types of the function's result and arguments
 _LIBRARIES: Mapping[Compression, tuple[str, str, Any, tuple[Any, ...]]] = {
     Compression.LZ4: ("liblz4.so.1", "LZ4_decompress_safe", c_int, (c_char_p, c_void_p, c_int, c_int)),
     Compression.ZSTD: ("libzstd.so.1", "ZSTD_decompress", c_size_t, (c_void_p, c_size_t, c_char_p, c_size_t)),
 }
-# The most that comes out of one byte: of LZ4 by its format, of zstd a block of 128 KiB from 4 bytes.
+# The most bytes that a packed byte can become: with LZ4 by its format, with zstd by a block of 128 KiB from 4 bytes.
 _MOST_TIMES = {Compression.LZ4: 255, Compression.ZSTD: 32_768}
 MOST_IMAGE_BYTES = 256 << 20
 
 
 def unpack(compression: Compression, packed: bytes, size: int) -> bytearray:
-    """The `size` bytes that were packed.
+    """Unpack an image to `size` bytes.
 
-    Raises Unavailable: the library for this is not on this machine. Malformed: it is not packed so, or another size
-    comes out, or it is more than MOST_IMAGE_BYTES.
+    Raises:
+        Unavailable: the library for this packing is not on this machine.
+        Malformed: the bytes are not packed so, have another size unpacked, or `size` is above MOST_IMAGE_BYTES.
     """
     if size > MOST_IMAGE_BYTES:
         raise BadBinary("oversize", f"an image of {size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")

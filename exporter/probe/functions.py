@@ -1,7 +1,7 @@
-"""The functions that are probed, by dynamic symbol, and how cuda.bpf.c reads the arguments of each.
+"""The probed functions, by dynamic symbol, and the way in which cuda.bpf.c reads each one's arguments.
 
-Where each thread has a default stream of its own, they end with _ptsz, or _ptds if they take none. Versions of a
-library differ: a function that is not there is not probed.
+If each thread has its own default stream, a function's name ends with _ptsz, or with _ptds if it takes no stream. The
+versions of a library differ; a function that a library lacks is not probed.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ ENTERED, RETURNED = "entered", "returned"
 THREAD_ENDED, PROGRAM_REPLACED = "thread_ended", "program_replaced"
 SET_ENVIRONMENT = "setenv_called"
 
-# By `enum shape` of cuda.bpf.c, in its order: the functions of the runtime, and those of the driver, that are so read.
+# By `enum shape` of cuda.bpf.c, in its order: the functions of the runtime and of the driver with such arguments.
 _FUNCTIONS = {
     "cuda_launch": ("cudaLaunchKernel", ""),
     "cuda_launch_ex": ("cudaLaunchKernelExC", "cuLaunchKernelEx"),
@@ -52,6 +52,6 @@ def _cookies(library: int) -> Mapping[str, int]:
     return plain | variants
 
 
-# By symbol, what stands in the cookie of the place.
+# The cookie of each symbol's place.
 COOKIES: Mapping[Role, Mapping[str, int]] = {"cudart": _cookies(0), "cuda": _cookies(1), "libc": {"setenv": 0}}
 WANTED: Mapping[Role, frozenset[str]] = {role: frozenset(of) for role, of in COOKIES.items()}

@@ -1,9 +1,9 @@
-"""Whether the probe may run here: what it needs of the machine, and what the kernel's refusals mean.
+"""The gate decides whether the probe may run on this machine, and puts the kernel's refusals into words.
 
 Since Linux 6.11 on x86-64, a probed function returns through a system call of its own, uretprobe(2). Until a fix of
 February 2025 (6.14, and stable kernels since then) a seccomp filter that does not know this call refuses it, and a
-signal ends the program: so it would be in any container with its runtime's default profile. Distributions have the fix
-in kernels with older numbers, so the number does not tell. The exporter therefore first probes a child of its own.
+signal ends the program. That would happen in any container with its runtime's default profile. Distributions have the
+fix in kernels with older numbers, so the number does not tell. The exporter therefore first probes a child of its own.
 """
 
 import os
@@ -21,18 +21,18 @@ from exporter.probe import functions
 from exporter.probe.elf import BadElf, function_offsets
 from exporter.probe.libbpf import NAME, BpfError, Object
 
-# The oldest kernel for each architecture. Cookies, which tell the probe's places apart, came with Linux 5.15. arm64's
-# BPF compiler knows atomic operations that return a value since 5.18.
+# The oldest kernel for each architecture. Linux 5.15 brought cookies, which tell the probe's places apart; on arm64,
+# 5.18 brought atomic operations of BPF that return a value.
 OLDEST_KERNELS = MappingProxyType({"x86_64": (5, 15), "aarch64": (5, 18)})
-# since when many places are attached by one call
+# the first kernel that attaches many places by one call
 AT_ONCE_KERNEL = (6, 6)
 _TYPES = Path("/sys/kernel/btf/vmlinux")
-# Linux before 6.6 has no other way to attach than the one that takes SYS_ADMIN since July 2025 (CVE-2025-38466).
+# Linux before 6.6 can attach only in the way that needs SYS_ADMIN since July 2025 (CVE-2025-38466).
 _CAPABILITIES = "the capabilities BPF, PERFMON, SYS_PTRACE and DAC_READ_SEARCH (before Linux 6.6 SYS_ADMIN, too)"
 
 
 class ProbedMachine(NamedTuple):
-    """`release` is that of `uname -r`; `types`: the kernel tells its structs' types."""
+    """A machine: `release` as `uname -r` prints it; `types`: the kernel has BTF, the types of its structs."""
 
     release: str
     architecture: str
@@ -45,21 +45,24 @@ def this_machine() -> ProbedMachine:
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """Its first two numbers; 0.0 where it has none."""
+    """The first two numbers of a release; (0, 0) if it has none."""
     numbers = re.match(r"(\d+)\.(\d+)", release)
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
 def program_file(machine: ProbedMachine) -> Path:
-    """The compiled cuda.bpf.c for this machine."""
+    """The path of the compiled cuda.bpf.c for this machine."""
     return Path(__file__).with_name(f"cuda.{machine.architecture}.bpf.o")
 
 
 def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
-    """Go on where the probe is known to work.
+    """Check that the probe is known to work on this machine.
 
-    Raises Unsupported: the machine is another one than those that it is made for. `any_kernel` overrides what may work.
-    Unavailable: the program for the kernel was not built.
+    `any_kernel`: also let kernels pass on which it may work.
+
+    Raises:
+        Unsupported: the probe is not made for this machine.
+        Unavailable: the program for the kernel was not built.
     """
     oldest = OLDEST_KERNELS.get(machine.architecture)
     if oldest is None:
@@ -87,7 +90,7 @@ def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
 
 
 def refused(error: BpfError) -> SourceError:
-    """The kernel, or libbpf, refused something."""
+    """The SourceError for a refusal of the kernel or of libbpf."""
     why, number = str(error), error.number
     if number in (EPERM, EACCES):
         return Unavailable(
@@ -112,11 +115,11 @@ def refused(error: BpfError) -> SourceError:
 
 RISKY_SINCE = (6, 11)
 _SECONDS = 20.0
-# the signals of a program that went wrong; any other one, as of a lack of memory, says nothing of the probe
+# the signals of a program that went wrong; another signal, as for a lack of memory, says nothing about the probe
 _DEADLY = (signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGSEGV, signal.SIGSYS)
-# A function that hardly any other program calls, for while it is tested it is probed in all of them.
+# The function of the test. Hardly any other program calls it, since during the test it is probed in all programs.
 _FUNCTION = "libbpf_major_version"
-# The filter lets every system call pass but number 335, which is refused as a runtime's profile does it.
+# The child's seccomp filter refuses system call 335 in the way of a runtime's profile, and lets all others pass.
 CHILD = f"""
 import ctypes
 library = ctypes.CDLL({NAME!r})
@@ -134,7 +137,7 @@ library.{_FUNCTION}()
 
 
 def check_survival(loaded: Object, machine: ProbedMachine, child: str = CHILD) -> None:
-    """Go on where programs survive. Raises Unsupported: the child died of it. BpfError: the kernel refuses it."""
+    """Check that a probed program survives. Raises Unsupported: a child died; BpfError: the kernel refuses it."""
     if machine.architecture != "x86_64" or kernel_version(machine.release) < RISKY_SINCE:
         return
     links = loaded.attach_uprobes(functions.RETURNED, *_place(), at_return=True)
@@ -156,7 +159,7 @@ def check_survival(loaded: Object, machine: ProbedMachine, child: str = CHILD) -
 
 
 def _place() -> tuple[str, list[tuple[int, int]]]:
-    """The file of libbpf in this process, and the place of the function, as `attach_uprobes` has it."""
+    """The path of this process' libbpf, and the place of the tested function, for `attach_uprobes`."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
         path = next(line.split(None, 5)[5] for line in maps.splitlines() if f"/{NAME}" in line)

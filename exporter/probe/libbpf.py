@@ -1,7 +1,7 @@
-"""libbpf.so.1 by ctypes: loads a BPF object, attaches its programs, reads its maps and ring buffers as bytes.
+"""libbpf.so.1 by ctypes: it loads a BPF object, attaches its programs, and reads its maps and ring buffers as bytes.
 
-Only what the probe needs is here. Only links may be closed by several threads at once. libbpf returns NULL or a
-negative number on an error, with the reason in errno; what it prints is kept for messages.
+It has only the parts that the probe needs. Several threads may close links at once, and use nothing else at once. On an
+error libbpf returns NULL or a negative number, with the reason in errno. Its printed text is kept for messages.
 """
 
 import ctypes
@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from exporter.wording import one_line
 
-# entries that one system call reads of a map; a hash table gives whole buckets, and asks for more room where it must
+# the entries that a system call reads of a map; a hash table returns whole buckets, and may ask for more room
 _AT_ONCE = 256
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class BpfError(Exception):
-    """A call of libbpf failed, while `doing` something. `number` is its errno, `printed` what libbpf printed last."""
+    """A call of libbpf failed, while `doing` something. `number` is its errno, `printed` libbpf's last printed text."""
 
     def __init__(self, doing: str, number: int, printed: str = "") -> None:
         super().__init__(f"{doing}: {os.strerror(number)}")
@@ -31,7 +31,7 @@ class BpfError(Exception):
 
 
 class Map:
-    """A map of a loaded object. Keys and values are bytes, as the C structs have them."""
+    """A map of a loaded object. Keys and values are the bytes of C structs."""
 
     def __init__(self, library: ctypes.CDLL, pointer: int) -> None:
         self._library = library
@@ -47,7 +47,10 @@ class Map:
         self._values = ctypes.create_string_buffer(self._value_bytes * self._at_once)
 
     def batches(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Entries in parts: count, keys, values. Changes meanwhile may be missing. Raises BpfError: it fails."""
+        """The entries in parts: count, keys, values. Entries that change meanwhile may be missing.
+
+        Raises BpfError: the kernel refuses it.
+        """
         read_batch = self._library.bpf_map_lookup_batch
         batch = ctypes.create_string_buffer(max(self._key_bytes, 4))
         first: Any = None
@@ -61,7 +64,7 @@ class Map:
             if number not in (0, ENOENT):
                 raise BpfError("reading a map", number)
             if count.value:
-                # slices of what was written: `raw` would copy the whole buffer
+                # only the written bytes: `raw` would copy the whole buffer
                 keys = ctypes.string_at(self._keys, self._key_bytes * count.value)
                 yield count.value, keys, ctypes.string_at(self._values, self._value_bytes * count.value)
             if number == ENOENT:
@@ -69,17 +72,17 @@ class Map:
             first = batch
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """The value of a key; None if it is not there."""
         value = ctypes.create_string_buffer(self._value_bytes)
         return None if self._library.bpf_map_lookup_elem(self._fd, key, value) else value.raw
 
     def delete(self, key: bytes) -> None:
-        """Take an entry out, if it is there."""
+        """Remove an entry, if it is there."""
         self._library.bpf_map_delete_elem(self._fd, key)
 
 
 class Ring:
-    """A ring buffer. Records stay in it until somebody drains it: nothing waits for them."""
+    """A ring buffer. Records stay in it until `drain`."""
 
     def __init__(self, library: ctypes.CDLL, fd: int) -> None:
         self._records: list[bytes] = []
@@ -94,13 +97,13 @@ class Ring:
         return 0
 
     def drain(self) -> list[bytes]:
-        """The records since the last time."""
+        """The records since the last call."""
         self._library.ring_buffer__consume(self._pointer)
         records, self._records = self._records, []
         return records
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the buffer."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             self._library.ring_buffer__free(pointer)
@@ -144,7 +147,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class _UprobeMulti(ctypes.Structure):
-    """`union bpf_attr` of linux/bpf.h, as BPF_LINK_CREATE has it for uprobes: Linux 6.6, before libbpf knew of them."""
+    """`union bpf_attr` of linux/bpf.h for BPF_LINK_CREATE of uprobes: Linux 6.6 has them, libbpf 1.0 does not."""
 
     _fields_ = (
         ("program_fd", ctypes.c_uint32),
@@ -174,20 +177,20 @@ class _UprobeOptions(ctypes.Structure):
 
 
 class Link:
-    """A program at its place, or at many. The kernel detaches it, too, when this process ends."""
+    """A program that is attached to a place, or to many places. When this process ends, the kernel detaches it."""
 
     def __init__(self, close: Callable[[], object]) -> None:
         self._close = [close]
 
     def close(self) -> None:
-        """Detach. It takes the kernel up to a tenth of a second. Several threads may ask for it: one does it."""
+        """Detach the program, which takes the kernel up to a tenth of a second. Of several threads only one acts."""
         with suppress(IndexError):
             close = self._close.pop()
             close()
 
 
 def close_all(links: Iterable[Link]) -> None:
-    """Detach them, on several threads: most of the time the kernel waits, and for all of them at once."""
+    """Close links on several threads: the kernel mostly waits, and can wait for several at once."""
     left = deque(links)
 
     def work() -> None:
@@ -206,11 +209,18 @@ class Object:
     """A BPF object: its programs and maps, loaded into the kernel."""
 
     def __init__(self, path: Path, most: Mapping[str, int], uprobes: Sequence[str], *, at_once: bool) -> None:
-        """`uprobes` are the programs for places in files. With `at_once` one call attaches each to many places.
+        """Load an object.
 
-        That takes Linux 6.6. Without it, detaching takes the kernel a tenth of a second for each place. `most` replaces
-        limits of the object's maps, by name: entries, or bytes of a ring. Raises OSError: there is no libbpf.so.1.
-        BpfError: the object cannot be opened, or the kernel refuses it.
+        Args:
+            path: the object's file.
+            most: other limits of the object's maps, by name: entries, or bytes of a ring.
+            uprobes: the programs for places in files.
+            at_once: one call attaches a program to many places, from Linux 6.6 on. Without it the kernel takes a tenth
+                of a second to detach each place.
+
+        Raises:
+            OSError: there is no libbpf.so.1.
+            BpfError: the object cannot be opened, or the kernel refuses it.
         """
         self.messages: list[str] = []
         self.at_once = at_once
@@ -222,7 +232,7 @@ class Object:
         try:
             self._load(path, most, uprobes)
         finally:
-            # libbpf has one such function for the whole process, and this one goes with the object
+            # libbpf has one such function for the whole process, and this function ends with the object
             library.libbpf_set_print(_PRINT())
 
     def _load(self, path: Path, most: Mapping[str, int], uprobes: Sequence[str]) -> None:
@@ -240,7 +250,7 @@ class Object:
             raise BpfError("loading the program into the kernel", number, " ".join(self.messages[:1]))
 
     def _keep(self, level: int, text: bytes | None, arguments: int | None) -> int:
-        # a va_list is passed as a pointer, in x86-64's ABI and in AArch64's
+        # both x86-64's ABI and AArch64's pass a va_list as a pointer
         if text and level == _WARNING and len(self.messages) < _MOST_MESSAGES:
             room = ctypes.create_string_buffer(_MESSAGE_BYTES)
             self._libc.vsnprintf(room, _MESSAGE_BYTES, ctypes.c_char_p(text), ctypes.c_void_p(arguments))
@@ -249,17 +259,20 @@ class Object:
         return 0
 
     def map(self, name: str) -> Map:
-        """One of its maps."""
+        """The map of this name."""
         return Map(self._library, self._by_name("map", name))
 
     def ring(self, name: str) -> Ring:
-        """One of its ring buffers."""
+        """The ring buffer of this name."""
         return Ring(self._library, self._library.bpf_map__fd(self._by_name("map", name)))
 
     def attach_uprobes(
         self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool = False
     ) -> list[Link]:
-        """Run a program at `places` (offset, cookie) of a file, or at returns. Raises BpfError: then it is at none."""
+        """Attach a program to `places` (offset, cookie) of a file, or to returns from there.
+
+        Raises BpfError: the kernel refuses a place. Then the program is attached to none.
+        """
         if self.at_once:
             return [self._attach_at_once(program, path, places, at_return=at_return)]
         links: list[Link] = []
@@ -295,11 +308,11 @@ class Object:
         return self._link(attach(pointer, -1, os.fsencode(path), offset, ctypes.byref(options)), program)
 
     def attach(self, program: str) -> Link:
-        """Attach a program to what its section in the object names. Raises BpfError: the kernel refuses it."""
+        """Attach a program to the place that its section in the object names. Raises BpfError: it is refused."""
         return self._link(self._library.bpf_program__attach(self._by_name("program", program)), program)
 
     def close(self) -> None:
-        """Unload it. Links keep their programs in the kernel until they are closed, too."""
+        """Unload the object. Links keep their programs in the kernel until they are closed, too."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             self._library.bpf_object__close(pointer)

@@ -1,6 +1,6 @@
-"""The bytes of the probe's maps and of its ring as a reading. Pure: the layouts are those of cuda.bpf.c.
+"""The decoder of the probe's maps and ring into a reading. Pure. cuda.bpf.c has the layouts.
 
-Numbers are in the machine's byte order. Bytes that are no whole entry are left out.
+Numbers are in the machine's byte order. Bytes of an incomplete entry are left out.
 """
 
 import struct
@@ -23,17 +23,17 @@ _STREAM_BYTES = 24
 _SUMS = struct.Struct(f"={_NUMBERS}Q{STREAMS * _STREAM_BYTES}x")
 MOST_VISIBLE = 512
 _VISIBLE = struct.Struct(f"{MOST_VISIBLE}s")
-# the places of the array `lost`, in order
+# the fields of the array `lost`, in order
 LOST = ("processes", "threads", "devices", "allocations", "errors", "streams", "spans", "unreadable")
 _SIGN = 1 << 63
 
-# The keys of a map one after another, and its values.
+# The keys of a map, one after the other, and its values.
 Entries = tuple[bytes, bytes]
 NOTHING: Entries = (b"", b"")
 
 
 class RawMaps(NamedTuple):
-    """What was read, map by map. `lost` has one value for each name of LOST."""
+    """The bytes that were read, by map. `lost` has a value for each name of LOST."""
 
     processes: Entries = NOTHING
     devices: Entries = NOTHING
@@ -44,7 +44,7 @@ class RawMaps(NamedTuple):
 
 
 def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
-    """The processes of which a thread has ended, from the map `processes`: perhaps the whole process has."""
+    """The processes in the map `processes` with a thread that has ended; the whole process may have ended."""
     return [
         ProcessId(pid, started)
         for (pid, _, started), (_, thread_ended) in _rows(PROCESS_ID, _PROCESS, keys, values)
@@ -53,7 +53,10 @@ def with_ended_threads(keys: bytes, values: bytes) -> list[ProcessId]:
 
 
 def decode(raw: RawMaps, read_at_ns: int, ended: Collection[ProcessId]) -> CudaReading:
-    """The reading. `read_at_ns` (monotonic) was before the maps were read; counts of `ended` processes are final."""
+    """Decode a reading. `read_at_ns` is a monotonic time before the maps were read.
+
+    The counts of `ended` processes are final.
+    """
     processes = _processes(raw, ended)
     errors = _errors(raw)
     counts = {}
@@ -86,7 +89,7 @@ def _processes(raw: RawMaps, ended: Collection[ProcessId]) -> dict[ProcessId, Cu
 
 
 def _errors(raw: RawMaps) -> Mapping[CudaDevice, dict[int, int]]:
-    """How often each error code was returned, by device."""
+    """The number of times that each error code was returned, by device."""
     errors: defaultdict[CudaDevice, dict[int, int]] = defaultdict(dict)
     for (pid, ordinal, started, code, _), (times,) in _rows(ERROR_ID, _COUNT, *raw.errors):
         errors[CudaDevice(ProcessId(pid, started), ordinal)][code] = times
@@ -94,17 +97,17 @@ def _errors(raw: RawMaps) -> Mapping[CudaDevice, dict[int, int]]:
 
 
 def key_of(process: ProcessId, ordinal: int = 0) -> bytes:
-    """Its key in the maps `processes` and `visible`; with the ordinal that of its device in `devices`."""
+    """A process' key in the maps `processes` and `visible`; with an ordinal, its device's key in `devices`."""
     return DEVICE_ID.pack(process.pid, ordinal, process.started_ns)
 
 
 def key_of_error(device: CudaDevice, code: int) -> bytes:
-    """Its key in the map `errors`."""
+    """The key of a device's error code in the map `errors`."""
     return ERROR_ID.pack(device.process.pid, device.ordinal, device.process.started_ns, code, 0)
 
 
 def addresses_of(keys: bytes, processes: Collection[ProcessId]) -> list[bytes]:
-    """Those keys of the map `allocations` that are of these processes."""
+    """The keys of the map `allocations` that belong to these processes."""
     of_processes = {(process.pid, process.started_ns & 0xFFFFFFFF) for process in processes}
     addresses = []
     for number, (_, pid, started) in enumerate(ADDRESS_ID.iter_unpack(keys)):
@@ -126,7 +129,7 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
     launches, threads, graph_launches, allocations, failed, frees, memory, peak, freed, *rest = numbers
     kinds = len(DIRECTIONS)
     syncs, sync_ns, active_ns, open_since, streams, *_ = rest[2 * kinds :]
-    # two threads can race, one beginning and one ending: then a beginning is noted though no stream is busy
+    # if a thread begins work while another one ends it, a beginning may be noted although no stream is busy
     if open_since and streams:
         active_ns += max(0, until_ns - open_since)
     return CudaCounts(
@@ -136,7 +139,7 @@ def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> 
         allocations=allocations,
         failed_allocations=failed,
         frees=frees,
-        # what two processors count at a time may be read before what it is taken from
+        # two processors count at the same time, so a release may be read before its allocation
         memory_bytes=0 if memory >= _SIGN else memory,
         peak_bytes=peak,
         freed_bytes=freed,

@@ -1,6 +1,6 @@
-"""The probe at work, on the thread that calls libbpf: it looks for programs, and reads what the kernel counted.
+"""The probe at work, on the thread that calls libbpf: it looks for programs, and reads the kernel's counts.
 
-Any failure detaches everything: programs are probed only while the exporter reads the counts.
+Any failure detaches everything, so that programs are probed only while the exporter reads the counts.
 """
 
 import sys
@@ -25,18 +25,18 @@ from exporter.sources.process_cgroups import ProcFolder
 
 _READ = ("processes", "devices", "errors", "visible")
 _FILLED = (*_READ, "threads", "allocations", "events")
-# CPU time that the kernel may take to attach to one place of a file: that of some 4,000 mappings of the file.
+# The most CPU time that the kernel may take to attach to a place of a file: enough for some 4,000 mappings of the file.
 MOST_PLACE_SECONDS = 0.005
-# The same for all places of all files: detaching takes as long, and a reload that turns the probe off waits for it.
+# The same for all places of all files. Detaching takes as long, and a reload that turns the probe off waits for it.
 MOST_ALL_SECONDS = 1.0
-# How long one turn looks at new processes; the others wait for the next turn.
+# The time for which a turn looks at new processes; the others wait for the next turn.
 LOOK_SECONDS = 1.0
 _TICK_NS = 10_000_000  # of /proc/<pid>/stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """The answer of one turn; see `CudaUses` for the numbers."""
+    """The answer of a turn; see `CudaUses` for the numbers."""
 
     reading: CudaReading
     seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
@@ -50,15 +50,15 @@ class Uprobes:
     """Attaches the program to files, until `detach`."""
 
     def __init__(self, loaded: Object, clock: Callable[[], float] = time.thread_time) -> None:
-        """`clock` is the CPU time of a thread: that the machine is busy is not the file's fault."""
+        """`clock` is the CPU time of a thread, since a file is not to blame for a busy machine."""
         self._object = loaded
         self._clock = clock
         self._lock = threading.Lock()
         self._attached: set[Attached] | None = set()
 
     def __call__(self, path: str, offsets: Mapping[str, tuple[int, ...]], role: Role) -> Detach:
-        """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then none is probed."""
-        # one place may have several names
+        """See `Attach`. Raises AttachFailed: the kernel refuses it, or takes too long. Then no place is probed."""
+        # a place may have several names
         places = list({offset: functions.COOKIES[role][name] for name, at in offsets.items() for offset in at}.items())
         attached = Attached()
         try:
@@ -73,14 +73,14 @@ class Uprobes:
         return lambda: self._detach(attached)
 
     def detach(self) -> None:
-        """Detach from all files, also while another thread attaches to one, and attach to none any more."""
+        """Detach from all files, and attach to none any more. Another thread may be attaching meanwhile."""
         with self._lock:
             attached, self._attached = self._attached or (), None
         close_all(link for each in attached for link in each.links)
 
     def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
-        # If the beginning of a call is counted, its return must be, or the thread seems to be in the call for ever. So
-        # returns are attached first, and detached last.
+        # returns are attached first, and detached last: a thread whose call is counted without its return would seem to
+        # stay in the call for ever
         steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]
         began, done = self._clock(), 0
         for program, part in steps if role != "libc" else [(functions.SET_ENVIRONMENT, places)]:
@@ -88,7 +88,7 @@ class Uprobes:
                 at_return = program == functions.RETURNED
                 to.links[:0] = self._object.attach_uprobes(program, path, part, at_return=at_return)
                 done += len(part)
-                # from the first place on: the kernel goes through all mappings of the file, while nobody can fork
+                # already at the first place: the kernel goes through all mappings of the file, and no process can fork
                 to.seconds = self._clock() - began
                 if to.seconds > done * MOST_PLACE_SECONDS:
                     raise AttachSlow("the kernel takes too long: the file is mapped too often")
@@ -111,14 +111,14 @@ class Uprobes:
 
 @dataclass(slots=True, eq=False)
 class Attached:
-    """The places of one file. `links` are in the order in which to close them; making them took `seconds` of CPU."""
+    """The attached places of a file. `links` are in the order in which to close them; they took `seconds` of CPU."""
 
     links: list[Link] = field(default_factory=list)
     seconds: float = 0.0
 
 
 class Probe:
-    """Loaded and attached. Not for several threads at once."""
+    """The probe, loaded and attached. Only one thread at a time may use it."""
 
     def __init__(self, loaded: Object, proc: Path, most_programs: int) -> None:
         self._object = loaded
@@ -145,7 +145,17 @@ class Probe:
     def open(
         cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = MappingProxyType({})
     ) -> Self:
-        """Load the program; `most`: other limits of its maps, by name. Raises SourceError: it cannot run here."""
+        """Load the program for the kernel.
+
+        Args:
+            proc: the folder /proc.
+            most_programs: the most files that are probed.
+            any_kernel: see `gate.check`.
+            most: other limits of the program's maps, by name.
+
+        Raises:
+            SourceError: the probe cannot run here.
+        """
         machine = gate.this_machine()
         gate.check(machine, any_kernel=any_kernel)
         try:
@@ -172,7 +182,7 @@ class Probe:
             raise
 
     def scan(self) -> None:
-        """Probe what processes use of CUDA, and nothing else. Raises SourceError: processes cannot be seen."""
+        """Probe the CUDA files that processes use, and detach others. Raises SourceError: processes cannot be seen."""
         self._processes.read((), time.monotonic())
         try:
             self._scanned = self._programs.scan()
@@ -182,16 +192,16 @@ class Probe:
                 f"{self._proc} cannot be listed: {error.strerror}",
                 remedy="mount the host's, with hostPID: true",
             ) from error
-        # too many entries to be counted with each reading
+        # the maps have too many entries to count them with each reading
         self._entries = {
             name: (sum(count for count, _, _ in of_name.batches()), of_name.most)
             for name, of_name in self._maps.items()
         }
 
     def read(self) -> ProbeAnswer:
-        """What was counted until now, once more of ended processes. Raises SourceError: the kernel does not give it."""
+        """The counts up to now, also of processes that have ended since. Raises SourceError: they cannot be read."""
         try:
-            # who has ended is asked first: what one does meanwhile is told the next time
+            # ended processes are looked up first; a process that ends meanwhile is in the next reading
             threads_ended = map_records.with_ended_threads(*self._entries_of("processes"))
             ended = frozenset(process for process in threads_ended if self._has_ended(process))
             read_at_ns = time.monotonic_ns()
@@ -216,12 +226,12 @@ class Probe:
         return turn
 
     def detach(self) -> None:
-        """Detach everything, whatever another thread does with it meanwhile. What it does then comes to nothing."""
+        """Detach everything. Another thread may use the probe meanwhile; its work is then without effect."""
         self._uprobes.detach()
         close_all(self._ends)
 
     def close(self) -> None:
-        """Detach everything, and take the program out of the kernel."""
+        """Detach everything, and remove the program from the kernel."""
         self.detach()
         self._spans.close()
         self._object.close()
@@ -236,10 +246,10 @@ class Probe:
         except (FileNotFoundError, ProcessLookupError):
             return True
         except OSError:
-            return False  # no file descriptor is left, say: the next turn will tell
+            return False  # perhaps no file descriptor is left, so the next turn looks again
 
     def _look_at_new(self, reading: CudaReading) -> None:
-        """Where processes are that call CUDA for the first time, and what they may see."""
+        """Look up the containers and visible devices of processes that call CUDA for the first time."""
         new = [
             process
             for process, process_read in reading.processes.items()
@@ -267,7 +277,7 @@ class Probe:
         return replace(seen, is_hidden=True)
 
     def _forget(self, reading: CudaReading) -> None:
-        # a later process may have the same pid, and must not find what this one allocated
+        # a later process with the same pid must not inherit the allocations of an ended one
         ended = {process for process, process_read in reading.processes.items() if process_read.ended_ns is not None}
         if not ended:
             return
@@ -277,7 +287,7 @@ class Probe:
             self._maps["devices"].delete(map_records.key_of(device.process, device.ordinal))
             for code in counts.errors:
                 self._maps["errors"].delete(map_records.key_of_error(device, code))
-        # by the number of allocations: a program that lies may have its bytes add up to 0
+        # the number of allocations decides, since a program that lies can make its bytes add up to 0
         if any(counts.allocations for device, counts in reading.counts.items() if device.process in ended):
             addresses = self._maps["allocations"]
             for key in [key for _, keys, _ in addresses.batches() for key in map_records.addresses_of(keys, ended)]:

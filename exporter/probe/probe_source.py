@@ -1,6 +1,6 @@
-"""The source of what the CUDA probe counts. It takes turns by its own timer; a look takes the result of the last turn.
+"""The source of the CUDA probe's counts. It takes turns by its own timer; a look takes the result of the last turn.
 
-A turn reads the maps and drains the ring; every few turns it looks for new programs first. No look waits for it.
+A turn reads the maps and drains the ring. Every few turns it looks for new programs first. No look waits for a turn.
 """
 
 import asyncio
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NAME = "probe"
 TURN_SECONDS = 1.0
-# reading takes a millisecond; attaching to the files of 64 containers that start at a time some seconds
+# a reading takes a millisecond; attaching to the files of 64 containers that start at once takes some seconds
 DEADLINE_SECONDS = 30.0
-# after a failure: what was missing or not permitted seldom comes
+# the pause after a failure: a missing file or right seldom comes
 PAUSE_SECONDS = 60.0
 
 
 class CudaProbe(AskedSource):
-    """The probe on its worker thread. `turn` is the last one, None before the first and while it fails.
+    """The probe on its worker thread.
 
-    `opened` is how many times it was loaded into the kernel: each time it counts from 0. `followers` are called with
-    each turn. A process that has ended is in one turn more.
+    Attributes:
+        turn: the last turn; None before the first, and while the probe fails. A process that has ended is in one more.
+        opened: how often the probe was loaded into the kernel. Each load counts from 0.
+        followers: the functions that are called with each turn.
     """
 
     patience_seconds = 0.0
@@ -40,7 +42,7 @@ class CudaProbe(AskedSource):
     def __init__(
         self, *, proc: str, interval_seconds: float, max_programs: int, any_kernel: bool, on_health: OnHealth
     ) -> None:
-        """`proc` is where /proc is. `interval_seconds`: how often programs are looked for."""
+        """`proc` is the folder /proc. Every `interval_seconds` the probe looks for programs."""
         super().__init__(NAME, on_health)
         self.turn: ProbeAnswer | None = None
         self.opened = 0
@@ -50,20 +52,20 @@ class CudaProbe(AskedSource):
         self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
         self._worker: Worker[Any] = Worker(NAME)
-        self._probe: Probe | None = None  # the worker's, which alone sets it
+        self._probe: Probe | None = None  # only the worker sets it
         self._closed = False
         self._scanned_at = -float("inf")
         self._turning: asyncio.Task[None] | None = None
         self.followers: list[Callable[[ProbeAnswer], None]] = []
 
     def begin(self) -> Attempt | None:
-        """Begin to take turns. Nobody waits for them."""
+        """Begin the turns. No caller waits for them."""
         if self._turning is None:
             self._turning = asyncio.create_task(self._turn_for_ever())
         return None
 
     async def close(self) -> None:
-        """Detach everything at once, whatever the worker does; the kernel does it where this process ends before."""
+        """Detach everything at once, even while the worker works. If this process ends before, the kernel detaches."""
         if self._turning is not None:
             self._turning.cancel()
         self._closed = True
@@ -78,14 +80,14 @@ class CudaProbe(AskedSource):
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def _take_turn(self, began: float) -> bool:
-        """Whether the turn went well, followers included. After any failure everything is detached."""
+        """Take a turn. Returns whether it succeeded, with its followers. After any failure everything is detached."""
         error: SourceError | None = None
         try:
             self.turn = turn = await self._on_worker(self._work, began)
             try:
                 for hears in tuple(self.followers):
                     hears(turn)
-            except Exception:  # a turn that a follower could not count has failed
+            except Exception:  # if a follower fails, the turn has failed
                 await self._on_worker(self._give_up, began)
                 raise
         except SourceError as why:
@@ -97,7 +99,7 @@ class CudaProbe(AskedSource):
         return error is None
 
     async def _on_worker(self, work: "Callable[[], T]", began: float) -> T:
-        """The result of the work, however long it takes: the probe can do one thing at a time."""
+        """The result of the work, however long it takes, since the probe does one thing at a time."""
         done: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
 
         def end(result: T | Exception) -> None:
@@ -126,7 +128,7 @@ class CudaProbe(AskedSource):
                 self._probe = self._open()
                 self.opened += 1
                 self._scanned_at = -float("inf")
-            # with the turn that is nearest: one that comes a little early would else wait for the next
+            # the nearest turn scans: if turns come a little early, a scan would otherwise wait for the turn after
             is_due = time.monotonic() - self._scanned_at >= self._interval_seconds - TURN_SECONDS / 2
             if is_due and not self._closed:
                 self._scanned_at = time.monotonic()
@@ -143,7 +145,7 @@ class CudaProbe(AskedSource):
 
 
 def _open(proc: Path, most_programs: int, *, any_kernel: bool) -> "Probe":
-    # libbpf, ctypes and all that is needed only where the probe is on, and on the worker's thread
+    # libbpf, ctypes and the rest are needed only if the probe is on, and only on the worker's thread
     from exporter.probe.probe import Probe  # noqa: PLC0415
 
     return Probe.open(proc=proc, most_programs=most_programs, any_kernel=any_kernel)

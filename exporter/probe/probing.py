@@ -1,9 +1,9 @@
-"""Adds what the CUDA probe counts to the totals of containers: with each turn of the probe, beside the looks.
+"""The adding of the CUDA probe's counts to containers' totals, with each turn of the probe, beside the looks.
 
 turn of the probe ──► pids, /proc, /var/log ──► totals of containers, which looks take as they are
 
-Imported only where the probe is on. No look waits for any of it. Looks say who holds which device; what a process asked
-of CUDA before its container is known waits in the totals.
+It is imported only if the probe is on. No look waits for it. Looks say who holds which device; the counts of a process
+wait in the totals until its container is known.
 """
 
 import time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Probing:
-    """Follows the turns of the probe for the looks (`cuda_for`). A reload keeps and closes it like other sources."""
+    """Follows the turns of the probe, for looks (`cuda_for`). A reload keeps or closes it as it does a source."""
 
     name = "probing"
     health: Health = absent("the CUDA probe says it", "see --probe.mode")
@@ -44,7 +44,16 @@ class Probing:
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The machine's folders are below `root`. Rows of containers that are gone stay for `keep_seconds`."""
+        """It follows the probe from `follow` on.
+
+        Args:
+            probe: the probe.
+            totals: the totals, which outlive a reload.
+            root: the folder that has the machine's folders.
+            keep_seconds: the time for which rows of containers that are gone stay.
+            on_health: see `Attempts`.
+            clock: a monotonic clock, in seconds.
+        """
         self.probe = probe
         self._totals = totals
         self._keep_ns = round(keep_seconds * 1e9)
@@ -66,11 +75,11 @@ class Probing:
 
     @property
     def parts(self) -> tuple[Source, ...]:
-        """The sources that it reads, as far as somebody is to be told of them."""
+        """The sources that it reads, as far as outputs show their health."""
         return (self.probe, self._logs) if self._is_told(self._logs.health) else (self.probe,)
 
     def cuda_for(self, owners: Owners, pods: PodsByName, inventory: Inventory) -> CudaUses | None:
-        """What containers asked of CUDA until the last turn, by these owners; None without a turn."""
+        """The containers' requests to CUDA up to the last turn, by these owners; None without a turn."""
         self._looks += 1
         self._pods, self._owners, self._inventory = pods, owners, inventory
         self._of_pods.of(lambda pods: containers_of_pods(pods.values()), pods)
@@ -91,24 +100,24 @@ class Probing:
         )
 
     def follow(self) -> None:
-        """Hear of each turn from now on. Called once the new node is complete and replaces its predecessor."""
+        """Follow the turns from now on. It is called when the new node is complete and replaces its predecessor."""
         if not self._follows:
             self._follows = True
             self.probe.followers.append(self._follow)
 
     def begin(self) -> Attempt | None:
-        """Let the probe begin."""
+        """Begin the probe."""
         return self.probe.begin()
 
     async def close(self) -> None:
-        """Wait for nobody."""
+        """Stop following the turns."""
         if self._follows:
             self._follows = False
             self.probe.followers.remove(self._follow)
         await self._logs.close()
 
     def _follow(self, turn: "ProbeAnswer") -> None:
-        """Count a turn, and look for the containers that are not known yet."""
+        """Count a turn, and look for containers that are not known yet."""
         if not self._has_begun or self._is_mine():
             self._has_begun = True
             self._totals.begin(self, (self.probe, self.probe.opened))
@@ -120,14 +129,14 @@ class Probing:
                 self._logs.begin()
 
     def _is_mine(self) -> bool:
-        """Whether no later one fills the totals: after a reload the previous probe may turn once more."""
+        """Whether this object fills the totals: after a reload the previous probe may take one more turn."""
         return self._totals.filled_by is self
 
     def _facts(self) -> OwnerFacts:
         return OwnerFacts((self._logs.containers, self._of_pods.value), self._owners, self._inventory, self._looks)
 
     def _is_told(self, health: Health) -> bool:
-        # Nobody waits for logs that were never looked for: then all processes are known. Pods name containers, too.
+        # logs that were never looked for do not matter: all processes are known then. Pods name containers, too
         return health.up is not None and (health.reason != "missing" or not self._pods)
 
     def _tell(self, name: str, health: Health) -> None:

@@ -1,13 +1,13 @@
-r"""Opening the files of a process of the host, its mapped files that matter to the probe, and what it may see of CUDA.
+r"""The files of a host's process: their opening, the mapped files that matter to the probe, CUDA_VISIBLE_DEVICES.
 
-A path in /proc/<pid>/maps is one of the process' own mount namespace, and a container chooses it. It is opened below
-/proc/<pid>/root by openat2(2) with RESOLVE_IN_ROOT: absolute links and .. lead to no file outside of the container.
-glibc has no wrapper for the call. A file is opened with O_PATH first, and for reading only if it is a regular one:
-opening a device may do something, and opening a FIFO waits.
+A path in /proc/<pid>/maps belongs to the process' own mount namespace, and a container chooses it. openat2(2) with
+RESOLVE_IN_ROOT opens it below /proc/<pid>/root, so that absolute links and .. lead to no file outside the container.
+glibc has no wrapper for the call. A file is opened with O_PATH first, and for reading only if it is a regular file: to
+open a device may have effects, and to open a FIFO waits.
 
-Each line of maps is `<start>-<end> <rights> <offset> <device> <inode> <path>` (proc(5)): numbers in hex, but the inode.
-A line end in a path is written as \012 and nothing else is escaped, so a file whose name holds those four characters is
-taken for one with a line end. A deleted file has " (deleted)" behind its path, and a name may end so as well.
+Each line of maps is `<start>-<end> <rights> <offset> <device> <inode> <path>` (proc(5)); all numbers but the inode are
+in hex. A line end in a path is written as \012 and nothing else is escaped, so a name with these four characters reads
+as a name with a line end. A deleted file has " (deleted)" after its path, and a name may end so, too.
 """
 
 import ctypes
@@ -25,16 +25,16 @@ from typing import Literal, NamedTuple
 
 from exporter.probe.elf import BadElf, variable_address
 
-# A process may have 65,530 mappings by default, and a line takes some 100 bytes. If maps is longer than this, only CUDA
+# A process may have 65,530 mappings by default, and a line takes some 100 bytes. If maps is longer, only the CUDA
 # libraries in its first part are found.
 MOST_MAPS_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _OPENAT2 = 437  # on every architecture, from Linux 5.6 on
 _RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
 _OVERLAY = 0x794C7630  # OVERLAYFS_SUPER_MAGIC of Linux
-_STATFS_BYTES = 256  # struct statfs has 120
-_ENDED = (b"Z", b"X")  # states of a process that waits to be reaped
-# fields of stat count from 1; after the command, which is the second, comes the third
+_STATFS_BYTES = 256  # more than the 120 bytes of struct statfs
+_ENDED = (b"Z", b"X")  # the states of a process that has ended but is not reaped
+# fields of stat count from 1; the list begins with the third, after the command
 _STARTTIME, _THREADS = 22 - 3, 20 - 3
 
 
@@ -48,10 +48,11 @@ _SYSCALL.restype = ctypes.c_long
 
 
 class FileKey(NamedTuple):
-    """A file of the host, by what fstat says of it.
+    """The identity of a file of the host, by fstat.
 
-    Each container's overlayfs is a device of its own, but a file of an image has one inode below, to which uprobes go.
-    So on overlayfs the device is 0, and inode and time of change (ns) tell the file; `changed_ns` is 0 elsewhere.
+    Each container's overlayfs is a device of its own, but a file of an image has the same inode below, to which uprobes
+    go. So on overlayfs the device is 0, and inode and time of change (ns) identify the file. On other file systems
+    `changed_ns` is 0.
     """
 
     device: int
@@ -60,12 +61,12 @@ class FileKey(NamedTuple):
 
 
 class NotRegular(Exception):
-    """What stands at a path is no regular file."""
+    """The file at a path is no regular file."""
 
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """An open file, which is closed at the end."""
+    """Close this open file at the end of the block."""
     try:
         yield descriptor
     finally:
@@ -73,15 +74,18 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def process_folder(proc: Path, pid: int) -> AbstractContextManager[int]:
-    """A descriptor of /proc/<pid>: what is opened below it is that process'. Raises OSError: there is none."""
+    """A descriptor of /proc/<pid>. Files that are opened below it belong to that process.
+
+    Raises OSError: there is no such process.
+    """
     return closing(os.open(proc / str(pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 @contextmanager
 def looked_at(process: int, path: str | None) -> Iterator[tuple[int, os.stat_result]]:
-    """A file of the process as an O_PATH descriptor, and its status; None as `path` is the executable itself.
+    """A file of the process as an O_PATH descriptor, and its status. `path` None: the executable itself.
 
-    Raises NotRegular: it is a directory, a device, a FIFO. OSError: it cannot be found, or the process has ended.
+    Raises NotRegular: it is a directory, a device or a FIFO; OSError: it cannot be found, or the process has ended.
     """
     opened = os.open("exe", os.O_PATH | os.O_CLOEXEC, dir_fd=process) if path is None else _in_root(process, path)
     with closing(opened) as file:
@@ -97,7 +101,7 @@ def readable(looked_at: int, flags: int = os.O_NONBLOCK) -> AbstractContextManag
 
 
 def key_of(file: int, status: os.stat_result) -> FileKey:
-    """What tells this open file from others."""
+    """The identity of an open file with this status."""
     room = ctypes.create_string_buffer(_STATFS_BYTES)
     # struct statfs begins with f_type, a long
     if _LIBC.fstatfs(file, room) == 0 and int.from_bytes(room.raw[:8], "little") == _OVERLAY:
@@ -106,7 +110,7 @@ def key_of(file: int, status: os.stat_result) -> FileKey:
 
 
 def read_below(process: int, name: str, most_bytes: int) -> bytes:
-    """The first bytes of a file of /proc/<pid>. Raises OSError: the process has ended, or may not be looked at."""
+    """The first bytes of a file of /proc/<pid>. Raises OSError: the process has ended, or the exporter has no right."""
     with closing(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as file:
         parts, left = [], most_bytes
         while left and (part := os.read(file, min(left, _READ_BYTES))):
@@ -116,7 +120,10 @@ def read_below(process: int, name: str, most_bytes: int) -> bytes:
 
 
 def stat_fields(process: int) -> tuple[int, int]:
-    """Its start, in ticks of the boot-time clock, and its threads, an ended one too. Raises OSError: it has ended."""
+    """A process' start (ticks of the boot-time clock) and number of threads, with an ended first thread.
+
+    Raises OSError: the process has ended.
+    """
     fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
     try:
         started, threads = int(fields[_STARTTIME]), int(fields[_THREADS])
@@ -129,7 +136,7 @@ def stat_fields(process: int) -> tuple[int, int]:
 
 def _in_root(process: int, path: str) -> int:
     with closing(os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process)) as root:
-        # of a process in a chroot the kernel shows paths from the root of its mount namespace
+        # for a process in a chroot, the kernel shows paths from the root of its mount namespace
         below = os.readlink("root", dir_fd=process)
         if below != "/" and path.startswith(f"{below}/"):
             path = path[len(below) :]
@@ -146,9 +153,9 @@ def _in_root(process: int, path: str) -> int:
 # "program" is the executable itself, which may have the CUDA runtime linked in.
 MappedRole = Literal["cudart", "cuda", "libc", "program"]
 
-# What must stand in the text of every process that maps the CUDA runtime or driver: cheap to look for in the bytes.
+# A text that maps has for every process with the CUDA runtime or driver. It is cheap to look for.
 MARK = b"/libcuda"
-# A process maps a runtime, a driver and a libc. Of one that maps more copies of them, the first ones are seen.
+# A process maps a runtime, a driver and a libc. If it maps more copies, the first MOST_FILES count.
 MOST_FILES = 16
 
 _LINE = re.compile(
@@ -158,10 +165,10 @@ _LINE = re.compile(
 )
 _DELETED = " (deleted)"
 _ROLES: tuple[tuple[MappedRole, re.Pattern[str]], ...] = (
-    # wheels for Python rename the copy that they carry: libcudart-d0da41ae.so.11.0
+    # Python's wheels rename their copy: libcudart-d0da41ae.so.11.0
     ("cudart", re.compile(r"libcudart(?:-[0-9a-f]+)?\.so(?:\..*)?", re.DOTALL)),
     ("cuda", re.compile(r"libcuda\.so(?:\..*)?", re.DOTALL)),
-    # glibc: libc.so.6, before 2.34 libc-2.31.so; musl: one file that is loader and libc under any of these names
+    # glibc: libc.so.6, before 2.34 libc-2.31.so; musl: a single file is loader and libc, under any of these names
     (
         "libc",
         re.compile(r"libc\.so(?:\.6)?|libc-2\.[0-9.]+\.so|ld-musl-[a-z0-9_]+\.so\.1|libc\.musl-[a-z0-9_]+\.so\.1"),
@@ -170,10 +177,17 @@ _ROLES: tuple[tuple[MappedRole, re.Pattern[str]], ...] = (
 
 
 class MappedFile(NamedTuple):
-    """A file that is mapped executable, by the first of those mappings: at `start`, from the file's `offset`.
+    """A file that a process has mapped executable.
 
-    `path` is in the process' mount namespace, without a deleted file's mark. `device` is "major:minor" in hex as the
-    kernel shows it, not always fstat's (overlayfs, btrfs). `times`: how often the process has mapped it executable.
+    Attributes:
+        path: its path in the process' mount namespace, without a deleted file's mark.
+        is_deleted: whether the path has the mark of a deleted file.
+        device: "major:minor" in hex, as maps has it; fstat may say another (overlayfs, btrfs).
+        inode: its inode, as maps has it.
+        start: the address of its first executable mapping.
+        offset: the offset in the file at which that mapping begins.
+        role: its kind.
+        times: the number of its executable mappings.
     """
 
     path: str
@@ -187,9 +201,9 @@ class MappedFile(NamedTuple):
 
 
 def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
-    """The files that are mapped executable and matter, each once, in the order of their addresses.
+    """The executable mapped files that matter, each once, in the order of their addresses.
 
-    `program` is what the link /proc/<pid>/exe says: that file is one of them. Lines of another form are left out, and
+    `program` is the target of the link /proc/<pid>/exe, and matters, too. Lines of another form are left out, as are
     files after the first `MOST_FILES`.
     """
     files: dict[tuple[str, int, str], MappedFile] = {}
@@ -211,14 +225,14 @@ def read_maps(text: str, program: str = "") -> tuple[MappedFile, ...]:
     return tuple(file._replace(times=1 + more[key]) for key, file in files.items())
 
 
-# Of the memory of a process. The program may write anything there, at any time: nothing in it is trusted.
+# Limits on reads of a process' memory. The program may write anything there at any time, so nothing in it is trusted.
 MOST_VARIABLES = 4_096
 MOST_START_BYTES = 128 * 1024
 MOST_CHARACTERS = 4_096
-# Bytes of symbols and strings of a file that are searched for `environ`. So many take 0.2 s for each process, and a
-# container may start many processes of large files.
+# The most bytes of a file's symbols and strings that are searched for `environ`. They take 0.2 s for each process, and
+# a container may start many processes of large files.
 MOST_TABLE_BYTES = 16 * 1024 * 1024
-# How long all files of a process are searched, in seconds of this thread on a CPU.
+# The longest search of all files of a process, in CPU seconds of this thread.
 MOST_SECONDS = 0.5
 
 MOST_DEVICE_FILES = 4_096
@@ -232,19 +246,19 @@ _UNREADABLE = "the environment cannot be read from the process' memory"
 
 
 class Hidden(Exception):
-    """The process is there, and the exporter has no right to read its environment."""
+    """The exporter has no right to read the environment of a process that runs."""
 
 
 def visible_devices(proc: Path, pid: int) -> str | None:
-    """CUDA_VISIBLE_DEVICES of a process, its first 4,096 characters; None where it is not set, or the process is gone.
+    """The first 4,096 characters of a process' CUDA_VISIBLE_DEVICES; None if it is not set, or the process is gone.
 
-    /proc/<pid>/environ shows the environment with which the process started, and nothing that it set later. A program
-    finds its environment by the libc's variable `environ`, of which the linker may have put a copy into the executable.
-    So that variable is read from the process' memory, with the right to trace it (CAP_SYS_PTRACE). Where that does not
-    work (a stripped static program, one with very many symbols, another libc), the environment of the start counts.
+    /proc/<pid>/environ shows the environment with which the process started, without later changes. The libc's variable
+    `environ` points to the present one; the linker may have put a copy of the variable into the executable. So the
+    variable is read from the process' memory, with the right to trace it (CAP_SYS_PTRACE; for another user's process
+    CAP_DAC_READ_SEARCH, too). If that fails (a stripped static program, one with very many symbols, another libc), the
+    environment of the start counts.
 
-    `proc` is /proc. Bytes that are no UTF-8 are replaced. Raises Hidden: it may not be read. Of another user's process
-    it takes CAP_DAC_READ_SEARCH, beside CAP_SYS_PTRACE.
+    `proc` is the folder /proc. Bytes that are no UTF-8 are replaced. Raises Hidden: the exporter has no right.
     """
     try:
         with process_folder(proc, pid) as process:
@@ -260,15 +274,16 @@ def visible_devices(proc: Path, pid: int) -> str | None:
 
 
 def gpu_files(proc: Path, pid: int) -> int:
-    """How many device files of GPUs, /dev/nvidia<N>, a process finds; 0 where that cannot be told.
+    """The number of GPUs' device files, /dev/nvidia<N>, that a process finds; 0 if it is not known.
 
-    A container finds those of the GPUs that it was given. A privileged one finds all (Kubernetes' issue 81256), and so
-    does one that sets NVIDIA_VISIBLE_DEVICES where NVIDIA's runtime follows it. CUDA numbers all of them.
+    A container finds the files of the GPUs that it was given. A privileged container finds all files (Kubernetes' issue
+    81256). So does a container that sets NVIDIA_VISIBLE_DEVICES, if NVIDIA's runtime follows it. CUDA numbers all of
+    them.
     """
     try:
         with (
             process_folder(proc, pid) as process,
-            # anything but a folder at this path is not opened: ENOTDIR
+            # O_DIRECTORY opens nothing but a folder: ENOTDIR
             closing(_in_root(process, "/dev")) as devices,
             readable(devices, os.O_DIRECTORY) as folder,
             os.scandir(folder) as entries,
@@ -298,18 +313,18 @@ def _of_memory(process: int) -> bytes | None:
 
 
 def _address_of_environ(process: int) -> int:
-    """The address of `environ` in the memory of the process: that of the executable, if it has one, or the libc's."""
+    """The address of `environ` in a process' memory: the executable's copy if it has one, else the libc's."""
     program = os.readlink("exe", dir_fd=process)
     files = read_maps(os.fsdecode(read_below(process, "maps", MOST_MAPS_BYTES)), program)
     until = time.thread_time() + MOST_SECONDS
     for mapped in sorted(files, key=lambda mapped: mapped.role != "program"):
         if time.thread_time() > until:
             raise OSError(_UNREADABLE)
-        # what is at the path of a deleted libc now is another one
+        # at the path of a deleted libc there is another file now
         if mapped.role != "program" and (mapped.role != "libc" or mapped.is_deleted):
             continue
         path = None if mapped.role == "program" else mapped.path
-        # An executable may have a copy of `environ`, which then counts, not the libc's. Unsearched, it may have one.
+        # an executable may have a copy of `environ`, which then counts; if it cannot be searched, nothing counts
         with looked_at(process, path) as (descriptor, _), readable(descriptor) as file:
             distance = variable_address(file, _SYMBOLS, mapped.offset, most_table_bytes=MOST_TABLE_BYTES)
             if distance is not None:
@@ -318,7 +333,7 @@ def _address_of_environ(process: int) -> int:
 
 
 def _read(memory: int, at: int, most_bytes: int) -> bytes:
-    """What is at an address, up to the first page that is not there."""
+    """The bytes at an address, up to the first page that is not there. Raises OSError: there are none."""
     if 0 <= at < _MOST_ADDRESS and (content := os.pread(memory, most_bytes, at)):
         return content
     raise OSError(_UNREADABLE)

@@ -1,4 +1,4 @@
-"""Which files are probed: those of the processes that use CUDA, each once, while one of them uses it."""
+"""The probed files: each file of CUDA that a process uses is probed once, as long as some process uses it."""
 
 import time
 from collections import Counter
@@ -17,24 +17,24 @@ from exporter.probe.functions import Role
 from exporter.probe.scan import FaultLog, LookReason, Scan, UsedFile, UsingProcess
 from exporter.sources.source import Bound
 
-# too_many: as many are probed as may be; attach: the kernel refuses it; too_many_mappings, too_slow: it would take too
-# long, and slow every fork() on the node meanwhile; fault: it made the exporter fail
+# too_many: the limit on probed files is reached; attach: the kernel refuses the file; too_many_mappings, too_slow: the
+# file would take too long, and slow every fork() on the node meanwhile; fault: the file made the exporter fail
 FailReason = ElfReason | LookReason | Literal["too_many", "too_many_mappings", "attach", "fault"]
 
-# Files that could not be probed and are still in use. Beyond these no new file is tried.
+# The most files in use that could not be probed. Beyond these no new file is tried.
 MOST_FAILED = 4_096
 # Once attaching has taken this long, new files wait for the next scan.
 ATTACH_SECONDS = 2.0
-# Mappings of one file, by all processes. For each place the kernel goes through all of them, 1 us each, and no process
-# of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
+# The most mappings of a file, by all processes. For each place the kernel goes through all of them, 1 us each, and no
+# process of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
 MOST_MAPPINGS = 2_048
-# Mappings of all files that are probed: to detach from so many takes the kernel a second or so.
+# The most mappings of all probed files: the kernel takes about a second to detach from so many.
 MOST_ALL_MAPPINGS = 8_192
-# Files that are too slow for the kernel, in one scan: each stops forks for a tenth of a second until that is known.
+# The most files in a scan that turn out too slow for the kernel. Each stops forks for a tenth of a second.
 MOST_SLOW = 4
-# Processes by which a file is tried in one scan: one of them may end meanwhile.
+# The most processes by which a scan tries a file, since a process may end meanwhile.
 MOST_TRIES = 4
-# After so many scans a file that failed is tried again. If its content was the reason, only once that has changed.
+# After so many scans a failed file is tried again; if its content was the reason, only after the content has changed.
 SCANS_BETWEEN_TRIES = 12
 
 _FUNCTIONS_OF: Mapping[process_files.MappedRole, Role] = MappingProxyType(
@@ -50,21 +50,25 @@ class AttachFailed(ExporterError):
 
 
 class AttachSlow(AttachFailed):
-    """It would take too long."""
+    """The probing of a file would take too long."""
 
 
-# Probes functions at these offsets of a file, as those of this kind of library. The file is at the path during the call
-# only. Returns what ends that, and raises nothing. Raises AttachFailed if the file cannot be probed, or AttachSlow if
-# not in time: then nothing of it is probed.
+# Probes functions at these offsets of a file, for a library of this role. The file is at the path only during the call.
+# Returns a function that detaches, and raises nothing. Raises AttachFailed if the file cannot be probed, AttachSlow if
+# it takes too long: then no function of the file is probed.
 Detach = Callable[[], None]
 Attach = Callable[[str, Mapping[str, tuple[int, ...]], Role], Detach]
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The result of one scan. `programs` is how many files are probed now.
+    """The result of a scan.
 
-    `failures`: files not probed, by reason, since the start. `unreadable`: processes that it has no right to look at.
+    Attributes:
+        processes: the processes that use CUDA, by pid.
+        programs: the number of files that are probed now.
+        failures: the number of files that could not be probed since the start, by reason.
+        unreadable: the number of processes that the exporter has no right to look at.
     """
 
     processes: Mapping[int, UsingProcess]
@@ -79,7 +83,7 @@ class _Failure(NamedTuple):
 
 
 class Programs:
-    """Keeps those files probed that processes use. Not for several threads at once."""
+    """Keeps the files probed that processes use. Only one thread at a time may use it."""
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Programs:
         most_programs: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wanted` are the functions to probe of each kind of library."""
+        """`proc` is the folder /proc, `wanted` the functions to probe by role, `most_programs` the most files."""
         self._proc = proc
         self._wanted = wanted
         self._attach = attach
@@ -110,12 +114,12 @@ class Programs:
         }
 
     def scan(self) -> Scanned:
-        """Look for processes, probe what is new, leave what nobody uses. Raises OSError: /proc cannot be listed."""
+        """Look for processes, probe new files, and detach from unused files. Raises OSError: /proc cannot be listed."""
         processes = self._scan.scan()
         self._number += 1
         users: dict[process_files.FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
         uses = [(process, file) for process in processes.values() for file in process.files]
-        # CUDA's files first: a libc alone is of no use
+        # CUDA's files come first, since a libc alone is of no use
         for process, file in sorted(uses, key=lambda use: use[1].role == "libc"):
             users.setdefault(file.key, []).append((process, file))
         for key in self._attached.keys() - users.keys():
@@ -164,7 +168,7 @@ class Programs:
             self._fail(key, "too_many")
         else:
             for user, file in openable[:MOST_TRIES]:
-                # if the process has ended, the next one, or the next scan
+                # if the process has ended, the next process is tried, or the next scan
                 with suppress(OSError), process_files.process_folder(self._proc, user.pid) as process:
                     if process_files.stat_fields(process)[0] == user.started_ticks:
                         self._open(key, process, file)
@@ -174,12 +178,12 @@ class Programs:
         return sum(file.times for _, file in self._users[key])
 
     def _is_crowded(self, key: process_files.FileKey) -> bool:
-        """Whether a file has too many mappings to be probed, by itself or with those that are."""
+        """Whether a file has too many mappings, by itself or together with the probed files."""
         of_file = self._mappings(key)
         return of_file > MOST_MAPPINGS or of_file + sum(map(self._mappings, self._attached)) > MOST_ALL_MAPPINGS
 
     def _make_room(self, role: Role) -> bool:
-        """Whether there is room for one more file. A C library, which only tells of setenv, gives way to CUDA's."""
+        """Make room for a file. Returns whether there is room. A libc, which only tells of setenv, yields to CUDA."""
         if len(self._attached) < self._most:
             return True
         libc = next((key for key, (of, _) in self._attached.items() if of == "libc"), None)
@@ -190,7 +194,7 @@ class Programs:
         return True
 
     def _open(self, key: process_files.FileKey, process: int, file: UsedFile) -> None:
-        """Probe a file by one of its processes. Raises OSError if that has ended."""
+        """Probe a file by way of a process that uses it. Raises OSError: the process has ended."""
         try:
             with process_files.looked_at(process, file.path) as (descriptor, status):
                 before, stamp = self._failed.get(key), (status.st_size, status.st_mtime_ns)
@@ -213,18 +217,18 @@ class Programs:
         except AttachSlow:
             self._slow += 1
             self._fail(key, "too_slow")
-        # no stamp: the reason may be a lack of memory or descriptors, which passes, and not the content
+        # no stamp, since the reason may be a temporary lack of memory or descriptors, and not the content
         except AttachFailed:
             self._fail(key, "attach")
         except PermissionError:
             self._fail(key, "permission")
 
     def _fail(self, key: process_files.FileKey, reason: FailReason, stamp: _Stamp | None = None) -> None:
-        """Remember the failure; count it only if the file's last failure was another one."""
+        """Remember a file's failure. Count it only if it differs from the file's last failure."""
         failure = _Failure(reason, stamp)
         if self._failed.get(key) != failure:
             self._failures[reason] += 1
-            # the 1st, 2nd, 4th and so on: programs do not choose how much is logged
+            # the 1st, 2nd, 4th failure and so on are logged, so that programs cannot fill the log
             if reason in _COSTLY and self._failures[reason].bit_count() == 1:
                 process, file = self._users[key][0]
                 remedy = "see docs/cuda-probe.md, Limits; it is tried again once a minute"

@@ -1,12 +1,12 @@
-"""Which processes use CUDA, and the files by which they do.
+"""The scan for processes that use CUDA, and for their CUDA files.
 
-A process may load CUDA at any time, so each scan looks at every process of the host. Reading the maps of one takes 10
-to 300 us, in which it cannot map memory. So a scan reads them only when the process is new, when its executable or the
-size of its memory has changed (as when it loads a library), and once a minute.
+A process may load CUDA at any time, so each scan looks at every process of the host. The reading of a process' maps
+takes 10 to 300 us, in which the process cannot map memory. So a scan reads them only if the process is new, if its
+executable or the size of its memory has changed (as when it loads a library), and once a minute.
 
-Not for several threads at once. A file system that does not answer any more (NFS, FUSE) stops whoever opens a file of
-it: a scan belongs on a thread that nobody else waits for. If a process or a file makes the exporter itself fail, that
-one is left out, and the fault is logged.
+Only one thread at a time may scan. If a file system (NFS, FUSE) does not answer, the thread that opens one of its files
+hangs, so a scan needs a thread that nobody waits for. If a process or a file makes the exporter itself fail, it is left
+out, and the fault is logged.
 """
 
 import os
@@ -25,13 +25,13 @@ from exporter.sources.source import Bound
 
 
 class FaultLog:
-    """Logs the 1st, 2nd, 4th, 8th fault and so on: whoever causes them does not choose how much is logged."""
+    """Logs the 1st, 2nd, 4th, 8th fault and so on, so that nobody can fill the log by causing faults."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def note(self, error: Exception, **about: object) -> None:
-        """Count a fault, and log it if it is its turn."""
+        """Count a fault, and log it if it is the 1st, 2nd, 4th and so on."""
         self._count += 1
         if self._count.bit_count() == 1:
             log.error("the CUDA probe leaves out what made it fail: report it", error, **about)
@@ -39,24 +39,29 @@ class FaultLog:
 
 LookReason = Literal["deleted", "missing", "not_regular", "permission"]
 
-# Of more, those with the lowest pids.
+# If there are more, the lowest pids count.
 MOST_PROCESSES = 32_768
 MOST_EXECUTABLES = 4_096
-# Scans between two readings of a process' maps that nothing else asks for.
+# The scans between two readings of the maps of a process that has not changed.
 SCANS_BETWEEN = 12
-# Processes whose maps are to be read wait for the next scan once a scan has taken this long; it begins with them.
+# After this time a scan reads no more maps. The next scan begins with the processes that are left.
 SCAN_SECONDS = 2.0
 
 _Executable = tuple[int, int, int, int]  # device, inode, size, time of change (ns)
-# Mount namespace, and device, inode and path as maps shows them: on btrfs files of several subvolumes may have the same
-# device and inode.
+# Mount namespace, and device, inode and path by maps: on btrfs, files of several subvolumes may have the same device
+# and inode.
 _MappedId = tuple[int, str, int, str]
 
 
 class UsedFile(NamedTuple):
-    """A file that a process uses, which `path` names in its mount namespace; None where it is the executable.
+    """A CUDA file that a process uses, or its libc.
 
-    `reason` says why it cannot be opened; its key is then as in maps. `times`: how often it is mapped executable.
+    Attributes:
+        key: the file's identity; by maps if the file cannot be opened.
+        role: its kind.
+        path: its path in the process' mount namespace; None for the executable.
+        reason: why it cannot be opened; None if it can.
+        times: the number of its executable mappings.
     """
 
     key: process_files.FileKey
@@ -70,7 +75,7 @@ class UsedFile(NamedTuple):
 class UsingProcess:
     """A process that maps the CUDA runtime or driver, or has the runtime linked in.
 
-    `started_ticks` is the start as /proc/<pid>/stat has it (field 22). `files` are what it uses of CUDA, and its libc.
+    `started_ticks` is its start in /proc/<pid>/stat (field 22). `files` are its CUDA files and its libc.
     """
 
     pid: int
@@ -79,7 +84,7 @@ class UsingProcess:
 
 
 class _ReadProcess(NamedTuple):
-    """A process when its maps were read. `mapped` are the files among them, `user` what it is if it uses CUDA."""
+    """A process when its maps were read. `mapped` are its files by maps; `user` is None unless it uses CUDA."""
 
     executable: _Executable
     memory: bytes
@@ -88,11 +93,11 @@ class _ReadProcess(NamedTuple):
 
 
 class Scan:
-    """Looks at the processes. What it knows of one is forgotten when it has ended."""
+    """Looks at the processes, and remembers each until it has ended."""
 
     def __init__(self, proc: Path, runtime: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`runtime` are the functions by which an executable is known to have the CUDA runtime linked in."""
-        self.unreadable = 0  # processes of the last scan that this program has no right to look at
+        """`proc` is the folder /proc. An executable with a function of `runtime` has the CUDA runtime linked in."""
+        self.unreadable = 0  # the processes of the last scan that the exporter has no right to look at
         self._proc = proc
         self._runtime = runtime
         self._clock = clock
@@ -113,7 +118,7 @@ class Scan:
         self._number += 1
         self._until = self._clock() + SCAN_SECONDS
         self.unreadable = 0
-        names = os.listdir(self._proc)  # noqa: PTH208 - thousands, each of which a Path would be made for
+        names = os.listdir(self._proc)  # noqa: PTH208 - pathlib would make a Path for each of thousands
         pids = sorted(int(name) for name in names if name.isdecimal())[:MOST_PROCESSES]
         first = bisect_left(pids, self._late or 0)
         self._late = None
@@ -131,14 +136,14 @@ class Scan:
         return {pid: of_pid.user for pid, of_pid in seen.items() if of_pid.user}
 
     def _look(self, pid: int, before: _ReadProcess | None) -> _ReadProcess | None:
-        """What is seen of a process now; None where there is nothing to remember."""
+        """The facts about a process now; None if there is nothing to remember."""
         try:
             return self._look_at(pid, before)
         except PermissionError:
-            with suppress(OSError):  # it has ended; a thread of the kernel has no memory
+            with suppress(OSError):  # the process has ended; a kernel thread has no memory
                 self.unreadable += _memory_of(f"{self._proc}/{pid}/statm") != b"0"
         except OSError:
-            # a thread of the kernel, or a process that has ended, which counts while it has threads but the first
+            # a kernel thread, or a process whose first thread has ended: it counts while it has others
             if before and before.user and self._threads_of(before.user) > 1:
                 return before
         return None
@@ -163,7 +168,7 @@ class Scan:
         return self._threads_of(user) > 0
 
     def _threads_of(self, user: UsingProcess) -> int:
-        """How many threads this process still has; 0 where it has ended, even if another one has its pid."""
+        """The number of threads of this process; 0 if it has ended, even if another process has its pid."""
         try:
             with process_files.process_folder(self._proc, user.pid) as process:
                 started_ticks, threads = process_files.stat_fields(process)
@@ -185,7 +190,7 @@ class Scan:
                 continue
             name = (namespace, file.device, file.inode, file.path)
             used = self._mapped.get(name)
-            # once found, a file is known even if it has been deleted since
+            # a file that was found stays known, even if it was deleted since
             if used is None or used.reason:
                 used = _opened(process, file)
             mapped[name] = self._mapped[name] = used._replace(times=file.times)
@@ -209,7 +214,7 @@ class Scan:
         except (BadElf, process_files.NotRegular):
             self._remember(executable, False)
         except OSError:
-            # not permitted, or a file system that is gone: what the process has mapped of CUDA may be on another one
+            # no right, or a file system that is gone: the process' CUDA files may be on another file system
             process_files.stat_fields(process)  # raises OSError if the process has ended
         return ()
 
@@ -220,13 +225,13 @@ class Scan:
 
 
 def _memory_of(statm: str) -> bytes:
-    """How many pages of memory a process has, mapped files included, as the kernel writes it."""
+    """The number of a process' pages of memory, with mapped files, in the kernel's text."""
     with process_files.closing(os.open(statm, os.O_RDONLY | os.O_CLOEXEC)) as file:
         return os.read(file, 256).partition(b" ")[0]
 
 
 def _opened(process: int, file: process_files.MappedFile) -> UsedFile:
-    """The file that a process has mapped, or why it cannot be opened."""
+    """The file that a process has mapped, with the reason if it cannot be opened."""
     reason: LookReason = "deleted"
     if not file.is_deleted:
         try:
