@@ -64,7 +64,7 @@ def fetch(url: str) -> bytes:
 
 
 def print_pages() -> None:
-    """One line for each kind of node, list of fields and way of sharing."""
+    """Print a line for each kind of node, list of fields and mode of sharing."""
     for kind, flags in KINDS.items():
         for counters in ("default", "full"):
             for sharing in ("copy", "split", "device"):

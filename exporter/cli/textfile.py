@@ -81,6 +81,8 @@ async def write_drops(
 ) -> bool:
     """Write the file for node-exporter, once or until SIGTERM or SIGINT. Return whether the last one has GPU samples.
 
+    `reread` makes the configuration again at SIGHUP.
+
     Raises:
         ConfigError: a file that the configuration names cannot be used.
         OSError: with `once`, the file could not be written. Without it, that is logged and tried again.

@@ -120,7 +120,15 @@ def judge(where: str, pages: Mapping[str, bytes]) -> tuple[JudgedRequirement, ..
 def as_form(
     judged: Sequence[JudgedRequirement], *, where: str, version: str, moment: str, files: Sequence[str]
 ) -> dict[str, Any]:
-    """The evidence in the form of a PRODUCT.yaml. Its `evidence` names `files`, which lie beside it."""
+    """The evidence in the form of a PRODUCT.yaml.
+
+    Args:
+        judged: the judged requirements.
+        where: the exporter's URL, or words for doctor in its place.
+        version: the exporter's version.
+        moment: the time, in ISO 8601, in UTC.
+        files: the names of the files of evidence, which lie beside the PRODUCT.yaml.
+    """
     spec: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     observed = []
     for each in judged:

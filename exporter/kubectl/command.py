@@ -43,7 +43,7 @@ def _output(command: _Command) -> _Command:
 
 
 class _Asked:
-    """What the flags before and after the command's name say. `own_namespace` is where a pod's name is looked for."""
+    """The flags before and after the command's name. `own_namespace` is that of a pod which is given by name alone."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         context = click.get_current_context()

@@ -1,4 +1,4 @@
-"""`operator`: what GPUExporters and GPUAutoscalers describe is kept in line with them."""
+"""`operator`: makes the objects that GPUExporters and GPUAutoscalers describe, and keeps them up to date."""
 
 from functools import partial
 from typing import Any

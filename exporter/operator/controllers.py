@@ -82,7 +82,7 @@ class ExporterController(Controller):
     namespaces: Sequence[str] = ()
     image: str | None = None
     dcgm_image: str | None = None
-    # of the lists of GPUExporters that the reader gave last
+    # made of the lists of GPUExporters that the reader gave last
     _listed: Memo[None] = field(default_factory=lambda: Memo(None))
     # nodes, by the labels that select them
     _nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = field(default_factory=dict)
@@ -364,5 +364,5 @@ def _with_names_of(wanted: Sequence[Object], scalers: Sequence[AnyObject]) -> Ma
 
 
 def _via_of(live: Mapping[Key, AnyObject]) -> Via | None:
-    """What scales now; None if nothing does, or only what is being deleted."""
+    """The kind of object that scales now; None if none does. An object that is being deleted does not count."""
     return next((_VIA[key.kind] for key, item in live.items() if not is_going(item)), None)

@@ -107,11 +107,11 @@ class Controller(Protocol):
     def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
         """The events for people, from the old and the new status, and from the changes that were written."""
 
-    def keep_only(self, keys: AbstractSet[Key]) -> None:  # noqa: ARG002 - for who remembers something
+    def keep_only(self, keys: AbstractSet[Key]) -> None:  # noqa: ARG002 - for a controller that remembers something
         """Forget all custom resources other than `keys`, which has those of every kind."""
         return
 
-    async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for who has something of the kind
+    async def gone(self, key: Key) -> Sequence[AnyObject]:  # noqa: ARG002 - for a controller with such objects
         """The objects to delete with a custom resource that is gone, since it could not own them.
 
         Raises:

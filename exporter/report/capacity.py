@@ -30,7 +30,14 @@ class CapacityLooks:
         self._latest[place] = from_ms, gpus
 
     def add(self, place: str, at_ms: int, step_ms: int, gpus: Mapping[str, float]) -> None:
-        """Add a look that stands for the `step_ms` before it. In a short gap the node had the last look's GPUs."""
+        """Add a look. In a short gap before it, the node had the GPUs of the look before.
+
+        Args:
+            place: the node's place.
+            at_ms: the moment of the look.
+            step_ms: the time before that moment for which the look stands.
+            gpus: the number of the node's GPUs, by model.
+        """
         before_ms, before = self._latest.get(place, (at_ms, gpus))
         missing_ms = at_ms - before_ms - step_ms
         if step_ms <= missing_ms <= MOST_GAP_MS:

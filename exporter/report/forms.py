@@ -19,8 +19,8 @@ from exporter.report.span import long_written, written
 _LEAST_NAME = 12
 _GAP = "  "
 MOST_CHARS_OF_NOTE = 2000
-# A spreadsheet takes a cell that begins so for a formula, and a pod's label may say what it likes. An apostrophe in
-# front, which spreadsheets do not show, makes it text (OWASP, "CSV Injection").
+# A spreadsheet takes a cell with such a beginning for a formula, and a pod's label may have any text. An apostrophe in
+# front, which spreadsheets do not show, makes the cell a text (OWASP, "CSV Injection").
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
 _DIGITS, _CENTS = 6, 2

@@ -179,7 +179,10 @@ class ScrapedCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A server's answers about one family in a piece of the span: each series' first and last value, and what fell."""
+    """A server's answers about one family in a piece of the span.
+
+    They are each series' first value and last value, and the series that fell.
+    """
 
     first: Sequence[CountedSeries]
     last: Sequence[CountedSeries]

@@ -118,7 +118,7 @@ class Report:
 
     @property
     def has_unknown_idle(self) -> bool:
-        """Whether it is unknown for so many of a group's hours if the GPU was idle that it shows."""
+        """Whether a group has so many hours of which nobody knows if the GPU was idle that this must be said."""
         lines = (*self.groups, *self.wasteful, self.total)
         return any(line.hours.idle_unknown > line.hours.held * _LEAST_UNKNOWN for line in lines)
 

@@ -106,10 +106,16 @@ def is_renamed(labels: Mapping[str, str]) -> bool:
 def series_of(
     labels: Mapping[str, str], points: Points, wanted: frozenset[str], cluster_label: str = "cluster"
 ) -> CountedSeries:
-    """Make a series from its labels and points. Beside the labels of the key, it keeps the `wanted` labels.
+    """Make a series from the labels and points of an answer.
 
     If Prometheus scrapes without honor_labels, the row's labels are called `exported_…`, and the plain names say the
     exporter's own pod. Then the `exported_…` labels count.
+
+    Args:
+        labels: the labels of the answer.
+        points: the points, in order of time.
+        wanted: the labels that are kept beside those of the key.
+        cluster_label: the label that names the cluster.
     """
     prefix = "exported_" if is_renamed(labels) else ""
     return CountedSeries(

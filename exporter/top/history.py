@@ -39,9 +39,13 @@ class DeviceHistory:
                 del self._points[name]
 
     def columns(self, device: RowDevice, field: str, count: int, reach_seconds: float) -> Sequence[float | None]:
-        """The means of a device's field in `count` columns, which together cover SECONDS; the latest is at the end.
+        """The means of a device's field over the last SECONDS; the latest is at the end.
 
-        If no reading follows, a reading counts for `reach_seconds`.
+        Args:
+            device: the device's name.
+            field: the field, one of _FIELDS.
+            count: the number of columns, each of which covers the same time.
+            reach_seconds: the time for which a reading counts if no other one follows.
         """
         points, at = self._points.get(device, array("d")), 1 + _FIELDS.index(field)
         read: list[list[float]] = [[] for _ in range(count)]

@@ -75,7 +75,7 @@ class ShownReader:
         self._role: Role | None = None
 
     def ask(self, view: View) -> Answered:
-        """As TopReader."""
+        """See TopReader."""
         about = self.about()
         status, answer = self._json("/container/metrics")
         rows = from_objects(answer, MOST_DEVICES)

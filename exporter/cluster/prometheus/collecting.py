@@ -46,13 +46,20 @@ class Held:
 
 @dataclass(slots=True)
 class NodeRows:
-    """What is known of one node, while the answers come in.
+    """The facts about one node, while the answers come in.
 
-    `owners` is how many containers hold a device, `measured` what processes show of a container on one, by family,
-    `verdicts` how a device is and the code of why, `idle_since` since when it is idle there (RFC 3339),
-    `strangers` what processes show of containers whose pod
-    does not hold a device, `workloads` names and kinds by namespace and pod, `unmatched` why devices that were handed
-    out have no samples. `names_owners` is off where samples name none (`--labels.owners off`).
+    Attributes:
+        devices: the devices by their keys.
+        held: the devices in each container.
+        owners: the number of containers that hold a device.
+        measured: a container's use of a device that it holds, by family.
+        verdicts: a device's verdict, and the code of its reason.
+        idle_since: the time since when a device is idle in a container (RFC 3339).
+        strangers: a container's use of a device that its pod does not hold, by family.
+        workloads: the name and the kind of a pod's workload, by namespace and pod.
+        unmatched: the reasons why devices that were handed out have no samples.
+        is_without_kubelet: whether the node's exporter has no answer of its kubelet.
+        names_owners: whether the samples name owners; they do not with `--labels.owners off`.
     """
 
     devices: dict[DeviceKey, Subject] = field(default_factory=dict)

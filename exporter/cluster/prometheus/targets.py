@@ -13,8 +13,8 @@ from exporter.errors import Malformed, Trouble
 
 MOST_NODES = 20_000
 _PATH, _NODE, _INSTANCE = "metrics_path", "node", "instance"
-# Two servers that scrape one target may add different labels to it (replica=…), but it is still one target. The targets
-# of two clusters are two, even if their addresses are the same.
+# Two servers that scrape one target may add different labels to it (replica=…), but it is still one target. Targets in
+# two clusters are two, even if their addresses are the same.
 _CLUSTER = "cluster"
 _SCRAPE_CONFIGS = (
     "scrape the node exporters as deploy/prometheus does: both pages, with the labels metrics_path and node"

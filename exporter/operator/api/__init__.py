@@ -1,1 +1,1 @@
-"""How the operator asks the Kubernetes API, is told by it, and writes to it."""
+"""The operator's access to the Kubernetes API: reading, watching and writing."""

@@ -65,9 +65,13 @@ class Events:
             log.debug("an event could not be told", reason=event.reason, note=event.note, error=str(error))
 
     async def write(self, about: AnyObject, event: Event, name: str, at_seconds: float) -> None:
-        """Write an event of this name, which happened at `at_seconds` since 1970.
+        """Write an event under a name of the caller's choice. If there is an event of that name, it stays as it is.
 
-        If there is an event of that name, it stays as it is.
+        Args:
+            about: the object that the event is about.
+            event: the event.
+            name: the name of the event's object.
+            at_seconds: the time of the event, since 1970.
 
         Raises:
             SourceError: the event could not be written.

@@ -33,7 +33,15 @@ class Leader:
     """A replica in the election: it takes the lease, works while it holds it, and releases it at the end."""
 
     def __init__(self, *, writer: Writer, namespace: str, name: str, identity: str, lease_seconds: int) -> None:
-        """Make a replica whose `identity` no other process has."""
+        """Make a replica.
+
+        Args:
+            writer: the client that writes the lease.
+            namespace: the lease's namespace.
+            name: the lease's name.
+            identity: the name of this process, which no other process has.
+            lease_seconds: the time after which others take a lease that is not renewed.
+        """
         self.is_leader = False
         self.holder = ""
         self._writer = writer

@@ -101,7 +101,16 @@ def desired(
     there: NamespaceObjects,
     annotations: Mapping[str, str],
 ) -> Wanted:
-    """Decide what to apply and delete for the GPUAutoscaler of this name, namespace, uid and annotations."""
+    """Decide what to apply and delete for a GPUAutoscaler.
+
+    Args:
+        spec: its spec.
+        name: its name.
+        namespace: its namespace.
+        uid: its uid.
+        there: the objects in the namespace.
+        annotations: its annotations; a ScaledObject gets those that tell KEDA when to scale.
+    """
     scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda)
     via: Via = "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):

@@ -144,7 +144,14 @@ def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
 
 
 def why_not(ref: ScaleTarget, namespace: str, resource: Resource | None, item: object) -> Trouble | None:
-    """The reason why the target cannot be scaled; None if it can. `item` is the target, None if it does not exist."""
+    """The reason why a target cannot be scaled; None if it can.
+
+    Args:
+        ref: the target as the spec names it.
+        namespace: its namespace.
+        resource: its kind, None if the API does not serve it.
+        item: the target itself, None if it does not exist.
+    """
     if resource is None:
         return at(_KIND, f"the API serves no {ref.kind} of {ref.api_version}", "look at apiVersion and kind")
     if ref.kind in _INSTEAD:

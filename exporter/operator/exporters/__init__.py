@@ -1,1 +1,1 @@
-"""What a GPUExporter stands for, and what is true of it. Pure."""
+"""The objects of a GPUExporter, the troubles of its nodes, and its status. Pure."""

@@ -1,1 +1,1 @@
-"""Objects of the Kubernetes API: their kinds, names and fields, and what it takes to make one as it is wanted. Pure."""
+"""Objects of the Kubernetes API: their kinds, names and fields, and the changes that they need. Pure."""

@@ -172,12 +172,12 @@ def metadata(item: AnyObject) -> AnyObject:
 
 
 def name_of(item: AnyObject) -> str:
-    """Its name; "" where it says none."""
+    """An object's name; "" if it has none."""
     return text(metadata(item), "name")
 
 
 def uid_of(item: AnyObject) -> str:
-    """Its uid; "" where it says none."""
+    """An object's uid; "" if it has none."""
     return text(metadata(item), "uid")
 
 

@@ -311,8 +311,15 @@ async def collect(
 ) -> ReportInput:
     """Collect the data of a span for a report.
 
-    `on_progress` is called with the number of finished pieces and of all pieces. `also` are further readers, which are
-    called with each piece.
+    Args:
+        api: the server.
+        span: the span.
+        matchers: matchers that all queries have.
+        wanted: the labels that the report may group by.
+        on_progress: is called with the number of finished pieces, and of all pieces.
+        cluster_label: the label that names the cluster.
+        per_token: whether tokens are counted.
+        also: further readers, which are called with each piece.
 
     Raises:
         SourceError: the server does not answer, or answers unlike Prometheus.

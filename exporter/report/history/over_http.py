@@ -40,7 +40,14 @@ _PEER = Peer(
 def over_http(
     *, url: str, timeout_seconds: float, http: HttpConfig, max_bytes: int = MAX_BYTES_OF_REPORT
 ) -> PrometheusClient:
-    """The client of a report's server, whose queries may take at most `timeout_seconds` each."""
+    """The client of a report's server.
+
+    Args:
+        url: the server's URL.
+        timeout_seconds: the most time for each query.
+        http: TLS and credentials.
+        max_bytes: the largest answer that is read.
+    """
     client = Client(
         replace(_PEER, where=f"{url.rstrip('/')}: "),
         http=http,
