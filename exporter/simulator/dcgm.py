@@ -1,4 +1,4 @@
-"""dcgm-exporter on a loopback port, of any generation, in front of a simulated node's GPUs."""
+"""A simulated dcgm-exporter of any generation, on a loopback port, in front of a simulated node's GPUs."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ XID_WINDOW_MS = 300_000
 class SimulatedDcgm:
     """Serves the page of a world at /metrics.
 
-    It reads its GPUs every `collect_seconds`, whoever asks, as `--collect-interval` does; with 0 for every request.
+    It reads its GPUs every `collect_seconds`, as with `--collect-interval`; with 0 it reads them for every request.
     """
 
     def __init__(
@@ -37,14 +37,23 @@ class SimulatedDcgm:
         with_parents: bool = False,
         collect_seconds: float = 0.0,
     ) -> None:
-        """`with_parents` writes a row of a cut GPU too (`-d g,i`); the shell version knows no instances, only GPUs."""
+        """The page comes from the GPUs of `world`.
+
+        Args:
+            world: the node.
+            host_name: the node's name in samples.
+            generation: a generation of dcgm_pages.py.
+            counters: a counters file of dcgm_pages.py.
+            with_parents: a MIG GPU has a row, too (`-d g,i`). The shell version has only rows of GPUs.
+            collect_seconds: see the class.
+        """
         self.collect_seconds = collect_seconds
         self._world = world
         self._host_name = host_name
         self._generation = generation
         self.families = families_of(generation, counters)
         self._with_parents = with_parents or generation == _SHELL
-        # What is typed a counter may not fall, and this is a rate. So its GPUs send nothing where it is typed so.
+        # a counter may not fall, but this family is a rate; if it is typed a counter, the GPUs send nothing over NVLink
         self._no_links = any(family.name == NVLINK and family.kind == "counter" for family in self.families)
         self._began_ns = 0
         self._events: dict[str, dict[str, int]] = {}
@@ -54,7 +63,7 @@ class SimulatedDcgm:
         self._collecting: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen, on a free port for port 0. Returns the page's URL."""
+        """Listen; port 0 is any free port. Returns the page's URL."""
         if self.collect_seconds:
             self._collected = self.page().encode()
             self._collecting = asyncio.create_task(self._collect())
@@ -73,14 +82,14 @@ class SimulatedDcgm:
             await self._serving.stop()
 
     def begin_anew(self) -> None:
-        """What a new process of dcgm-exporter does not know: XIDs of before (its issue 500), and its own counts."""
+        """Forget, as a new process of dcgm-exporter does, earlier XIDs (its issue 500) and its own counts."""
         machine = self._world.machine
         machine.advance()
         self._began_ns = machine.clock()
         self._events = {uuid: dict(board.events) for uuid, board in machine.boards.items()}
 
     def page(self) -> str:
-        """The page of this moment."""
+        """The present page."""
         machine = self._world.machine
         later_ns = machine.advance()
         return page(
@@ -91,9 +100,9 @@ class SimulatedDcgm:
         )
 
     def _rows(self, gpu: SimulatedGpu, later_ns: int) -> list[SimulatedRow]:
-        """A row for each MIG instance of a GPU, and one for the GPU.
+        """A row for each MIG instance of a GPU, and a row for the GPU.
 
-        Of a GPU that is cut the latter has the health watches alone, unless parents are asked for.
+        The row of a MIG GPU has only the health watches, unless `with_parents` is on.
         """
         machine = self._world.machine
         own = self._own(gpu.uuid)
@@ -132,11 +141,11 @@ class SimulatedDcgm:
         )
 
     def _errors(self, uuid: str) -> list[Xid]:
-        """Those since its start."""
+        """The errors of a GPU since this process' start."""
         return [error for error in self._world.machine.xids.get(uuid, ()) if error.at_ns >= self._began_ns]
 
     def _own(self, uuid: str) -> Mapping[str, Reading]:
-        """What dcgm-exporter has watched since its start: the last XID, and its counts of errors and events."""
+        """The families that dcgm-exporter counts itself since its start: the last XID, errors and events."""
         machine = self._world.machine
         own_errors = self._errors(uuid)
         last = own_errors[-1].xid if own_errors else 0
@@ -163,7 +172,7 @@ class SimulatedDcgm:
         }
 
     async def answer(self, _: web.Request) -> web.StreamResponse:
-        """The page of this moment, or of the last read."""
+        """Answer with the present page, or with the page of the last read."""
         return web.Response(body=self._collected if self.collect_seconds else self.page().encode())
 
     async def _collect(self) -> None:

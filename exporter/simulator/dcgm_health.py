@@ -1,8 +1,8 @@
-"""What DCGM's health watches find of a simulated GPU, as dcgm-exporter shows it from 4.0.0 on.
+"""The findings of DCGM's health watches about a simulated GPU, as dcgm-exporter shows them from 4.0.0 on.
 
-There is a row for each watch of each GPU, whole or cut, and none of MIG instances (its gpu_health_collector.go). DCGM
-judges by the XIDs that it has seen since it started, which it never forgets, and by clocks that were lowered within the
-last minute: here by those that are lowered now (its modules/health/DcgmHealthWatch.cpp).
+Each watch has a row for each GPU, whole or cut, and none for MIG instances (its gpu_health_collector.go). DCGM judges
+by the XIDs that it has seen since its start, which it never forgets, and by clocks that were lowered within the last
+minute (its modules/health/DcgmHealthWatch.cpp). Here presently lowered clocks count.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,13 @@ _UNREADABLE = ("POWER", "DCGM_FR_POWER_UNREADABLE", WARN)
 
 
 def rows_of_watches(xids: Sequence[int], reasons: int, *, is_lost: bool, has_whole_gpu: bool) -> Reading:
-    """A GPU's row of each watch. `xids` came since DCGM's start, `reasons` are NVML's bits for lowered clocks.
+    """A GPU's row of each watch. If a watch has several errors, the last one is shown.
 
-    `has_whole_gpu`: the row ALL is there, from dcgm-exporter 4.8.2 on. Of several errors of a watch one is shown.
+    Args:
+        xids: the XIDs since DCGM's start.
+        reasons: NVML's bits of reasons for lowered clocks.
+        is_lost: the GPU has fallen off the bus.
+        has_whole_gpu: there is a row ALL, from dcgm-exporter 4.8.2 on.
     """
     incidents = [_BY_XID[xid] for xid in xids if xid in _BY_XID]
     if is_lost:

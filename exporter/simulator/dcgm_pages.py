@@ -1,14 +1,15 @@
-"""dcgm-exporter's page as each of its generations writes it, with the families that it has. Pure: rows in, text out.
+"""dcgm-exporter's page in the form and with the families of each of its generations. Pure: rows in, text out.
 
-- 1: the shell version. GPU by GPU, so families are interleaved; HELP and TYPE once, at GPU 0; labels gpu and uuid.
+- 1: the shell version. It writes GPU by GPU, so families are interleaved; HELP and TYPE once, at GPU 0; the labels are
+  gpu and uuid.
 - 3: 2.x, 3.x, and 4.x up to 4.8.2. Integers as integers, other values with six decimals; label values not escaped.
 - 4.8: 4.8.3 and later. Label hostname, families sorted, values as Go's %g prints them, label values escaped.
 - 4.9: as 4.8, with the new names and units.
 
-The families depend on the counters file, too; the shell version has no such file, and one list of its own.
+The families depend on the counters file, too. The shell version has no such file, but a list of its own.
 
-- default: the file that comes with dcgm-exporter, 25 families. From 4.8.3 on it types NVLINK_BANDWIDTH_TOTAL a gauge,
-  before that a counter. dcgm-exporter's pull request 658 says why that was wrong: DCGM makes a rate of it, in MB a
+- default: the file that comes with dcgm-exporter, 25 families. It types NVLINK_BANDWIDTH_TOTAL a gauge from 4.8.3 on,
+  and a counter before. dcgm-exporter's pull request 658 says why a counter is wrong: DCGM makes a rate of it, in MB a
   second;
 - full: the file that this project's daemonset.yaml gives to dcgm-exporter.
 """
@@ -28,17 +29,24 @@ COUNTERS = ("default", "full")
 NVLINK = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 _SHELL, _OLDER = "1", "3"
 _SAME = Fraction(1)
-# dcgm-exporter counts these itself, since 4.8.3; an older one ends at a name that it does not know
+# dcgm-exporter itself counts these, since 4.8.3; an older version ends at a name that it does not know
 _NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
-# The fields of the default file in its order, with its words.
+# The fields of the default file, in its order and with its texts.
 _DEFAULT: Mapping[str, str] = json.loads(get_data(__package__, "default_counters.json") or b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFamily:
-    """One measurement. `newer` is its name in DCGM 4.9, whose value is multiplied by `factor` for another unit.
+    """A family of dcgm-exporter.
 
-    `oldest` is the name in the shell version (1.x), "" where that has no such family.
+    Attributes:
+        name: its name up to 4.8.
+        help: its HELP text.
+        newer: its name in 4.9.
+        factor: the value is multiplied by it in 4.9, for another unit.
+        oldest: its name in the shell version (1.x); "" if that has no such family.
+        kind: its TYPE.
+        real: whether values have decimals.
     """
 
     name: str
@@ -47,11 +55,11 @@ class SimulatedFamily:
     factor: Fraction = _SAME
     oldest: str = ""
     kind: str = "gauge"
-    real: bool = False  # printed with decimals
+    real: bool = False
 
 
 def family_of(row: DcgmField) -> SimulatedFamily:
-    """A field with the table's words."""
+    """The family of a field, with the table's texts."""
     old, new = row.unit, row.newer_unit
     return SimulatedFamily(
         name=row.family,
@@ -69,7 +77,7 @@ _OF_NEWER = tuple(replace(family_of(_ROWS[name]), help=text) for name, text in _
 FAMILIES = tuple(replace(family, kind="counter") if family.name == NVLINK else family for family in _OF_NEWER)
 """The default file's up to 4.8.2."""
 _FULL = tuple(family_of(row) for row in TABLE if row.is_in_file and row.kind != "label")
-# The shell version writes these besides those of the default file that it has.
+# The shell version writes these beside its families of the default file.
 LOW_UTIL_VIOLATION = replace(family_of(_ROWS["DEV_LOW_UTIL_VIOLATION"]), help="Time throttled for low utilization.")
 _OF_SHELL = (family_of(_ROWS["DEV_POWER_VIOLATION"]), family_of(_ROWS["DEV_THERMAL_VIOLATION"]), LOW_UTIL_VIOLATION)
 
@@ -85,7 +93,7 @@ def families_of(generation: str, counters: str = "default") -> tuple[SimulatedFa
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
 DRIVER_VERSION = "580.105.08"
-# Go's Prometheus client prints values with FormatFloat(x, 'g', -1, 64). That writes an exponent for numbers of 1e6 or
+# Go's Prometheus client prints values with FormatFloat(x, 'g', -1, 64), which writes an exponent for numbers of 1e6 or
 # more, and for numbers below 1e-4.
 _GO_EXPONENT = 6
 _GO_SMALLEST = -4
@@ -93,9 +101,16 @@ _GO_SMALLEST = -4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRow:
-    """One device of a page, a GPU or a MIG instance of it. `labels` stand behind those that all rows have.
+    """A device of a page, which is a GPU or a MIG instance.
 
-    `readings` are its values by the families' older names; a family that is not there has no sample of the device.
+    Attributes:
+        index: the GPU's index.
+        uuid: the GPU's UUID.
+        readings: the values by the families' older names. Without a value the device has no sample of the family.
+        profile: the MIG instance's profile; "" for a GPU.
+        instance_id: the MIG instance's GPU_I_ID; None for a GPU.
+        labels: the labels after those that all rows have.
+        model: the GPU's model.
     """
 
     index: int
@@ -145,7 +160,7 @@ def _oldest(rows: Sequence[SimulatedRow], families: Sequence[SimulatedFamily]) -
 
 
 def _values(family: SimulatedFamily, row: SimulatedRow) -> Iterable[tuple[Labels, float]]:
-    """The family's values on a row, most often one, each with the labels that it has besides the row's."""
+    """The values of a family on a row (usually one), each with its labels beside the row's."""
     reading = row.readings.get(family.name, ())
     return [((), reading)] if isinstance(reading, int | float) else reading
 
@@ -167,7 +182,7 @@ def _labels(row: SimulatedRow, generation: str, host_name: str) -> str:
 
 
 def _text(labels: Iterable[tuple[str, str]]) -> str:
-    # no text of a simulated node needs escaping, so all generations write the same
+    # no text of a simulated node needs escaping, so all generations write the same labels
     return ",".join(f'{name}="{value}"' for name, value in labels)
 
 

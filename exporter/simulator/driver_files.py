@@ -1,7 +1,8 @@
-"""What NVIDIA's software leaves on a node, below a root of its own: /proc/driver, and CDI specs.
+"""The files of NVIDIA's software on a simulated node, below a root of their own: /proc/driver, and CDI specs.
 
-The container toolkit writes one spec for all devices, the DRA driver one for each claim: before the kubelet names the
-claim's devices, and until no pod has the claim. In the kubelet's folder that driver has a checkpoint of all claims.
+The container toolkit writes a spec for all devices. The DRA driver writes a spec for each claim, before the kubelet
+names the claim's devices, and removes it when no pod has the claim. It has a checkpoint of all claims in the kubelet's
+folder.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 
 from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu, bus_id
 
-CDI_SPEC = "var/run/cdi/nvidia.yaml"  # where the toolkit's nvidia-cdi-refresh writes
+CDI_SPEC = "var/run/cdi/nvidia.yaml"  # written by the toolkit's nvidia-cdi-refresh
 _CLAIMS = "var/run/cdi/k8s.gpu.nvidia.com-claim_{uid}.yaml"
 _CLAIM_KIND = f"k8s.{DRA_DRIVER}/claim"
 UID_LENGTH = 36
@@ -19,9 +20,9 @@ CHECKPOINT = f"plugins/{DRA_DRIVER}/checkpoint.json"  # below the kubelet's fold
 _GPUS = "proc/driver/nvidia/gpus"
 _VERSION = "proc/driver/nvidia/version"
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
-# The driver numbers the capabilities of all instances that there could be, cut or not.
+# The driver numbers the capabilities of all possible instances, cut or not.
 _MOST_GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8
-_FIRST_CAP = 3  # after those of the whole driver, config and monitor
+_FIRST_CAP = 3  # after the driver's own two, config and monitor
 _INFORMATION = """Model: \t\t {gpu.card.model}
 IRQ:   \t\t {irq}
 GPU UUID: \t {gpu.uuid}
@@ -40,7 +41,7 @@ GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
 
 
 def write(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
-    """Write all of it anew: each file is renamed into place, as the toolkit does, and nobody sees half of it."""
+    """Write all files anew. Each is renamed into place, as the toolkit does, so that nobody sees half a file."""
     for gpu in gpus:
         location = bus_id(gpu.index)[4:].lower()
         text = _INFORMATION.format(gpu=gpu, irq=80 + gpu.index, location=location)
@@ -56,7 +57,7 @@ def write_spec(root: Path, gpus: Sequence[SimulatedGpu]) -> None:
 
 
 def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) -> None:
-    """Write the specs of these pods' claims, and remove those of claims that are gone."""
+    """Write the specs of these pods' claims, and remove the specs of claims that are gone."""
     paths: dict[Path, list[str]] = {}
     for device in sorted(_claimed_devices(pods)):
         path = root / _CLAIMS.format(uid=device[:UID_LENGTH])
@@ -79,7 +80,7 @@ def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) 
 
 
 def _claimed_devices(pods: Iterable[Pod]) -> set[str]:
-    """The CDI names, without their kind, of all devices that these pods have by claims."""
+    """The CDI names, without their kind, of all devices that these pods have by way of claims."""
     devices = set()
     for pod in pods:
         for container in pod.containers:
@@ -92,7 +93,7 @@ def _claimed_devices(pods: Iterable[Pod]) -> set[str]:
 
 
 def claim_status(pods: Iterable[Pod], name: tuple[str, str]) -> dict[str, Any]:
-    """The status of a ResourceClaim, by namespace and name, which these pods have; empty where none of them has it."""
+    """The status of these pods' ResourceClaim of this namespace and name; empty if no pod has it."""
     devices = {
         claim: claim in container.looks
         for pod in pods
@@ -114,7 +115,7 @@ def claim_status(pods: Iterable[Pod], name: tuple[str, str]) -> dict[str, Any]:
 
 
 def write_checkpoint(kubelet: Path, pods: Sequence[Pod]) -> None:
-    """Write what NVIDIA's DRA driver knows of these pods' claims into the kubelet's folder, in both of its versions."""
+    """Write the checkpoint of NVIDIA's DRA driver about these pods' claims, in both of its versions."""
     claims: dict[str, Any] = {}
     for container in (container for pod in pods for container in pod.containers):
         for claim in container.all_claims:
@@ -148,15 +149,15 @@ def mig_minors() -> str:
 
 
 def _cap(minor: int, instance: int) -> int:
-    """The number of a GPU instance's capability; those of its compute instances follow."""
+    """The number of a GPU instance's capability. The numbers of its compute instances follow."""
     return _FIRST_CAP + (minor * _GPU_INSTANCES + instance) * (1 + _COMPUTE_INSTANCES)
 
 
 def spec(gpus: Sequence[SimulatedGpu]) -> str:
-    """A CDI spec in YAML: every device by its index and by its UUID, and all devices as one.
+    """A CDI spec in YAML: every device by its index and by its UUID, and all devices together.
 
-    A GPU that is cut has no name of its own in it. Each instance has one compute instance, 0. The toolkit writes it at
-    boot: what is cut for claims later is not in it.
+    A MIG GPU has no name of its own in it. Each instance has one compute instance, 0. The toolkit writes the spec at
+    boot, so it lacks instances that are cut for claims later.
     """
     devices: list[tuple[str, list[str]]] = []
     for gpu in gpus:

@@ -1,12 +1,12 @@
-"""A GPU that falls off the bus while pods hold it, and what its node shows of that, as `demo --fail` has it.
+"""The failure of `demo --fail`: a GPU falls off the bus while pods hold it, and its node shows the signs.
 
-- At once: the kernel's log has XID 79 and what the driver recommends (154). NVML answers NVML_ERROR_GPU_IS_LOST. The
-  device plugin reports the GPU's devices as Unhealthy, without a message; the kubelet then offers them no more and says
-  so in the status of the pods that hold them (recorded on 1.36).
-- When dcgm-exporter next reads the GPUs: DCGM has blank values of a lost GPU, which dcgm-exporter leaves out. The row
-  of the last XID stays, and does not say 79: NVML tells DCGM of no XID of a GPU that it cannot ask any more.
-- Later the programs end, the pods fail, and their controllers make others, on other GPUs; then the GPU is well again,
-  as after a restart of the node (see scheduler.py).
+- At once: the kernel's log has XID 79 and the driver's recommendation (154). NVML answers NVML_ERROR_GPU_IS_LOST. The
+  device plugin reports the GPU's devices as Unhealthy, without a message. Then the kubelet does not offer them any
+  more, and says so in the status of the pods that hold them (recorded on 1.36).
+- When dcgm-exporter next reads the GPUs: DCGM has blank values for a lost GPU, which dcgm-exporter leaves out. The row
+  of the last XID stays, and does not say 79, since NVML sends DCGM no XID of a GPU that it cannot ask.
+- Later the programs end, the pods fail, and their controllers make other pods, on other GPUs. Then the GPU is well
+  again, as after a restart of the node (see scheduler.py).
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ _NOTHING, _REBOOT = "0x0 (None)", "0x2 (Node Reboot Required)"
 
 
 class GpuFailure:
-    """One GPU of the `world` is lost `after_seconds` of its clock: the first that pods hold, if possible whole.
+    """The loss of a GPU of the `world`, `after_seconds` of its clock: the first held GPU, if possible a whole one.
 
-    `gpu` is its UUID and `holders` are the pods that held it, once it is lost.
+    Once it is lost, `gpu` is its UUID, and `holders` are the pods that held it.
     """
 
     def __init__(self, world: World, log: SimulatedKernelLog, *, after_seconds: float) -> None:
@@ -33,11 +33,11 @@ class GpuFailure:
         self._due_ns = world.machine.clock() + after_seconds * 1e9
 
     def fail(self) -> None:
-        """It is time now, perhaps again."""
+        """Let a GPU fail at the next look, perhaps once more."""
         self.gpu, self.holders, self._due_ns = "", (), 0
 
     def look(self, pids: Mapping[tuple[str, str], int]) -> None:
-        """Lose the GPU if it is time and somebody holds one. For `pids` see SimulatedProcesses."""
+        """Lose a GPU if it is time and a pod holds one. For `pids` see SimulatedProcesses."""
         is_due = not self.gpu and self._world.machine.clock() >= self._due_ns
         held = [gpu for gpu in self._world.gpus if is_due and self._holders_of(gpu)]
         if not held:
@@ -54,14 +54,14 @@ class GpuFailure:
             self._world.change(pod, replace(pod, containers=(replace(first, ailing=ailing), *others)))
 
     def end_holders(self) -> tuple[Pod, ...]:
-        """The programs on the lost GPU notice it, and end. Returns their pods."""
+        """End the programs on the lost GPU, which have noticed it. Returns their pods."""
         holders = self._holders_of(self._lost)
         for pod in holders:
             self._world.end(pod, "Failed")
         return holders
 
     def repair(self) -> None:
-        """The lost GPU is well again."""
+        """Make the lost GPU well again."""
         self._world.machine.boards[self.gpu].reload()
         self._set(is_lost=False)
         self._log.write(self._lost, 154, _RECOVERY.format(_REBOOT, _NOTHING))

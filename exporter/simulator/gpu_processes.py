@@ -1,4 +1,7 @@
-"""A simulated node's processes, one a running container and device: in NVML, /proc, and the kubelet's links to logs."""
+"""The processes of a simulated node, in NVML, /proc and the kubelet's links to logs.
+
+Each running container has a process for each of its devices.
+"""
 
 import shutil
 import time
@@ -18,7 +21,7 @@ _Key = tuple[str, str, str]  # pod UID, container and device
 
 
 class SimulatedProcesses:
-    """Files below each of `roots`, written anew as pods come and go."""
+    """The files of processes below each of `roots`, written anew as pods come and go."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
@@ -36,7 +39,7 @@ class SimulatedProcesses:
 
     @property
     def pids(self) -> Mapping[tuple[str, str], int]:
-        """The processes by the UID of the pod and the device, as the machine names it."""
+        """The pids by the pod's UID and the device, as the machine names it."""
         return {(uid, device): pid for (uid, _, device), pid in self._pids.items()}
 
     def look(self, world: World) -> list[str]:
@@ -66,7 +69,7 @@ class SimulatedProcesses:
             shutil.rmtree(root / "proc" / str(pid))
 
     def _link_logs(self, pods: tuple[Pod, ...]) -> None:
-        """The kubelet's links: the name says whose log it is."""
+        """Write the kubelet's links, whose names say whose log it is."""
         logs = dict(_logs_of(pods))
         for root in self._roots:
             folder = root / "var/log/containers"
@@ -87,7 +90,7 @@ class SimulatedProcesses:
         for key, work in work_of.items():
             device = work.device_id
             if device not in places:
-                continue  # an id of an older plugin's, which NVML does not have
+                continue  # an id of an older plugin, which NVML does not know
             gpu_index, instance = places[device]
             part = -1 if instance < 0 else 0
             used = int(work.memory * most[device])
@@ -105,7 +108,7 @@ def _logs_of(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
         for container in pod.containers:
             name = container.name
             names = f"{pod.namespace}{pod.name}{name}"
-            if names.isprintable() and "/" not in names:  # of a hostile name no file can be made
+            if names.isprintable() and "/" not in names:  # a hostile name cannot be a file's
                 link = f"{pod.name}_{pod.namespace}_{name}-{_id(pod, name)}.log"
                 yield link, f"var/log/pods/{pod.namespace}_{pod.name}_{pod.uid}/{name}"
 
@@ -115,7 +118,7 @@ def _id(pod: Pod, container: str) -> str:
 
 
 def _show(root: Path, pid: int, pod: Pod, container: str) -> None:
-    """A process as /proc has it: in the container's cgroup, and as old as the machine."""
+    """Write a process' files in /proc: it is in the container's cgroup, and as old as the machine."""
     folder = root / "proc" / str(pid)
     of_pod = f"kubepods-pod{pod.uid.replace('-', '_')}.slice"
     _put(folder / "cgroup", f"0::/kubepods.slice/{of_pod}/cri-containerd-{_id(pod, container)}.scope\n")

@@ -1,6 +1,6 @@
-"""What the containers of a simulated node do with their GPUs, by phases. Pure: it follows from seed and time alone.
+"""The phases of containers' work on their GPUs, on a simulated node. Pure: they depend only on seed and time.
 
-Time is that of life, in seconds, which a demo may let run faster than the physics.
+Time is the pods' time (life), in seconds, which a demo may let run faster than the physics.
 """
 
 import math
@@ -12,9 +12,9 @@ from typing import NamedTuple
 _MOST = 2**64
 
 
-@lru_cache(maxsize=1024, typed=True)  # most of what is asked was asked a second ago
+@lru_cache(maxsize=1024, typed=True)  # most calls repeat those of a second ago
 def chance(*of: object) -> float:
-    """A number from 0 (included) to 1 (excluded), which depends on what is named alone, and on no earlier call."""
+    """A random number from 0 (included) to 1 (excluded). It depends only on the arguments, and on no earlier call."""
     return int.from_bytes(blake2b(repr(of).encode(), digest_size=8).digest()) / _MOST
 
 
@@ -24,7 +24,7 @@ _SLOT = 10.0  # activity wavers from slot to slot
 
 
 class WorkloadUse(NamedTuple):
-    """What a container does with a device at a moment, each as a part of what the device can (0 to 1)."""
+    """A container's use of a device at a moment. Each field is a part of what the device can do (0 to 1)."""
 
     activity: float = 0.0
     memory: float = 0.0
@@ -35,12 +35,12 @@ class WorkloadUse(NamedTuple):
 
 
 def use(workload: str, seed: object, age: float, clock: float) -> WorkloadUse:
-    """What a container does `age` seconds after its start, `clock` after the node's; an unknown workload trains."""
+    """A container's use `age` seconds after its start and `clock` seconds after the node's. Unknown workloads train."""
     return _PHASES.get(workload, _training)(seed, age, clock)
 
 
 def _training(seed: object, age: float, clock: float) -> WorkloadUse:
-    """Data is loaded, then come steps; every 20 minutes or so a checkpoint is written, every 2 hours it is tested."""
+    """A training: it loads data, then trains. About every 20 minutes it writes a checkpoint, every 2 hours it tests."""
     loading = 60 + 120 * chance(seed, "loading")
     if age < loading:
         return WorkloadUse(activity=0.04, memory=0.1 + 0.7 * age / loading, dram=0.03, pcie=0.6)
@@ -55,13 +55,13 @@ def _training(seed: object, age: float, clock: float) -> WorkloadUse:
 
 
 def daytime(clock: float) -> float:
-    """How many people want something of services, as a part of the most that do: in the afternoon 1, at night 0."""
+    """The demand for services as a part of its maximum: in the afternoon 1, at night 0."""
     hour = (MORNING + clock) % DAY
     return 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 3 * 3600) / DAY)
 
 
 def _serving(seed: object, age: float, clock: float) -> WorkloadUse:
-    """Requests come by day: many in the afternoon, few at night. Memory is taken at the start and kept."""
+    """A service: many requests come in the afternoon, few at night. It takes its memory at the start and keeps it."""
     if age < 45:  # noqa: PLR2004 - the weights are read
         return WorkloadUse(activity=0.02, memory=0.8 * age / 45, pcie=0.7)
     busy = 0.04 + (0.35 + 0.4 * chance(seed, "popular")) * daytime(clock)
@@ -69,7 +69,7 @@ def _serving(seed: object, age: float, clock: float) -> WorkloadUse:
 
 
 def _notebook(seed: object, age: float, clock: float) -> WorkloadUse:
-    """Somebody thinks for hours, and now and then runs a cell for some minutes."""
+    """A notebook: its user thinks for hours, and now and then runs a cell for some minutes."""
     memory = 0.05 + 0.25 * min(1.0, age / 3600)
     part = int(age // 900)
     begins = 900 * chance(seed, part, "begins") * 0.7
@@ -79,7 +79,7 @@ def _notebook(seed: object, age: float, clock: float) -> WorkloadUse:
 
 
 def _batch(seed: object, age: float, clock: float) -> WorkloadUse:
-    """One piece of work after the other, with a pause in between for reading and writing."""
+    """Batch work: one piece after the other, with pauses for reading and writing."""
     length = 120 + 240 * chance(seed, "length")
     if age % length < 0.15 * length:
         return WorkloadUse(activity=0.03, memory=0.3, pcie=0.5)
@@ -87,7 +87,10 @@ def _batch(seed: object, age: float, clock: float) -> WorkloadUse:
 
 
 def _at(busy: float, seed: object, clock: float, at_full: WorkloadUse, wavers: float = 0.06) -> WorkloadUse:
-    """About `busy`, give or take the part `wavers` of it; what goes through the pipes is a part of that `at_full`."""
+    """The use at an activity of about `busy`, which wavers by the part `wavers` of it.
+
+    Ratios but the memory are in proportion to those `at_full` activity.
+    """
     activity = min(1.0, busy * (1 + wavers * (2 * chance(seed, int(clock // _SLOT)) - 1)))
     return WorkloadUse(activity, at_full.memory, *(ratio * activity for ratio in at_full[2:]))
 
@@ -114,12 +117,12 @@ _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
 
 
 def serves(workload: str) -> bool:
-    """Whether somebody waits for it, so that its controller starts it again after a crash."""
+    """Whether somebody waits for the workload, so that its controller starts it again after a crash."""
     return _PHASES.get(workload) in (_serving, _notebook)
 
 
 def together(uses: list[tuple[WorkloadUse, float]]) -> WorkloadUse:
-    """What a device does for all its holders, each with the part of its memory (0 to 1) that it may take."""
+    """The use of a device by all its holders. Each comes with the part of the memory (0 to 1) that it may take."""
     if len(uses) == 1 and uses[0][1] == 1.0:
         return uses[0][0]
     of_all = zip(*(each._replace(memory=each.memory * part) for each, part in uses), strict=True)

@@ -1,6 +1,6 @@
 """The kernel's log of a simulated node: a pipe in place of /dev/kmsg, with XIDs as NVIDIA's driver writes them.
 
-A pipe forgets what was read, and takes no more while nobody reads it; the kernel's log does neither.
+A pipe forgets records that were read, and takes no more when it is full; the kernel's log does neither.
 """
 
 import os
@@ -16,24 +16,24 @@ DEVICE = "dev/kmsg"
 
 
 class SimulatedKernelLog:
-    """A pipe below each of `roots`, until `close`."""
+    """The kernel's log: a pipe below each of `roots`, until `close`."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._pipes: list[int] = []
         self._records = 0
-        self._written: dict[str, int] = {}  # how many of a GPU's errors
+        self._written: dict[str, int] = {}  # the number of a GPU's errors that were written
         for root in roots:
             (root / DEVICE).parent.mkdir(parents=True)
             os.mkfifo(root / DEVICE)
             self._pipes.append(os.open(root / DEVICE, os.O_RDWR | os.O_NONBLOCK))
 
     def close(self) -> None:
-        """Let go of the pipes; who reads them sees their end."""
+        """Close the pipes. Their readers see an end."""
         while self._pipes:
             os.close(self._pipes.pop())
 
     def write_new(self, machine: Machine, pids: Mapping[tuple[str, str], int]) -> None:
-        """Write the errors that the machine's GPUs have had since the last call; for `pids` see SimulatedProcesses."""
+        """Write the errors of the machine's GPUs since the last call. For `pids` see SimulatedProcesses."""
         for gpu in machine.gpus:
             errors = machine.xids.get(gpu.uuid, [])
             instances = {mig.device_id: f" GPU-I:{mig.instance_id:02}" for mig in gpu.instances}
@@ -42,7 +42,7 @@ class SimulatedKernelLog:
             self._written[gpu.uuid] = len(errors)
 
     def write(self, gpu: SimulatedGpu, xid: int, words: str, pid: int | None = None, instance: str = "") -> None:
-        """Write an error of a GPU, or of an instance of it, and the process that had it, where there is one."""
+        """Write an error of a GPU or of its `instance`, with the process `pid` that had it, if any."""
         self._records += 1
         process = f" pid={pid}, name=python3," if pid else ""
         message = f"NVRM: Xid (PCI:{bus_id(gpu.index)[4:-2].lower()}{instance}): {xid},{process} {words}"

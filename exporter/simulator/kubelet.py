@@ -1,4 +1,4 @@
-"""A kubelet on a real unix socket, which answers as recorded kubelets did (1.20.2 and 1.36.2)."""
+"""A simulated kubelet on a real unix socket, which answers as recorded kubelets did (1.20.2 and 1.36.2)."""
 
 import os
 import random
@@ -20,8 +20,8 @@ Offers = Callable[[], Sequence[Slot]]
 
 
 async def server_at(socket: Path, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
-    """A server on a socket that is renamed into place: `stop` removes what it bound, and a kubelet leaves it there."""
-    # no SO_REUSEPORT: one server for one socket file, as the kubelet has it
+    """A server on a socket that is renamed into place. So its `stop` leaves the socket there, as a kubelet does."""
+    # no SO_REUSEPORT: a socket file has one server, as with the kubelet
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     server.add_generic_rpc_handlers(handlers)
     beside = socket.with_name(f"{socket.name}.new")
@@ -40,8 +40,8 @@ def list_response(
 ) -> bytes:
     """Pods as a serialised ListPodResourcesResponse. Each device has an entry of its own, as with NUMA topology.
 
-    As the kubelet does, it leaves out init containers, lists others before they start, and shuffles (by `order`).
-    `prepared` says how often each claim was prepared, where that was more than once.
+    Like the kubelet, it leaves out init containers, lists other containers before they start, and shuffles (by
+    `order`). `prepared` has the number of times that each claim was prepared, if more than once.
     """
     shuffled = order.sample if order else lambda items, _: list(items)
     body: bytes = v1.ListPodResourcesResponse(
@@ -68,7 +68,7 @@ def list_response(
 
 
 def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Random | None = None) -> bytes:
-    """Devices (resource, id) as a serialised AllocatableResourcesResponse, an entry for each as with NUMA topology."""
+    """Devices (resource, id) as a serialised AllocatableResourcesResponse, each with its own entry as with NUMA."""
     shuffled = order.sample(devices, len(devices)) if order else devices
     body: bytes = v1.AllocatableResourcesResponse(
         devices=[v1.ContainerDevices(resource_name=resource, device_ids=[one]) for resource, one in shuffled]
@@ -77,7 +77,7 @@ def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Rando
 
 
 def _dynamic(container: Container, pod: Pod, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
-    """One for each claim of the container, with all devices of the claim, whichever container asked for them."""
+    """An entry for each claim of the container, with all devices of the claim, also those of other containers."""
     of_pod: dict[ClaimName, dict[Claim, None]] = {}
     for each in pod.containers:
         for claim in each.all_claims:
@@ -99,7 +99,7 @@ def _entries(devices: Sequence[Claim]) -> list[v1.ClaimResource]:
     entries = []
     for device in devices:
         if not device.driver:
-            continue  # a driver that prepares nothing on the node: the kubelet names no device
+            continue  # the kubelet names no device of a driver that prepares nothing on the node
         cdi_names[device.driver] += (v1.CDIDevice(name=name) for name in device.cdi_names)
         entries.append(
             v1.ClaimResource(
@@ -114,10 +114,11 @@ def _entries(devices: Sequence[Claim]) -> list[v1.ClaimResource]:
 
 
 class PreparedClaims:
-    """How often the kubelet has had each claim prepared, as long as a pod has the claim (measured on 1.36.2).
+    """How often the kubelet had each claim prepared, for as long as a pod has the claim (measured on 1.36.2).
 
-    Each of the pods that start on it together has it prepared, and a later pod does not. A kubelet that restarts
-    forgets that it was prepared, though not what came of it: then the next pod to start has it prepared again.
+    If pods start on a claim together, the kubelet has it prepared for each of them; for a later pod it has not. A
+    kubelet that restarts forgets that the claim was prepared, but keeps the result: the next pod that starts has the
+    claim prepared again.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class PreparedClaims:
         self._is_ready: set[ClaimName] = set()
 
     def look(self, pods: Iterable[Pod]) -> None:
-        """These pods are there now."""
+        """Note the present pods."""
         pods_of: defaultdict[ClaimName, set[str]] = defaultdict(set)
         for pod in pods:
             for container in pod.containers:
@@ -143,7 +144,7 @@ class PreparedClaims:
         self.times, self._pods = times, pods_of
 
     def restart(self) -> None:
-        """The kubelet has restarted."""
+        """Note that the kubelet has restarted."""
         self._is_ready.clear()
 
 
@@ -153,7 +154,7 @@ class SimulatedKubelet:
     versions: Sequence[str] = ("v1", "v1alpha1")
 
     def __init__(self, socket: Path, pods: Callable[[], Sequence[Pod]], *, offers: Offers = tuple) -> None:
-        """`offers` are the devices of its plugins, as (resource, id), handed out or not."""
+        """`pods` returns the pods to list. `offers` returns the plugins' devices (resource, id), handed out or not."""
         self._socket = socket
         self._pods = pods
         self.offers = offers
@@ -162,7 +163,7 @@ class SimulatedKubelet:
         self.prepared = PreparedClaims()
 
     async def start(self) -> None:
-        """Serve."""
+        """Start to serve."""
         self.prepared.restart()
         handlers = []
         for version in self.versions:
@@ -175,17 +176,17 @@ class SimulatedKubelet:
         self._server = await server_at(self._socket, handlers)
 
     async def stop(self) -> None:
-        """Go down at once and break calls in flight. The socket file stays."""
+        """Stop at once, and break calls in flight. The socket file stays."""
         if self._server is not None:
             await self._server.stop(grace=None)
             self._server = None
 
     async def answer_list(self, _version: str, _: bytes, __: Context) -> bytes:
-        """List. All that v1alpha1 has is alike in v1."""
+        """Answer List. The fields of v1alpha1 are the same in v1."""
         pods = self._pods()
         self.prepared.look(pods)
         return list_response(pods, self._random, self.prepared.times)
 
     async def answer_allocatable(self, _: bytes, __: Context) -> bytes:
-        """GetAllocatableResources."""
+        """Answer GetAllocatableResources."""
         return allocatable_response(tuple(self.offers()), self._random)

@@ -1,4 +1,4 @@
-"""A Kubernetes API of a world's pods and ResourceSlices; it answers as a real one does (tests/data/kubernetes-1.36)."""
+"""A simulated Kubernetes API of a world's pods and ResourceSlices, which answers as a recorded 1.36 did."""
 
 import asyncio
 import json
@@ -22,9 +22,10 @@ _XIDS_OF_PROGRAMS = {13, 31, 43, 45, 68, 109}  # the driver's own list (its devi
 
 
 class SimulatedApi:
-    """Answers list and watch, with bookmarks. A ReplicaSet is controlled by a Deployment of the same name.
+    """Answers list and watch, with bookmarks (compare tests/data/kubernetes-1.36).
 
-    A Job whose name ends with a CronJob's minute (since 1970, 8 digits) is that CronJob's, any other Job is nobody's.
+    A Deployment of the same name controls a ReplicaSet. If a Job's name ends with a minute since 1970 (8 digits), its
+    CronJob controls it; nobody controls any other Job.
     """
 
     slice_version = "v1"
@@ -41,7 +42,7 @@ class SimulatedApi:
         self._serving: Serving | None = None
 
     async def start(self, port: int = 0, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
-        """Listen, with TLS where `tls` is given. Returns the URL on loopback, which is the default host."""
+        """Listen, with TLS if `tls` is given. Returns the URL on loopback, which is the default host."""
         app = web.Application()
         self.add_routes(app.router)
         app.router.add_get("/{path:api(s?)/.*}", self.answer_one)
@@ -57,7 +58,7 @@ class SimulatedApi:
             self._serving = None
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """The collections."""
+        """Add the paths of the collections."""
         router.add_get("/api/v1/pods", self.answer)
         router.add_get(f"/apis/resource.k8s.io/{self.slice_version}/resourceslices", self.answer)
 
@@ -67,7 +68,7 @@ class SimulatedApi:
         self._broken = asyncio.Event()
 
     def objects_now(self) -> dict[str, Object]:
-        """All objects by their paths and names."""
+        """All present objects, by their paths and names."""
         objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self.node_name) for pod in self._world.pods}
         for item in self.slices_now():
             objects[f"/resourceslices {item['metadata']['name']}"] = item
@@ -85,7 +86,7 @@ class SimulatedApi:
             self.gone.append((key, self.versions.pop(key)[0], self.version))
 
     def slices_now(self) -> list[Object]:
-        """The ResourceSlices of now: one pool of two slices, as drivers publish GPUs and their MIG devices."""
+        """The present ResourceSlices: a pool of two slices, as drivers publish GPUs and their MIG devices."""
         devices = []
         for gpu in self._world.gpus:
             if gpu.claimed:
@@ -93,7 +94,7 @@ class SimulatedApi:
                 for _, name in gpu.slots:
                     attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
                     if name != gpu.claim_device:
-                        # what is only cut for its claim has no UUID
+                        # an instance that is cut only for its claim has no UUID
                         of_part = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
                         attributes = {attribute: {"string": value} for attribute, value in of_part.items()}
                     devices.append({"name": name, "attributes": attributes, **({"taints": taints} if taints else {})})
@@ -111,7 +112,7 @@ class SimulatedApi:
         ]
 
     def _taints(self, uuid: str) -> list[Object]:
-        """What NVIDIA's DRA driver makes of the GPU's last XID: it stays until the driver starts anew."""
+        """The taints that NVIDIA's DRA driver makes of a GPU's last XID. They stay until the driver restarts."""
         errors = self._world.machine.xids.get(uuid)
         if not errors:
             return []
@@ -126,7 +127,7 @@ class SimulatedApi:
         return key.startswith("/resourceslices " if request.path.endswith("/resourceslices") else f"{request.path} ")
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """A list or a watch. Of pods those of the node alone are there."""
+        """Answer a list or a watch. The API has only the pods of the node."""
         namespace = request.match_info.get("namespace", "")
         if not namespace and request.query.get("fieldSelector") != f"spec.nodeName={self.node_name}":
             return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
@@ -134,18 +135,18 @@ class SimulatedApi:
         return await self._watch(request) if request.query.get("watch") == "1" else self.answer_list(request)
 
     def listed(self, request: web.Request) -> list[Object]:
-        """What a request asks for, in order."""
+        """The objects that a request asks for, in order."""
         items = [
             versioned(item, made) for key, (item, made) in self.versions.items() if self.is_meant(request, key, item)
         ]
         return sorted(items, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
 
     def answer_list(self, request: web.Request) -> web.Response:
-        """A list, whole."""
+        """Answer a whole list."""
         return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": self.listed(request)})
 
     async def answer_one(self, request: web.Request) -> web.Response:
-        """One object."""
+        """Answer with a single object."""
         collection, _, named = request.path.rpartition("/")
         if collection.startswith("/apis/apps/v1/") and collection.endswith("/replicasets"):
             return web.json_response(controlled_by("apps/v1", "Deployment", named))
@@ -158,13 +159,13 @@ class SimulatedApi:
         return web.json_response({"kind": "Status", "code": 404}, status=404)
 
     def answer_claim(self, namespace: str, name: str) -> web.Response:
-        """A ResourceClaim that a pod has."""
+        """Answer with a ResourceClaim that a pod has."""
         containers = (container for pod in self._world.pods for container in pod.containers)
         claims = (claim for container in containers for claim in container.all_claims)
         claim = next((each for each in claims if (each.namespace, each.name) == (namespace, name)), None)
         if claim is None:
             return web.json_response({"kind": "Status", "code": 404}, status=404)
-        # a driver other than NVIDIA's need not name its CDI devices after the claim
+        # drivers other than NVIDIA's need not name their CDI devices after the claim
         uid = claim.cdi_names[0].partition("=")[2][:UID_LENGTH] if claim.cdi_names else ""
         metadata = {"namespace": namespace, "name": name, "uid": uid}
         status = claim_status(self._world.pods, (namespace, name))
@@ -191,14 +192,14 @@ class SimulatedApi:
         return response
 
     def _events(self, request: web.Request, since: int, sent: set[str]) -> list[tuple[int, str, Object]]:
-        """What has happened after a version to what is watched. `sent` are the keys that it has told of."""
+        """The events after a version about watched objects. `sent` are the keys of objects that the watch has sent."""
         events = []
         for key, (item, version) in self.versions.items():
             if version > since and self.is_meant(request, key, item):
                 events.append((version, "MODIFIED" if key in sent else "ADDED", item))
                 sent.add(key)
             elif version > since and key in sent:
-                # its labels are others now: to who watches by labels, it is gone
+                # its labels have changed: for a watch by labels it is gone
                 events.append((version, "DELETED", item))
                 sent.remove(key)
         for key, item, version in self.gone:
@@ -209,7 +210,7 @@ class SimulatedApi:
 
 
 def controlled_by(api_version: str, kind: str, name: str) -> Object:
-    """The part of an object that says which other object controls it."""
+    """The part of an object that names the object that controls it."""
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-of-{kind}-{name}", "controller": True}
     return {"metadata": {"ownerReferences": [owner]}}
 
@@ -226,7 +227,7 @@ def _pod(pod: Pod, node_name: str) -> Object:
 
 
 def versioned(item: Object, version: int) -> Object:
-    """An object as it is in a version."""
+    """An object with its resourceVersion."""
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 

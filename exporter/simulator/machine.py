@@ -1,10 +1,11 @@
-"""The GPUs of a simulated node as hardware: a board each, the load of the pods that hold it, and the errors it had.
+"""The hardware of a simulated node: a board for each GPU, with the load of the pods that hold it, and its errors.
 
-Physics run in real time, in steps of a second; life (what the pods do) runs `speed` times as fast. The state of a board
+Physics run in real time, in steps of a second; life (the pods' time) runs `speed` times as fast. The state of a board
 depends on the seed, on the time and on when pods came and went, never on who looked at it. A board is an H100 SXM.
 
-A load holds until the next one, and power with it, so energy is exactly power (whole mW) times time (whole ns), in
-whole pJ. Temperature lags power. The reasons for lowered clocks are NVML's bits (nvml.h, nvmlClocksEventReasons).
+A load, and power with it, holds until the next load, so energy is exactly power (whole mW) times time (whole ns), in
+whole pJ. Temperature lags behind power. The reasons for lowered clocks are NVML's bits (nvml.h,
+nvmlClocksEventReasons).
 """
 
 import math
@@ -24,27 +25,27 @@ THERMAL = SW_THERMAL | HW_THERMAL
 LIMIT_MW = 700_000
 PJ_PER_MJ = 1_000_000_000
 _IDLE_MW = 70_000
-_FULL_MW = 740_000  # what the GPU would draw at full activity: a little more than its limit
+_FULL_MW = 740_000  # a GPU's power at full activity without its limit, which is a little lower
 _MOST_MW = {0: LIMIT_MW, SW_THERMAL: 500_000, HW_THERMAL: 350_000}
 _BOOST_MHZ, _IDLE_MHZ = 1980, 345
-# a degree warmer for every so many milliwatts, and how long (seconds) 63 % of a change of temperature take
+# the milliwatts that make a degree, and the seconds that 63 % of a change of temperature take
 _MW_PER_DEGREE, _LAG_SECONDS = 14_000.0, 45.0
 _MEMORY_MW_PER_DEGREE, _MEMORY_LAG_SECONDS = 12_000.0, 60.0
-# the driver lowers the clocks above the first, the hardware above the second, until it is cooler than the third
+# above the first temperature the driver lowers the clocks, above the second the hardware, until it is below the third
 _SLOWDOWN, _HW_SLOWDOWN, _COOL_AGAIN = 87.0, 92.0, 84.0
 AIR_CELSIUS = 26.0
 
-# The family of time that a reason's bit makes grow. GPU_IDLE stands for low utilization.
+# The family of time that grows while a reason's bit is set. GPU_IDLE stands for low utilization.
 VIOLATIONS = {"LOW_UTIL_VIOLATION": GPU_IDLE, "POWER_VIOLATION": POWER_CAP, "THERMAL_VIOLATION": THERMAL}
-# as dcgm-exporter names them in DCGM_EXP_CLOCK_EVENTS_TOTAL
+# the reasons' names in dcgm-exporter's DCGM_EXP_CLOCK_EVENTS_TOTAL
 EVENTS = {"gpu_idle": GPU_IDLE, "power_cap": POWER_CAP, "sw_thermal": SW_THERMAL, "hw_thermal": HW_THERMAL}
 
 
 @dataclass(slots=True, kw_only=True)
 class Board:
-    """One GPU's state. `reasons` and `power_mw` hold from the last `load` on.
+    """The state of a GPU. `reasons` and `power_mw` hold since the last `load`.
 
-    Until the driver is reloaded `energy_pj` and `violations_ns` never fall. `events` counts how often a reason set in.
+    `energy_pj` and `violations_ns` never fall until the driver is reloaded. `events` counts how often a reason began.
     """
 
     activity: float = 0.0
@@ -59,7 +60,7 @@ class Board:
     events: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
 
     def load(self, activity: float, air: float = AIR_CELSIUS) -> None:
-        """From now on the GPU is this active (0 to 1), and is cooled by air of this temperature (°C)."""
+        """Set the GPU's activity (0 to 1) and the temperature of its air (°C) from now on."""
         self.activity, self.air = activity, air
         wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * activity)
         thermal = self._thermal()
@@ -70,7 +71,7 @@ class Board:
         for name, bit in EVENTS.items():
             self.events[name] += bool(reasons & bit & ~self.reasons)
         self.reasons = reasons
-        # power goes with nearly the third power of the clock
+        # power grows with nearly the third power of the clock
         slower = ((self.power_mw - _IDLE_MW) / (wanted - _IDLE_MW)) ** 0.4 if self.power_mw < wanted else 1.0
         self.sm_clock = round(_BOOST_MHZ * slower / 15) * 15 if activity else _IDLE_MHZ
 
@@ -82,19 +83,19 @@ class Board:
         self._warm(nanoseconds / 1e9)
 
     def warm_up(self) -> None:
-        """The present load has lasted so long that the GPU is as warm as it gets."""
+        """Make the GPU as warm as it gets under the present load."""
         self._warm(math.inf)
 
     def energy_mj(self, later_ns: int = 0) -> int:
-        """Energy since the driver was loaded, so many nanoseconds after the last `spend`, in whole millijoules."""
+        """The energy since the driver was loaded, in whole millijoules, `later_ns` after the last `spend`."""
         return (self.energy_pj + self.power_mw * later_ns) // PJ_PER_MJ
 
     def violation(self, name: str, later_ns: int = 0) -> int:
-        """Nanoseconds of a family of VIOLATIONS, so many nanoseconds after the last `spend`."""
+        """The nanoseconds of a family of VIOLATIONS, `later_ns` after the last `spend`."""
         return self.violations_ns[name] + (later_ns if self.reasons & VIOLATIONS[name] else 0)
 
     def reload(self) -> None:
-        """The driver is loaded anew: what it counts begins at 0."""
+        """Reload the driver: its counters begin at 0."""
         self.energy_pj = 0
         self.violations_ns = dict.fromkeys(VIOLATIONS, 0)
 
@@ -112,17 +113,17 @@ class Board:
 
 
 TICK_NS = 1_000_000_000
-_HOT_CELSIUS = 20.0  # a fan fails: the air of one GPU is so much warmer for 2 of 5 minutes
+_HOT_CELSIUS = 20.0  # a fan fails: a GPU's air is so much warmer for 2 of 5 minutes
 _HOT_EVERY, _HOT_FROM, _HOT_UNTIL = 300, 150, 270
-_OLDEST = 4 * 3600.0  # how long, in seconds of life, the pods that are there at the start may have run
-# memory errors that DCGM counts as uncorrected, and that remap a row: XID 48, 63, 94
+_OLDEST = 4 * 3600.0  # the largest age of the first pods, in seconds of life
+# the XIDs of memory errors that DCGM counts as uncorrected, and that remap a row
 ROW_XIDS = (48, 63, 94)
 
 
 class Xid(NamedTuple):
     """An error that the driver reported, at a moment of the clock (nanoseconds).
 
-    `of` is the process that had it, where one did: the UID of its pod, and the device, as `RunningPod` names it.
+    `of` is the process that had it, if any: the UID of its pod, and the device, as `RunningPod` names it.
     """
 
     at_ns: int
@@ -131,7 +132,7 @@ class Xid(NamedTuple):
 
 
 class RunningPod(NamedTuple):
-    """What one container does with a device: `part` of its memory (0 to 1) and how active it keeps it (0 to 1)."""
+    """A container's use of a device: the part of its memory (0 to 1), and the activity (0 to 1)."""
 
     device_id: str
     namespace: str
@@ -168,22 +169,22 @@ class Machine:
 
     @property
     def seconds(self) -> float:
-        """How long the machine has run until the present step."""
+        """The seconds from the machine's start to the present step."""
         return (self._now - self.started_ns) / 1e9
 
     @property
     def life(self) -> float:
-        """The same in seconds of life."""
+        """The pods' time from the machine's start to the present step, in seconds of life."""
         return self.seconds * self._speed
 
     def change(self, gpus: Sequence[SimulatedGpu], pods: Sequence[Pod]) -> None:
-        """From now on these pods hold these GPUs. What was before is settled."""
+        """Let these pods hold these GPUs from now on. The time before is settled with the old pods."""
         is_first = not self.boards
         self._advance()
         self.gpus = gpus
         for gpu in gpus:
             if gpu.uuid not in self.boards:
-                # weeks of work at some 300 W: a node is older than what watches it
+                # weeks of work at some 300 W: a node is older than the programs that watch it
                 before = int(3e11 * (1 + 4 * chance(self.seed, gpu.uuid))) * PJ_PER_MJ
                 self.boards[gpu.uuid] = Board(energy_pj=before)
         self._hold(pods, is_first=is_first)
@@ -194,15 +195,15 @@ class Machine:
 
     def advance(self) -> int:
         """Bring the boards to the last full step. Returns the nanoseconds since then."""
-        # the time is asked for once: what is told of a moment may not run ahead into the next step
+        # a single look at the clock: values of a moment must not run ahead into the next step
         return self._advance(whole_steps=True) - self._now
 
     def use_of(self, device_id: str) -> WorkloadUse:
-        """What is done at present with a GPU, by UUID, or with a MIG instance, by the kubelet's id."""
+        """The present use of a GPU, by UUID, or of a MIG instance, by the kubelet's id."""
         return self._uses.get(device_id, WorkloadUse())
 
     def running(self) -> Iterator[RunningPod]:
-        """What each container does at present with each of its devices, by UUID or by the kubelet's id."""
+        """Each container's present use of each of its devices, by UUID or by the kubelet's id."""
         life = self.life
         for device_id, holders in self._holders.items():
             for holder in holders:
@@ -210,11 +211,11 @@ class Machine:
                 yield RunningPod(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
 
     def add_xid(self, uuid: str, xid: int, of: tuple[str, str] = ("", "")) -> None:
-        """The driver reports an error of a GPU. For `of` see Xid."""
+        """Let the driver report an error of a GPU. For `of` see Xid."""
         self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid, of))
 
     def _advance(self, *, whole_steps: bool = False) -> int:
-        """Let time pass until now, which it returns; with `whole_steps` until the last full step."""
+        """Let time pass until now, or with `whole_steps` until the last full step. Returns the present time."""
         now = self.clock()
         while (after := self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS) <= now:
             self._spend(after)
@@ -244,7 +245,7 @@ class Machine:
             self.boards[gpu.uuid].load(self.use_of(gpu.uuid).activity, air)
 
     def _of_instances(self, gpu: SimulatedGpu) -> WorkloadUse:
-        """The whole GPU's use: its instances' by their compute slices."""
+        """The whole GPU's use: the sum of its instances' uses, weighted by their compute slices."""
         parts = [
             [ratio * (PROFILES[mig.profile].slices / gpu.card.slices) for ratio in self.use_of(mig.device_id)]
             for mig in gpu.instances
@@ -252,7 +253,7 @@ class Machine:
         return WorkloadUse(*map(sum, zip(*parts, strict=True)))._replace(memory=0.0, nvlink=0.0)
 
     def _hold(self, pods: Sequence[Pod], *, is_first: bool) -> None:
-        """Note who holds what. A container that does not run holds its device, and does nothing with it."""
+        """Note the holders of each device. A container that does not run holds its device without using it."""
         claimed = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
         living = set()
         self._holders = {}
@@ -291,7 +292,7 @@ class Machine:
 
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
-    """Ids by device; shares of one GPU come as their GPU with `::`, once each."""
+    """The ids of a container's devices. A share is its GPU's UUID with `::`, once for each share."""
     for _, device_id in () if container.chosen else container.devices:
         yield f"{device_id.partition('::')[0]}::" if "::" in device_id else device_id
     for claim in container.claims:

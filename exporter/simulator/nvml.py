@@ -1,6 +1,6 @@
-"""NVML of a simulated node: a stand-in for libnvidia-ml.so.1, and the file beside it that its answers come from.
+"""NVML of a simulated node: a stand-in for libnvidia-ml.so.1, and the file beside it that has its answers.
 
-It is built of nvml.c, which describes the file's lines, with the machine's gcc, and loaded exactly as the real one.
+The machine's gcc builds it of nvml.c, which describes the file's lines. It is loaded exactly as the real library.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _MIB = 1024**2
 
 
 class SimulatedNvml:
-    """The library and its file in a folder of its own; `loaded` is the library, once `load` could load it."""
+    """The library and its file, in a folder of their own. `loaded` is the library after `load`; None if that failed."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -37,18 +37,19 @@ class SimulatedNvml:
         self.loaded: ctypes.CDLL | None = None
 
     def load(self) -> None:
-        """Load the library, if it can be built, so that whoever asks for it by its name in this process gets it."""
+        """Load the library, if it can be built. From then on this process gets it by the library's name."""
         if self.build():
             self.loaded = ctypes.CDLL(str(self.library))
 
     def build(self) -> bool:
-        """Put the library into the folder. Returns False where this machine cannot build it."""
+        """Put the library into the folder. Returns False if this machine cannot build it."""
         return _build(self.library)
 
     def write(self, gpus: Sequence[SimulatedGpu], more: Iterable[str] = (), *, is_recut: bool = True) -> None:
-        """From now on the library knows these GPUs. `more` are further lines, as nvml.c describes them.
+        """Let the library know these GPUs from now on. `more` are further lines, as nvml.c describes them.
 
-        MIG instances change with each call, unless `is_recut` is off, and the driver reports it if it `tells_changes`.
+        Each call counts as a change of MIG instances, unless `is_recut` is off. With `tells_changes` the driver reports
+        it.
         """
         self._changes += is_recut
         lines = [*_lines(gpus), f"events {int(self.tells_changes)} {self._changes}", *more]
@@ -81,16 +82,16 @@ def _build(library: Path) -> bool:
             kept.mkdir(parents=True, exist_ok=True)
             if not _compile(gcc, kept / LIBRARY):
                 return False
-        # a copy: to the dynamic loader one file is one library, and each node has answers of its own
+        # a copy, since the dynamic loader loads a file once, and each node has answers of its own
         shutil.copy(kept / LIBRARY, library)
-    except OSError:  # there is no such folder, or it cannot be written
+    except OSError:  # there is no such folder, or nobody may write to it
         return _compile(gcc, library)
     return True
 
 
 def _compile(gcc: str, library: Path) -> bool:
-    new = library.with_name(f"{LIBRARY}.{os.getpid()}")  # a failed gcc leaves nothing
-    # the name under which the exporter asks for it
+    new = library.with_name(f"{LIBRARY}.{os.getpid()}")  # a gcc that fails leaves no file
+    # the name by which the exporter loads it
     flags = ("-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}")
     command = [gcc, *flags, "-o", str(new), str(_SOURCE), "-ldl", "-lpthread"]
     if subprocess.run(command, check=False, capture_output=True).returncode:  # noqa: S603 - a compiler, our own file
@@ -102,12 +103,12 @@ def _compile(gcc: str, library: Path) -> bool:
 _KIB = 2**10
 _MILLI = 1000
 _WHOLE = -1
-_MOST_XIDS = 200  # that nvml.c takes
+_MOST_XIDS = 200  # the most that nvml.c takes
 _FIRST_SERIAL = 1_652_923_045_678
 _GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _DEV = "DCGM_FI_DEV_"
 _SENT, _RECEIVED = ((FIELD_VALUES, field) for field in (138, 139))  # over all NVLinks, in KiB
-# What nvml.c answers by a call and an argument.
+# The fields that nvml.c answers by a call and an argument.
 _CALLS = tuple(
     (call, row)
     for function, calls in NVML.items()
@@ -122,7 +123,7 @@ _RATIOS, _RATES = (
 
 
 class NvmlValues:
-    """The lines of a world's hardware; of what has gone over NVLinks it keeps the sums, which DCGM has no need of."""
+    """The lines of a world's hardware. It sums up the traffic over NVLinks, which DCGM shows as a rate."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -130,7 +131,7 @@ class NvmlValues:
         self._at_ns = world.machine.clock()
 
     def lines(self) -> Iterator[str]:
-        """All of it, as it is now."""
+        """The lines of the present state."""
         machine = self._world.machine
         later_ns = machine.advance()
         now = machine.clock()
@@ -187,7 +188,7 @@ def _memory(gpu: SimulatedGpu, instance: int, readings: Mapping[str, Reading], u
 
 
 def _used(readings: Mapping[str, Reading], in_processes: int) -> int:
-    """What DCGM says in whole MiB, and at least what the processes have."""
+    """The used memory in bytes: DCGM's value in whole MiB, but at least that of the processes."""
     return max(round(_number(readings, f"{_DEV}FB_USED")) * _MIB, in_processes)
 
 
@@ -198,7 +199,7 @@ def _number(readings: Mapping[str, Reading], name: str) -> float:
 
 
 def _in_processes(world: World) -> Mapping[str, int]:
-    """The bytes that the processes on a device have together."""
+    """The memory in bytes of all processes on a device, by device."""
     most = most_bytes(world.gpus)
     bytes_of: defaultdict[str, int] = defaultdict(int)
     for each in world.machine.running():

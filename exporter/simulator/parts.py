@@ -1,4 +1,4 @@
-"""What a simulated node consists of: GPUs of two models with their MIG instances, and pods with their containers."""
+"""The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ SMALLEST = "1g.10gb"
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A model of GPU; `memory` is in MiB, as nvidia-smi says it."""
+    """A model of GPUs. `memory` is in MiB, as nvidia-smi shows it."""
 
     model: str
     slices: int
@@ -23,9 +23,16 @@ RTX_PRO_6000 = GpuModel("NVIDIA RTX PRO 6000 Blackwell Server Edition", 4, 4, 97
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`memory` is in MiB, as `nvidia-smi mig -lgip` says it; `first_id` is the lowest GPU_I_ID of its instances.
+    """A profile of MIG instances, as `nvidia-smi mig -lgip` lists it.
 
-    `number` is the profile's own id there; 0 for those that no claim asks for here.
+    Attributes:
+        slices: the compute slices of an instance.
+        memory_slices: the memory slices of an instance.
+        memory: its memory in MiB.
+        first_id: the lowest GPU_I_ID of its instances.
+        most: the most instances of a GPU.
+        card: the model of the GPU.
+        number: the profile's id; 0 if no claim here asks for it.
     """
 
     slices: int
@@ -52,11 +59,11 @@ PROFILES = {
 
 
 def resource_of(profile: str) -> str:
-    """The resource under which NVIDIA's device plugin hands out such an instance: `+me` becomes `.me`."""
+    """The resource by which NVIDIA's device plugin hands out an instance of this profile: `+me` becomes `.me`."""
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
-# Where the driver cuts a GPU for a claim: the profile, and the first of its memory slices.
+# The places at which the driver cuts a GPU for a claim: the profile, and the first of its memory slices.
 PLACEMENTS = tuple(
     (name, start * profile.memory_slices)
     for name, profile in PROFILES.items()
@@ -64,7 +71,7 @@ PLACEMENTS = tuple(
     for start in range(profile.most)
 )
 REPLICAS = 4
-Slot = tuple[str, str]  # a resource and a device id of it; of claims the driver and the device
+Slot = tuple[str, str]  # a resource and one of its device ids; for claims the driver and the device
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 DRA_DRIVER = "gpu.nvidia.com"
@@ -72,16 +79,16 @@ DRA_POOL = "gpu-node-1"
 
 
 def bus_id(index: int) -> str:
-    """Where a GPU is on the PCI bus, as NVML and DCGM write it; Linux leaves out the first four digits."""
+    """A GPU's place on the PCI bus, as NVML and DCGM write it. Linux leaves out the first four digits."""
     domain, bus = divmod(0x19 + index * 0x12, 256)
     return f"{domain:08X}:{bus:02X}:00.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID that samples carry.
+    """A MIG instance: the id that the kubelet hands out, and the GPU_I_ID of samples.
 
-    One that was cut for a claim has the name of its placement (`claim_device`), and the claim's CDI device.
+    An instance that was cut for a claim has the name of its placement (`claim_device`), and the claim's CDI device.
     """
 
     device_id: str
@@ -95,9 +102,9 @@ class Instance:
 class SimulatedGpu:
     """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
 
-    A `dynamic` one is claimed, too: whole, or in instances that the driver cuts for each claim. `units` are the ids,
-    each as (resource, id), that stand for each quarter of it. They do not tell that. One that `is_lost` has fallen off
-    the bus.
+    A `dynamic` GPU is claimed, too: whole, or in instances that the driver cuts for each claim. `units` has the ids
+    (resource, id) of each quarter of the GPU; the ids themselves name no GPU. A GPU that `is_lost` has fallen off the
+    bus.
     """
 
     index: int
@@ -111,23 +118,23 @@ class SimulatedGpu:
 
     @property
     def card(self) -> GpuModel:
-        """The model whose profiles it is cut by; an H100 where it is whole."""
+        """Its model: that of its instances' profiles, or an H100 if it is whole."""
         return PROFILES[self.instances[0].profile].card if self.instances else H100
 
     @property
     def claim_device(self) -> str:
-        """Its name in the driver's ResourceSlice."""
+        """The GPU's name in the driver's ResourceSlice."""
         return f"gpu-{self.index}"
 
     @property
     def placements(self) -> dict[str, tuple[str, range]]:
-        """What claims can have of it where it is dynamic, as the driver names it: profiles, and their memory slices.
+        """The devices that claims can have of a dynamic GPU, by the driver's names: profiles, and their memory slices.
 
-        The whole GPU has the profile "". Whatever shares a slice with what is held cannot be had.
+        The whole GPU has the profile "". A device that shares a slice with a held device cannot be had.
         """
         if not self.dynamic:
             return {}
-        # its cmd/gpu-kubelet-plugin/mig.go
+        # the DRA driver's cmd/gpu-kubelet-plugin/mig.go names them so
         of_profile = f"{self.claim_device}-mig-{{}}-{{}}-{{}}".format
         return {self.claim_device: ("", range(H100.memory_slices))} | {
             of_profile(name.replace(".", ""), PROFILES[name].number, start): (
@@ -158,7 +165,7 @@ class SimulatedGpu:
 
     @property
     def offers(self) -> tuple[tuple[str, str], ...]:
-        """What the kubelet has to offer of it, each as (resource, device id)."""
+        """The devices of the GPU that the kubelet can hand out, each as (resource, device id)."""
         if self.claimed or self.is_lost:
             return ()
         return tuple(unit for part in self.units for unit in part) or self.slots
@@ -166,12 +173,17 @@ class SimulatedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container with its devices, each (resource, device id), and those of its DRA claims.
+    """A container.
 
-    `looks` are those of its claims with admin access, which it does not hold.
-    `chosen` are parts of GPUs, in gpu-manager's units, unknown to the kubelet. `running` is off as in a crash loop.
-    `ailing` are those of its devices (ids, CDI names) that are not as usual, each with its health and a message.
-    It `uses` GPUs (by UUID) that the kubelet did not give it.
+    Attributes:
+        name: its name.
+        devices: its devices, each as (resource, device id).
+        claims: the devices of its DRA claims.
+        looks: the devices of its claims with admin access, which it does not hold.
+        chosen: the parts of GPUs that gpu-manager chose, which the kubelet does not know.
+        running: whether it runs; not in a crash loop.
+        ailing: its devices (ids, CDI names) that are not healthy, each with its health and a message.
+        uses: the GPUs (by UUID) that it uses although the kubelet did not give it them.
     """
 
     name: str
@@ -185,20 +197,25 @@ class Container:
 
     @property
     def all_claims(self) -> tuple[Claim, ...]:
-        """With admin access or without."""
+        """The devices of its claims, with and without admin access."""
         return (*self.claims, *self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the kubelet knows it. `owner` is the kind and the name of its controller.
+    """A pod as the kubelet knows it.
 
-    `init_containers` end before the `containers` start; a device of both is the same. `is_acknowledged` is off as long
-    as only the API server knows it. `is_static`: it comes from a file. `created` is in whole seconds since 1970.
-
-    `work` is what it does (see workloads.py), and by which seed: the pods of a job have one, so they work in step.
-    Without it, the controller's name says what it does. `began` is when, in seconds of its node's life, which may be
-    before 0; without it, the pod begins when it is there.
+    Attributes:
+        namespace, name, uid, ip, phase, labels: as in Kubernetes.
+        containers: its containers.
+        init_containers: containers that end before the others start. A device of both is the same device.
+        owner: the kind and the name of its controller.
+        is_acknowledged: whether the kubelet knows it, and not only the API server.
+        is_static: it comes from a file.
+        created: when it was created, in whole seconds since 1970.
+        work: its workload (job_phases.py) and the seed of it. The pods of a job share a seed, and so work in step.
+            None: the controller's name says the workload.
+        began: when it began, in seconds of its node's life, which may be below 0; None: when the node first has it.
     """
 
     namespace: str
@@ -223,7 +240,7 @@ class Pod:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The ids of the devices that its containers hold; of a claim, the device's name in its pool."""
+        """The ids of the devices that its containers hold; for a claim, the device's name in its pool."""
         return tuple(
             device_id
             for container in self.containers

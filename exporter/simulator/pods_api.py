@@ -1,11 +1,11 @@
-"""The kubelet's Pods API on a unix socket: first every pod, then INITIAL_SYNC_COMPLETE, then each change in the world.
+"""The simulated Pods API of a kubelet, on a unix socket: every pod, then INITIAL_SYNC_COMPLETE, then each change.
 
 It behaves as a recorded kubelet did (1.36.2):
 
 - pods come in random order;
-- a pod that ends is DELETED a while after its end; a stream that begins later has it as ADDED;
+- a pod that ends is DELETED a while after its end; until then a new stream has it as ADDED;
 - DELETED carries only name, namespace and uid;
-- a pod made anew under its name is ADDED 69 ms after the old one is DELETED.
+- a new pod with an old pod's name is ADDED 69 ms after the old pod is DELETED.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def pod_message(pod: Pod) -> bytes:
 
 
 def described(pod: Pod) -> dict[str, Any]:
-    """What the kubelet and the API server both say of a pod, by the names of core/v1."""
+    """The fields of a pod that the kubelet and the API server both have, by the names of core/v1."""
     kind, name = pod.owner
     version = "batch/v1" if kind == "Job" else "apps/v1"
     owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
@@ -68,7 +68,10 @@ def described(pod: Pod) -> dict[str, Any]:
 
 
 def _allocated(container: Container) -> list[dict[str, Any]]:
-    """As a kubelet 1.36 says it. NVIDIA's DRA driver has no health service: the health of its devices is unknown."""
+    """The allocated devices and their health, as a kubelet 1.36 has them.
+
+    NVIDIA's DRA driver has no health service, so the health of its devices is unknown.
+    """
     ailing = {
         device_id: {"health": health, **({"message": message} if message else {})}
         for device_id, health, message in container.ailing
@@ -83,12 +86,12 @@ def _allocated(container: Container) -> list[dict[str, Any]]:
 
 
 def container_id(pod: Pod, container: str) -> str:
-    """The id that containerd would give a container: the same for the same pod (uid) and container name."""
+    """A container's id in containerd's form. It depends only on the pod's UID and the container's name."""
     return f"containerd://{hashlib.sha256(f'{pod.uid} {container}'.encode()).hexdigest()}"
 
 
 class SimulatedPodsApi:
-    """Serves WatchPods."""
+    """The server of WatchPods."""
 
     version = "v1alpha1"
     deleted_after_seconds = 1.5
@@ -101,7 +104,7 @@ class SimulatedPodsApi:
         self._random = random.Random(1)
 
     async def start(self) -> None:
-        """Serve."""
+        """Start to serve."""
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "WatchPods": grpc.unary_stream_rpc_method_handler(self.watch)
         }
@@ -109,27 +112,27 @@ class SimulatedPodsApi:
         self._server = await server_at(self._socket, (service,))
 
     async def stop(self) -> None:
-        """Go down at once. The socket file stays, as a real kubelet leaves it."""
+        """Stop at once. The socket file stays, as a real kubelet leaves it."""
         if self._server is not None:
             self.break_streams()
             await self._server.stop(grace=None)
             self._server = None
 
     def break_streams(self) -> None:
-        """End every watch; the server stays."""
+        """End every watch. The server goes on."""
         self._broken.set()
         self._broken = asyncio.Event()
 
     def pods(self) -> Sequence[Pod]:
-        """The pods that the kubelet knows now."""
+        """The pods that the kubelet knows."""
         return self._all_pods()
 
     def stream(self) -> "Stream":
-        """What a new watch will send."""
+        """The stream of a new watch."""
         return Stream(self.deleted_after_seconds)
 
     async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
-        """WatchPods."""
+        """Answer WatchPods."""
         broken = self._broken
         stream = self.stream()
         is_first = True
@@ -146,7 +149,7 @@ class SimulatedPodsApi:
 
 
 class Stream:
-    """The pods that one watch has sent, from which follow the events that it sends next."""
+    """The pods that a watch has sent. From them follow the events that it sends next."""
 
     def __init__(self, deleted_after_seconds: float) -> None:
         self._deleted_after_seconds = deleted_after_seconds

@@ -1,7 +1,7 @@
-"""What DCGM reads on a simulated GPU and on its MIG instances, by the older name of each family.
+"""DCGM's readings of a simulated GPU and of its MIG instances, by the older name of each family.
 
-On an instance's row dcgm-exporter repeats what is the whole GPU's (its issues 257, 317), but for memory and what the
-profiling counters measure inside the GPU. GPU_UTIL and MEM_COPY_UTIL are not measured on a GPU that is cut.
+On an instance's row dcgm-exporter repeats the whole GPU's values (its issues 257, 317), except memory and the profiling
+counters. GPU_UTIL and MEM_COPY_UTIL are not measured on a MIG GPU.
 """
 
 import math
@@ -11,7 +11,7 @@ from exporter.simulator.job_phases import WorkloadUse, chance
 from exporter.simulator.machine import LIMIT_MW, ROW_XIDS, VIOLATIONS, Machine
 from exporter.simulator.parts import H100, PROFILES, Instance, SimulatedGpu
 
-# A number, or several with the labels that tell them apart.
+# A number, or several numbers with the labels that tell them apart.
 Labels = tuple[tuple[str, str], ...]
 Reading = float | Sequence[tuple[Labels, float]]
 Readings = Mapping[str, Reading]
@@ -19,11 +19,11 @@ Readings = Mapping[str, Reading]
 _DEV, _PROF = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _MEMORY_MIB, _RESERVED_MIB = H100.memory, 559
 _INSTANCE_RESERVED_MIB = 21
-_PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # a second, in one direction, at most
-_QUIET_BYTES = 200_000  # what the driver itself sends
-_MOST_MEMORY = 0.9  # of its device a container takes
+_PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # the most per second, in one direction
+_QUIET_BYTES = 200_000  # the driver's own traffic per second
+_MOST_MEMORY = 0.9  # the largest part of a device's memory that a container takes
 _MIB = 2**20
-# what happens once in so many seconds, to each GPU on average
+# the mean seconds between two such events on a GPU
 _SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
 
 
@@ -43,14 +43,14 @@ def of_whole(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Re
 
 
 def of_instance(machine: Machine, instance: Instance) -> dict[str, Reading]:
-    """What is a MIG instance's own; the rest of its row is `of_gpu`."""
+    """The readings of a MIG instance itself. The rest of its row is `of_gpu`."""
     use = machine.use_of(instance.device_id)
     memory = _of(instance)
     return {**_memory(_used(use, memory), memory, _INSTANCE_RESERVED_MIB), **_profiled(use)}
 
 
 def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Reading]:
-    """What belongs to the whole GPU, whichever row it is on."""
+    """The readings of the whole GPU, which are on the rows of its instances, too."""
     board, use = machine.boards[gpu.uuid], machine.use_of(gpu.uuid)
     sent, received = (_QUIET_BYTES + round(use.pcie * part * _PCIE_BYTES) for part in (1.0, 0.6))
     over_links = round(use.nvlink * _NVLINK_BYTES)
@@ -83,7 +83,7 @@ def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Read
 
 
 def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
-    """Errors are rare."""
+    """The counts of errors, which are rare."""
     seconds = machine.seconds
     rows = sum(error.xid in ROW_XIDS for error in machine.xids.get(uuid, ()))
     return {
@@ -98,7 +98,7 @@ def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:
 
 
 def most_bytes(gpus: Sequence[SimulatedGpu]) -> dict[str, int]:
-    """The bytes that containers take of each device at most."""
+    """The most bytes of each device that containers take."""
     mib = {mig.device_id: _of(mig) for gpu in gpus for mig in gpu.instances}
     mib |= {gpu.uuid: _MEMORY_MIB for gpu in gpus}
     return {device: int(memory * _MOST_MEMORY * _MIB) for device, memory in mib.items()}
@@ -109,7 +109,9 @@ def _of(instance: Instance) -> int:
 
 
 def _used(use: WorkloadUse, memory: int = _MEMORY_MIB) -> int:
-    return math.ceil(use.memory * _MOST_MEMORY * memory)  # no less than the processes on it have together
+    return math.ceil(
+        use.memory * _MOST_MEMORY * memory
+    )  # rounded up, so that it is no less than the sum of its processes
 
 
 def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:
@@ -122,7 +124,7 @@ def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:
 
 
 def _profiled(use: WorkloadUse) -> dict[str, Reading]:
-    """What the profiling counters measure inside a GPU or an instance, 0 to 1."""
+    """The profiling counters' values inside a GPU or an instance, 0 to 1."""
     ratios = {
         "GR_ENGINE_ACTIVE": use.activity,
         "SM_ACTIVE": use.activity * 0.9,

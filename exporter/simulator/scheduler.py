@@ -1,13 +1,13 @@
-"""Teams at work on simulated nodes. Each takes what another releases. Drawn from one seed; no I/O.
+"""The scheduler of simulated nodes, on which teams work: each takes what another releases. Drawn from one seed; no I/O.
 
-- Some nodes are for trainings alone: jobs of several pods, each with all GPUs of a node, that begin, end and fail
+- Some nodes are only for trainings: jobs of several pods, each with all GPUs of a node, that begin, end and fail
   together. They wait in a queue for nodes.
 - On the other nodes there are notebooks, which hold much and use little; services, with more replicas by day than by
   night; and short jobs.
-- Applications crash. Where there are several nodes, now and then a GPU falls off the bus: its node is drained, its
-  kubelet restarts, an administrator tests the GPUs without asking the kubelet for them, and the node is filled anew.
+- Applications crash. If there are several nodes, now and then a GPU falls off the bus: its node is drained, its kubelet
+  restarts, an administrator tests the GPUs without asking the kubelet for them, and the node is filled anew.
 
-Time is that of life, in seconds.
+Time is the pods' time (life), in seconds.
 """
 
 import math
@@ -26,7 +26,7 @@ _TRAININGS = (("research", "pretrain-moe"), ("research", "finetune-70b"), ("visi
 _SERVICES = (("chat", "chat-8b"), ("search", "embeddings"), ("search", "reranker"), ("speech", "transcribe"))
 _JOBS = (("research", "eval-nightly"), ("search", "embed-corpus"), ("vision", "render"), ("research", "sweep"))
 _CRON_JOBS = ("eval-nightly",)
-_MINUTES_SINCE_1970 = 29_000_000  # by which a CronJob's Jobs are numbered
+_MINUTES_SINCE_1970 = 29_000_000  # the first number of a CronJob's Jobs
 _TEAMS = ("research", "vision", "search", "speech")
 _PEOPLE = (
     "anna",
@@ -45,26 +45,26 @@ _PEOPLE = (
     "priya",
 )
 _CONTAINERS = {TRAINING: "trainer", SERVING: "server", NOTEBOOK: "notebook", BATCH: "main"}
-# how long each lasts, at least and at most
+# the shortest and the longest work of each kind
 _SECONDS = {TRAINING: (900.0, 10_000.0), NOTEBOOK: (900.0, 30_000.0), BATCH: (100.0, 700.0)}
-_LEAST_SECONDS = 60.0  # what begins anew has before it
-_SERVICE_SECONDS = 20_000.0  # how long the replicas that are there at the start may have run, at most
+_LEAST_SECONDS = 60.0  # the least time that is left to work that begins anew
+_SERVICE_SECONDS = 20_000.0  # the largest age of the first replicas
 _NODES_OF_TRAININGS = (1, 1, 2, 2, 3, 4)
 _QUEUED = 4
-_MOST_PASSED = 2  # so many smaller trainings begin before the first of the queue
-_MOST_HELD = 0.88  # of a node that many share
-# of the pods there
+_MOST_PASSED = 2  # the most smaller trainings that begin before the first of the queue
+_MOST_HELD = 0.88  # the largest held part of a node that is for all
+# parts of the pods on such nodes
 _NOTEBOOKS = 0.42
 _SERVING_BY_NIGHT = 0.1
 _SERVING_BY_DAY = 0.35
-_TOO_MANY = 1.15  # times as many replicas as there should be
-_WAVE = 0.3  # the load of services goes up and down by this part of it
+_TOO_MANY = 1.15  # replicas go if there are so many times the wanted number
+_WAVE = 0.3  # the load of services rises and falls by this part of it
 _WAVE_SECONDS = 1_100.0
-_CRASH_SECONDS = 400.0  # from one crash to the next, on a node
+_CRASH_SECONDS = 400.0  # between two crashes on a node
 _FIRST_FAILURE = 240.0
 _FAILURE_SECONDS = 900.0
 _FEW_NODES = 20
-# what comes of a GPU that is lost, so many seconds later
+# the steps after the loss of a GPU, in seconds since then
 _PODS_END = 10.0
 _REPAIRED_ALONE = 60.0
 _DRAINED = 150.0
@@ -76,9 +76,10 @@ _Service = tuple[str, str]  # namespace and name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a team wants: pods of one controller (kind and name). `does` is one of workloads.py.
+    """A team's work: pods of a controller (kind and name). `does` is a workload of job_phases.py.
 
-    With `nodes` it takes so many nodes, a pod each; without, one pod takes what is free. Services go on for ever.
+    With `nodes` it takes so many nodes, with a pod on each; with 0 a single pod takes free devices. Services go on for
+    ever.
     """
 
     does: str
@@ -92,22 +93,26 @@ class Scheduler:
     """Lets the pods of these nodes come and go."""
 
     def __init__(self, worlds: Sequence[World], failures: Sequence[GpuFailure], *, seed: int = 1) -> None:
-        """The nodes (empty ones) are filled, as after hours of work. `failures` are those of the nodes, one each."""
+        """Fill the empty nodes, as after hours of work. `failures` has a failure for each node."""
         self._worlds = tuple(worlds)
         self._failures = tuple(failures)
         self._random = random.Random(seed)
         self._numbers = count(1)
-        self._running: dict[tuple[str, str], tuple[Work, float]] = {}  # and until when, by namespace and controller
-        self._queue: list[Work] = []  # trainings, the first of which so many have passed
+        self._running: dict[
+            tuple[str, str], tuple[Work, float]
+        ] = {}  # the work and its end, by namespace and controller
+        self._queue: list[Work] = []  # trainings; `_passed` of them have begun before the first
         self._passed = 0
-        self._again: list[Work] = []  # what lost its place on the other nodes
+        self._again: list[Work] = []  # work that lost its place on the nodes for all
         self._are_several = len(worlds) > 1
         self._for_trainings: Sequence[World] = ()
         if self._are_several:
             self._for_trainings = [world for world in worlds if _has_whole_gpus(world)][::2]
         self._for_all = [world for world in worlds if world not in self._for_trainings]
         self.services = self._resources_of_services()
-        self._ailing: tuple[int, float] | None = None  # the number of the node whose GPU was lost, and when
+        self._ailing: tuple[int, float] | None = (
+            None  # the number of the node with a lost GPU, and the time of the loss
+        )
         self._next_failure = _FIRST_FAILURE
         self._now = self._life()
         self._fill(is_first=True)
@@ -116,7 +121,7 @@ class Scheduler:
                 board.warm_up()
 
     def live(self) -> None:
-        """Bring the nodes to now."""
+        """Bring the nodes to the present."""
         before = self._now
         self._now = self._life()
         for world in self._worlds:
@@ -130,9 +135,9 @@ class Scheduler:
         self._fill()
 
     def _resources_of_services(self) -> dict[_Service, str]:
-        """Which resource the replicas of each service ask for: all of a service for the same.
+        """The resource that all replicas of a service ask for, by service.
 
-        The first has whole GPUs, where there are any.
+        The first service has whole GPUs, if there are any.
         """
         resources = {resource for world in self._for_all for resource, _ in _slots_of(world)}
         in_order = sorted(resources, key=lambda resource: (resource != GPU_RESOURCE, resource))
@@ -144,7 +149,7 @@ class Scheduler:
         return machine.life
 
     def _end(self) -> None:
-        """End what is over, and what has lost a pod: that begins anew, with what is left of its time."""
+        """End work that is over, and work that has lost a pod, which begins anew with the rest of its time."""
         pods_of: dict[tuple[str, str], list[tuple[World, Pod]]] = {}
         for world in self._worlds:
             for pod in world.pods:
@@ -173,7 +178,7 @@ class Scheduler:
             world.crash(self._random.choice(holders), self._random.choice(XIDS))
 
     def _mend(self) -> None:
-        """Lose a GPU when it is time, and do what is due on the node of a lost one."""
+        """Lose a GPU if it is time, and take the next step on a node with a lost GPU."""
         if self._ailing is None:
             self._lose()
             return
@@ -192,7 +197,7 @@ class Scheduler:
             self._ailing = None
 
     def _mend_among_others(self, world: World, failure: GpuFailure, after: float) -> None:
-        """The other nodes have room, so this one is drained, and its GPUs are tested before it takes pods again."""
+        """Drain the node, since the others have room, and test its GPUs before it takes pods again."""
         if after >= _DRAINED:
             world.pods = tuple(pod for pod in world.pods if not pod.devices)
         if after >= _REPAIRED and _has_lost(world):
@@ -205,7 +210,7 @@ class Scheduler:
             self._ailing = None
 
     def _lose(self) -> None:
-        """Note the node that has lost a GPU; where there are several nodes, have one lose a GPU when it is time."""
+        """Note the node that has lost a GPU. If there are several nodes, let one lose a GPU when it is time."""
         lost = [number for number, world in enumerate(self._worlds) if _has_lost(world)]
         if lost:
             self._ailing = (lost[0], self._now)
@@ -214,7 +219,7 @@ class Scheduler:
             self._random.choice(self._failures).fail()
 
     def _scale_in(self) -> None:
-        """Where there are too many replicas of services, the newest ones of the largest go, and the last one stays."""
+        """If there are too many replicas of services, remove the newest of the largest service, but never its last."""
         for _ in self._for_all[::10]:
             doing, replicas = self._doing()
             most_serving = _TOO_MANY * self._wanted()[SERVING] * doing.total()
@@ -232,7 +237,7 @@ class Scheduler:
                     return
 
     def _fill(self, *, is_first: bool = False) -> None:
-        """Let what waits begin where there is room."""
+        """Let waiting work begin, as far as there is room."""
         while len(self._queue) < _QUEUED + 2 * is_first * len(self._for_trainings):
             self._queue.append(self._training())
         for work in tuple(self._queue):
@@ -264,7 +269,7 @@ class Scheduler:
             self._place(work, world, devices, self._begin(work, is_first=is_first))
 
     def _open(self, worlds: Sequence[World]) -> list[World]:
-        """Those of the nodes that take pods, in any order. The only one does even while a GPU of it is lost."""
+        """The nodes that take pods, in random order. A single node takes pods even while it has a lost GPU."""
         takers = list(worlds)
         if self._ailing and self._are_several:
             ailing = self._worlds[self._ailing[0]]
@@ -272,7 +277,7 @@ class Scheduler:
         return self._random.sample(takers, len(takers))
 
     def _begin(self, work: Work, *, is_first: bool) -> float:
-        """When the work begins: what is there at the start has gone on for a while."""
+        """The time at which the work began: work of the start has gone on for a while."""
         began = self._now
         if is_first:
             began -= self._random.random() * min(work.seconds, _SERVICE_SECONDS)
@@ -290,7 +295,7 @@ class Scheduler:
         world.pods += (replace(pod, name=own_name, owner=work.owner, work=(work.does, seed), began=began),)
 
     def _doing(self) -> tuple[Counter[str], Counter[_Service]]:
-        """How many pods on the nodes for all do what, and how many replicas each service has."""
+        """The number of pods of each kind of work on the nodes for all, and of replicas of each service."""
         doing = Counter[str]()
         replicas = Counter[_Service]()
         for world in self._for_all:
@@ -303,13 +308,13 @@ class Scheduler:
         return doing, replicas
 
     def _wanted(self) -> dict[str, float]:
-        """Which part of the pods on the nodes for all should do what."""
+        """The wanted part of each kind of work among the pods on the nodes for all."""
         wave = 1 + _WAVE * math.sin(2 * math.pi * self._now / _WAVE_SECONDS)
         serving = wave * (_SERVING_BY_NIGHT + (_SERVING_BY_DAY - _SERVING_BY_NIGHT) * daytime(self._now))
         return {NOTEBOOK: _NOTEBOOKS, SERVING: serving, BATCH: 1 - _NOTEBOOKS - serving}
 
     def _next(self, resource: str) -> Work:
-        """What is missing most on the nodes for all, of what asks for such a resource."""
+        """The work for this resource that is missing most on the nodes for all."""
         doing, replicas = self._doing()
         services = [service for service, its_resource in self.services.items() if its_resource == resource]
         wanted = self._wanted()
@@ -335,7 +340,7 @@ class Scheduler:
         return self._work(TRAINING, namespace, ("Job", f"{name}-{next(self._numbers)}"), nodes)
 
     def _work(self, does: str, namespace: str, owner: tuple[str, str], nodes: int = 0) -> Work:
-        """It lasts as long as such work may, rather short than long."""
+        """Make work of a random length, which is short more often than long."""
         seconds = math.inf
         if does in _SECONDS:
             least, most = _SECONDS[does]
@@ -344,7 +349,7 @@ class Scheduler:
 
 
 def _has_whole_gpus(world: World) -> bool:
-    """Whether it has GPUs, and all of them go out whole."""
+    """Whether a node has GPUs, and hands all of them out whole."""
     return bool(world.gpus) and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)
 
 

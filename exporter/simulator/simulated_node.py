@@ -20,14 +20,14 @@ from exporter.simulator.parts import Instance, Pod
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import World
 
-SAMPLE_SECONDS = 0.5  # twice as often as NVML is read: each reading finds new samples
+SAMPLE_SECONDS = 0.5  # twice as often as NVML is read, so that each reading finds new samples
 
 
 class SimulatedNode:
-    """A world and its servers, on sockets in a temporary folder and on loopback ports; `start` sets the URLs.
+    """A world and its servers, on sockets in a temporary folder and on loopback ports.
 
-    `start` also writes the driver's and the container toolkit's files below `root`, and an `inventory_file`. With
-    `has_checkpoint` the DRA driver's checkpoint can be read.
+    `start` sets the URLs, writes the driver's and the container toolkit's files below `root`, and writes an
+    `inventory_file`. With `has_checkpoint` there is the DRA driver's checkpoint, too.
     """
 
     has_checkpoint = True
@@ -41,7 +41,7 @@ class SimulatedNode:
         fails_after_seconds: float = inf,
         **of_dcgm: Any,  # noqa: ANN401 - what SimulatedDcgm is given
     ) -> None:
-        """`fails_after_seconds` is when one of the GPUs is lost (see `failure`)."""
+        """After `fails_after_seconds` one of the GPUs is lost (see `failure`)."""
         self.world = world
         self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
         self.url = ""
@@ -66,7 +66,7 @@ class SimulatedNode:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = inf) -> None:
-        """Start all servers. Each time that so many seconds have passed, `live` lets pods come and go."""
+        """Start all servers. Every `step_seconds`, `live` lets pods come and go."""
         self.write_inventory()
         driver_files.write(self.root, self.world.gpus)
         await self.kubelet.start()
@@ -78,7 +78,7 @@ class SimulatedNode:
             self._life = asyncio.create_task(self._live(live, step_seconds))
 
     def listed(self) -> Sequence[Pod]:
-        """The pods that the kubelet's List names. The driver's files of their claims are there before it names them."""
+        """The pods that the kubelet's List names. The driver's files of their claims are written before."""
         pods = self.world.listed
         driver_files.write_claims(self.root, pods, self.world.gpus)
         if self.has_checkpoint:
@@ -97,13 +97,13 @@ class SimulatedNode:
         self._folder.cleanup()
 
     def write_processes(self) -> list[str]:
-        """Show this moment: to NVML by the lines that it returns; processes in /proc and in folders of logs, too."""
+        """Show the present state in NVML, by the lines that it returns, and processes in /proc and folders of logs."""
         lines = [*self.processes.look(self.world), *self._values.lines()]
         self._write_nvml(lines)
         return lines
 
     def write_inventory(self) -> None:
-        """Write the inventory file, and the same to NVML."""
+        """Write the inventory file, and the same GPUs to NVML."""
         self.inventory_file.write_text(json.dumps(self.world.inventory(), indent=2))
         self._write_nvml(self._values.lines())
 
@@ -120,7 +120,7 @@ class SimulatedNode:
             if loop.time() >= due:
                 due += step_seconds
                 live()
-                # as long as the processes of those that have crashed are there
+                # while the processes of crashed pods are still there
                 self.kernel_log.write_new(self.world.machine, self.processes.pids)
             self.failure.look(self.processes.pids)
             self.write_processes()

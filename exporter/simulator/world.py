@@ -1,6 +1,6 @@
 """A made-up GPU node: GPUs, MIG instances and shares, and pods that come and go on them.
 
-Everything is drawn from one seed, so that a run can be repeated. No I/O: the simulated servers show it to clients.
+Everything is drawn from a seed, so that a run can be repeated. No I/O: the simulated servers show the node to clients.
 """
 
 import random
@@ -26,7 +26,7 @@ from exporter.simulator.parts import (
 
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
 XIDS = (13, 31, 31, 43, 94)
-# how many of a resource pods often have, at most
+# the usual numbers of a resource that pods have
 _WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
 _MEMORY_UNITS = 318  # of a GPU
 _NAMES = uuid.UUID(int=0)
@@ -34,19 +34,19 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Maker:
-    """Makes what comes to a node. The same `chance` makes the same."""
+    """Makes pods and devices. The same `chance` makes the same ones."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._pods_made = 0
-        self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU that they stand for
+        self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU for which they stand
 
     def some_of(self, free: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """What a pod has of what is free, each as (resource, device id): of one resource, and on some node at once."""
+        """The devices that a pod takes of the free ones, each as (resource, device id), all of the same resource."""
         resource = self._chance.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
         if resource == CORES:
-            # gpu-manager puts less than a whole GPU on one
+            # gpu-manager puts a part of a GPU on a single GPU
             gpu = self._chance.choice(choices)[1].partition("::")[0]
             choices = [slot for slot in choices if slot[1].startswith(gpu)]
         # pods often have several whole GPUs, but hardly ever several shares
@@ -54,7 +54,7 @@ class Maker:
         return tuple(self._chance.sample(choices, min(wanted, len(choices))))
 
     def containers(self, namespace: str, name: str, devices: Sequence[tuple[str, str]]) -> tuple[Container, ...]:
-        """A pod's: the first, of this name, holds these devices."""
+        """The containers of a pod. The first, of this name, holds these devices."""
         first = Container(name=name, devices=tuple(devices))
         if devices[0][0] == DRA_DRIVER:
             first = Container(name=name, claims=tuple(self._claim(namespace, device) for _, device in devices))
@@ -65,7 +65,7 @@ class Maker:
         return first, Container(name="log-shipper")
 
     def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
-        """The ids of gpu-manager by GPU, for each part of it: any of the node's, since ids tell no GPU."""
+        """The ids of gpu-manager by GPU, for each part of it. They are any ids of the node, since ids name no GPU."""
         parts = [f"{gpu}::{part}" for gpu in uuids for part in range(REPLICAS)]
         cores = [f"{CORES}-{number}" for number in range(CORES_OF_GPU * len(uuids))]
         memory = [f"{MEMORY}-{MEMORY_MIB * 2**20}-{number}" for number in range(_MEMORY_UNITS * len(uuids))]
@@ -105,16 +105,16 @@ class Maker:
             driver=DRA_DRIVER,
             pool=DRA_POOL,
             device=device,
-            # as NVIDIA's driver names them: the UUID in the name is the claim's, not the GPU's
+            # NVIDIA's driver names them so: the UUID in the name is the claim's, not the GPU's
             cdi_names=(f"k8s.{DRA_DRIVER}/claim={claim_uid}-{device}",),
         )
 
 
 class World:
-    """The node. `pods` and `gpus` are exchanged as a whole, so that a reader never sees half a change.
+    """The node. A change replaces all `pods` or all `gpus`, so that a reader never sees half of it.
 
-    `machine` is the hardware. `clock` tells real time, in nanoseconds; the pods live `speed` times as fast. Its node's
-    kubelet answers while `kubelet_is_up`.
+    `machine` is the hardware. `clock` has real time, in nanoseconds; the pods live `speed` times as fast. The kubelet
+    answers while `kubelet_is_up`.
     """
 
     def __init__(
@@ -131,17 +131,26 @@ class World:
         speed: float = 1.0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Of the `gpus`, `shared` are time-sliced into 4 shares and `mig` are cut into instances; the rest is whole.
+        """The node has `gpus` GPUs.
 
-        Of the rest the first `claims` go out by DRA, of which the last `dynamic` are cut for each claim, and the next
-        `units` by gpu-manager. For `strangers` see `add_strangers`.
+        Args:
+            gpus: the number of GPUs.
+            shared: how many are time-sliced into 4 shares.
+            mig: how many are cut into MIG instances.
+            claims: how many of the whole GPUs go out by DRA.
+            dynamic: how many of these are cut for each claim.
+            units: how many of the whole GPUs go out by gpu-manager.
+            strangers: see `add_strangers`.
+            seed: all is drawn from it.
+            speed: the pods live so many times as fast as real time.
+            clock: real time, in nanoseconds.
         """
         self._random = random.Random(seed)
         self.make = Maker(self._random)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
         self._gpus = self._make_gpus(gpus, shared=shared, mig=mig, claims=claims, dynamic=dynamic, units=units)
-        # what is there from the start came before the machine did: the machine sees it once, as a whole
+        # the first pods came before the machine, which sees all of them at once
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         self._fill()
         self.kubelet_is_up = True
@@ -150,7 +159,7 @@ class World:
     def _make_gpus(
         self, count: int, *, shared: int, mig: int, claims: int, dynamic: int, units: int
     ) -> tuple[SimulatedGpu, ...]:
-        """So many GPUs, each as `__init__` says."""
+        """The GPUs, as the arguments of `__init__` say."""
         uuids = [f"GPU-{self.make.uuid()}" for _ in range(count)] if units else []
         in_units = self.make.units(uuids[claims : claims + units])
         gpus = []
@@ -202,13 +211,13 @@ class World:
 
     @property
     def used_share(self) -> float:
-        """The part of the node's GPUs that pods hold, 0 to 1. Of a GPU in parts, as many as are held."""
+        """The part of the node's GPUs that pods hold, 0 to 1. A divided GPU counts by its held parts."""
         free = dict(self.free())
         parts = [len(free.get(gpu.uuid, ())) / len(gpu.slots) for gpu in self._gpus]
         return 1.0 - sum(parts) / len(parts) if parts else 1.0
 
     def add_strangers(self, count: int) -> None:
-        """So many pods come, and stay, that use a GPU each which they do not hold: one that others hold, if any."""
+        """Add pods that stay, and use a GPU each that they do not hold: if possible, one that another pod holds."""
         held = set(self.held())
         uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
         uncut.sort(key=lambda gpu: gpu.uuid not in held)
@@ -217,15 +226,15 @@ class World:
         )
 
     def recover(self) -> None:
-        """What has ended goes, and what has crashed and serves starts again."""
+        """Remove pods that have ended, and start crashed services again."""
         pods = tuple(_running(pod) for pod in self.pods if not pod.has_ended)
         if pods != self.pods:
             self.pods = pods
 
     def crash(self, pod: Pod, xid: int) -> Pod:
-        """A pod's application dies, and its first GPU reports why. Returns the pod's new state.
+        """Let a pod's application die, and its first GPU report the XID. Returns the pod's new state.
 
-        What serves somebody waits for its next start with its devices; all else has failed, and gives them back.
+        A service keeps its devices and waits for its next start; any other pod has failed, and gives them back.
         """
         crashed, device = next((gpu, one) for gpu in self.gpus for one in pod.devices if one in ids_of(gpu))
         is_instance = any(mig.device_id == device for mig in crashed.instances)
@@ -236,16 +245,16 @@ class World:
         return self.change(pod, replace(pod, containers=waiting))
 
     def end(self, pod: Pod, phase: str = "Succeeded") -> Pod:
-        """A pod ends and gives its devices back, but stays until it is removed. Returns the pod's new state."""
+        """End a pod, which gives its devices back but stays until it is removed. Returns the pod's new state."""
         return self.change(pod, replace(pod, phase=phase))
 
     def change(self, old: Pod, new: Pod) -> Pod:
-        """A pod has changed. Returns its new state."""
+        """Replace a pod by its new state, which it returns."""
         self.pods = tuple(new if pod is old else pod for pod in self.pods)
         return new
 
     def inventory(self) -> dict[str, object]:
-        """The GPUs and their MIG instances, in the form of --inventory.file; without those that come and go."""
+        """The GPUs and their MIG instances, in the form of --inventory.file, without instances that come and go."""
         return {
             "gpus": [
                 {
@@ -262,11 +271,11 @@ class World:
         }
 
     def remove(self, gone: Pod) -> None:
-        """A pod goes; the same object must be in `pods`."""
+        """Remove a pod. The same object must be in `pods`."""
         self.pods = tuple(pod for pod in self.pods if pod is not gone)
 
     def held(self) -> Iterator[str]:
-        """The ids of the devices that pods hold; of claims, their names in the ResourceSlice."""
+        """The ids of the devices that pods hold; for claims, their names in the ResourceSlice."""
         for pod in self.pods:
             yield from () if pod.has_ended else pod.devices
 
@@ -285,11 +294,11 @@ class World:
                 yield gpu.uuid, slots
 
     def _instances(self) -> tuple[Instance, ...]:
-        """Those of a GPU that is cut from the start: of the smallest profile."""
+        """The instances of a GPU that is cut from the start, of the smallest profile."""
         return tuple(Instance(device_id=f"MIG-{self.make.uuid()}", instance_id=number) for number in range(7, 14))
 
     def _cut(self, gpu: SimulatedGpu) -> SimulatedGpu:
-        """The GPU as the driver cuts it for the claims of its pods. An id (GPU_I_ID) that is free is taken again."""
+        """The GPU as the driver cuts it for the claims of its pods. A free id (GPU_I_ID) is used again."""
         claims = {
             name: claim.device
             for pod in self._pods
@@ -318,11 +327,11 @@ class World:
         return gpu if not new and kept == gpu.instances else replace(gpu, instances=(*kept, *new))
 
     def _fill(self) -> None:
-        """Pods that were there before the machine."""
+        """Add the pods that were there before the machine."""
 
 
 def ids_of(gpu: SimulatedGpu) -> set[str]:
-    """What pods may hold of a GPU."""
+    """The ids of a GPU and of its parts, which pods may hold."""
     return {gpu.uuid, *(device_id for _, device_id in gpu.slots)}
 
 
