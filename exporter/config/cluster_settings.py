@@ -192,6 +192,7 @@ def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Give
 
 
 def _check_together(config: ClusterConfig) -> None:
+    """Raises ConfigError: settings that are valid alone contradict one another, or a node is named twice."""
     cluster = config.cluster
     _check_ways(config)
     _check_prometheus(config)

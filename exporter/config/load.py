@@ -72,6 +72,7 @@ def _config(
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> Config:
+    """A Config of checked values. `given` says where each was set, `following` what was set by another setting."""
     url = otlp.url_of(values.get("otlp.endpoint"), given.get("otlp.endpoint"))
     besides: Mapping[str, Mapping[str, object]] = {
         "dcgm": {"port": dcgm_port(environ), "path": dcgm_path(environ)},
@@ -160,6 +161,7 @@ def _check_mode(config: Config) -> None:
 
 
 def _check_names(config: Config) -> None:
+    """Raises ConfigError: a label's name is taken, settings contradict one another, or a value is there twice."""
     for prefix, used in (("label_", config.labels.pod_labels), ("dra_", config.devices.follows_claims)):
         for name in config.labels.names if used else ():
             if name.startswith(prefix):

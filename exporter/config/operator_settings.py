@@ -100,6 +100,7 @@ def load_operator(
 
 
 def _check_together(config: OperatorConfig) -> None:
+    """Raises ConfigError: the API or the lease's namespace is unknown, a duration is odd, or a value is there twice."""
     operator = config.operator
     if not config.kubernetes.url:
         raise ConfigError(

@@ -80,6 +80,7 @@ def _takes(text: str) -> bool:
 
 
 def _tls(section: Section, folder: Path) -> ServerTls | None:
+    """The section `tls_server_config`; None without it. Relative paths start from `folder`. Raises ConfigError."""
     if not section.is_given:
         return None
     tls = read_tls(

@@ -75,6 +75,7 @@ def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binar
 
 
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
+    """The report of the exporter that runs here, or one by these settings. Raises Gone: a host elsewhere is silent."""
     # imported only here: the node exporter must not carry the imports of this command
     from exporter.doctor import checkup  # noqa: PLC0415
     from exporter.outputs.diagnosis import fine, read_report, warning  # noqa: PLC0415

@@ -167,6 +167,7 @@ def _samples(body: bytes, families: Container[str]) -> Iterator[tuple[str, Mappi
 
 
 def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -> JudgedRequirement:
+    """Whether each accelerator has the required metrics: `body` is the page, `own` the exporter's /metrics."""
     url = f"{where}/gpu/metrics"
     measured: defaultdict[_Quantity, set[_Device]] = defaultdict(set)
     families: defaultdict[_Quantity, Counter[str]] = defaultdict(Counter)
@@ -272,6 +273,7 @@ def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
 
 
 def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirement:
+    """Whether only holders use accelerators, by the exporter's own page and /debug/mapping."""
     fields = {"pod_gpu_memory_used_bytes": "memory_used_bytes", "pod_gpu_utilization_ratio": "utilization_ratio"}
     used: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for name, labels, value, _ in _samples(body, fields):

@@ -69,6 +69,7 @@ class Kubectl:
         return self._run("config", "view", "--minify", "-o", "jsonpath={..namespace}").decode().strip() or "default"
 
     def _run(self, *arguments: str) -> bytes:
+        """The output of kubectl with these arguments. Raises Gone: it is not there, takes too long, or fails."""
         program = shutil.which("kubectl")
         if program is None:
             raise Gone("kubectl is not in the PATH -> install it, or add its folder to the PATH")

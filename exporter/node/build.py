@@ -128,6 +128,7 @@ def _joiner(policy: LabelPolicy, families: FamilySettings) -> Joiner:
 
 
 def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> Accounting:
+    """The accounting of a node. It goes on with the ledger of `handover`, which the state file keeps."""
     settings = config.accounting
     keep_in(settings.state_file, handover)
     return Accounting(

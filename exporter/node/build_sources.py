@@ -49,6 +49,7 @@ _NO_SLICES = absent(
 
 
 def _pusher(config: Config, files: NodeFiles, cache: SourceCache, handover: NodeHandover) -> "Pusher | None":
+    """The pusher by OTLP, the old one if its settings are the same. None without a receiver."""
     settings = config.otlp
     if settings.url is None:
         return None
@@ -228,6 +229,7 @@ def _make_discovery(
 def _probing(
     settings: ProbeSettings, root: str, keep_seconds: float, cache: SourceCache, handover: NodeHandover
 ) -> "Probing | None":
+    """The CUDA probe with its totals, which outlive a reload. None if --probe does not turn it on."""
     if not settings.is_on:
         return None
     # nobody else pays for these

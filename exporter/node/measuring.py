@@ -38,6 +38,7 @@ def _is_of_processes(what: "Unexplained") -> bool:
 
 
 def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
+    """The trouble of a device on which processes use more than NVML says of each of them."""
     name = f"{device.uuid} instance {device.instance}" if device.instance else device.uuid
     messages: Mapping[Unexplained, str] = {
         "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",
@@ -173,6 +174,7 @@ class Measuring:
             self._task = asyncio.create_task(self._look_up(reading))
 
     async def _look_up(self, reading: "DriverReading") -> None:
+        """Look up the containers of a reading's processes, and measure. An earlier read of /proc does not count."""
         processes, logs = self._sources or self._find()
         processes.want(frozenset(process.pid for process in reading.processes or ()), reading.read_at)
         # otherwise processes of a new container would be nobody's
@@ -211,6 +213,7 @@ class Measuring:
             self._on_health(name, health)
 
     def _measure(self, owners: Owners) -> "Measured | None":
+        """The owners' use of devices by the last reading whose processes were looked up; None before that."""
         from exporter.model.measured import Total  # noqa: PLC0415
         from exporter.usage.owner_use import measure  # noqa: PLC0415
         from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find

@@ -164,6 +164,7 @@ class CurrentContext:
         slice_devices: SliceDevices,
         slices_up: bool | None,
     ) -> LookContext:
+        """The settings with all that changes from look to look."""
         return replace(
             self.settings,
             outside=outside,

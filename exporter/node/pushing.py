@@ -110,6 +110,7 @@ class Pusher(AskedSource):
         await self._client.close()
 
     async def _push(self) -> None:
+        """Look at the node and push its points in one gzipped request, unless the receiver asked for a rest."""
         if self.look is None:
             return
         snapshot = await self.look(None, NEEDS)
@@ -135,6 +136,7 @@ class Pusher(AskedSource):
         self._note(error, partial, points, time.monotonic() - began)
 
     def _note(self, error: SourceError | None, partial: PartialSuccess, points: int, took_seconds: float) -> None:
+        """Note how a push of `points` points ended, and after a failure how long the receiver is left alone."""
         result: PushResult = "accepted"
         lost, odd = min(partial.rejected, points), None
         if error is not None:

@@ -58,6 +58,7 @@ class StateFile(AskedSource):
             ) from None
 
     def _take_up(self) -> bytes | None:
+        """The bytes of the file; None if there is none, or it was set aside. Removes what a killed writer left."""
         for left in self._place.parent.glob(f".{self._place.name}.*.new"):
             left.unlink(missing_ok=True)
         try:

@@ -92,6 +92,7 @@ def read_images(reader: ByteRegion) -> Iterator[Image]:
 
 
 def _read_container(reader: ByteRegion, place: int, end: int) -> Iterator[Image]:
+    """The images between `place` and `end` (offsets in bytes). Raises BadBinary: an entry's sizes do not fit."""
     while place + _ENTRY.size <= end:
         head = _ENTRY.unpack(reader.read(place, _ENTRY.size))
         kind, _, header_size, size, packed_size, _, _, _, number, _, _, flags = head

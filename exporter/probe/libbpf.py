@@ -285,6 +285,7 @@ class Object:
         return links
 
     def _attach_at_once(self, program: str, path: str, places: Sequence[tuple[int, int]], *, at_return: bool) -> Link:
+        """One link for all places, as Linux 6.6 and later can make it. Raises BpfError: the kernel refuses."""
         offsets = (ctypes.c_uint64 * len(places))(*(offset for offset, _ in places))
         cookies = (ctypes.c_uint64 * len(places))(*(cookie for _, cookie in places))
         file = ctypes.c_char_p(os.fsencode(path))

@@ -126,6 +126,7 @@ def _rows(
 
 
 def _counts(numbers: tuple[int, ...], until_ns: int, errors: dict[int, int]) -> CudaCounts:
+    """The counts of a device by the numbers of its record in cuda.bpf.c. Streams still busy count until `until_ns`."""
     launches, threads, graph_launches, allocations, failed, frees, memory, peak, freed, *rest = numbers
     kinds = len(DIRECTIONS)
     syncs, sync_ns, active_ns, open_since, streams, *_ = rest[2 * kinds :]

@@ -277,7 +277,7 @@ class Probe:
         return replace(seen, is_hidden=True)
 
     def _forget(self, reading: CudaReading) -> None:
-        # a later process with the same pid must not inherit the allocations of an ended one
+        """Delete ended processes from the kernel's maps: a later one with the same pid begins at 0."""
         ended = {process for process, process_read in reading.processes.items() if process_read.ended_ns is not None}
         if not ended:
             return

@@ -123,6 +123,7 @@ class CudaProbe(AskedSource):
     # --- on the worker's thread
 
     def _work(self) -> "ProbeAnswer":
+        """A turn: a scan if one is due, and a read. Any failure is raised, and detaches the probe."""
         try:
             if self._probe is None:
                 self._probe = self._open()

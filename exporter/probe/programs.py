@@ -159,6 +159,7 @@ class Programs:
         return self._number % SCANS_BETWEEN_TRIES == 0
 
     def _try(self, key: process_files.FileKey, users: list[tuple[UsingProcess, UsedFile]]) -> None:
+        """Probe a file by the first of its processes that still runs, or note why the file is not probed."""
         openable = [use for use in users if use[1].reason is None]
         if not openable:
             self._fail(key, users[0][1].reason or "missing")
@@ -207,6 +208,7 @@ class Programs:
             self._fail(key, "missing")
 
     def _probe(self, key: process_files.FileKey, descriptor: int, stamp: _Stamp, role: Role) -> None:
+        """Attach to an open file's functions, or note why not. With `stamp` that holds until the file changes."""
         try:
             with process_files.readable(descriptor) as file:
                 offsets = function_offsets(file, self._wanted[role])

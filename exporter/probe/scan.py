@@ -149,6 +149,7 @@ class Scan:
         return None
 
     def _look_at(self, pid: int, before: _ReadProcess | None) -> _ReadProcess | None:
+        """What is remembered of a process: as `before` while nothing has changed. Raises OSError: it has ended."""
         status = os.stat(f"{self._proc}/{pid}/exe")  # noqa: PTH116 - one system call, for each process
         executable = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         memory = _memory_of(f"{self._proc}/{pid}/statm")
@@ -177,6 +178,7 @@ class Scan:
         return threads if started_ticks == user.started_ticks else 0
 
     def _read(self, process: int, pid: int, executable: _Executable, memory: bytes) -> _ReadProcess:
+        """Read the files by which a process uses CUDA; `user` is None if it does not. Raises OSError: it has ended."""
         maps = process_files.read_below(process, "maps", process_files.MOST_MAPS_BYTES)
         program = self._program(process, executable)
         if not program and process_files.MARK not in maps:

@@ -139,6 +139,7 @@ def _most_beyond_first(advice: Advice) -> tuple[bool, float, float, str]:
 def _advice(
     name: str, model: str, devices: Sequence[_DeviceOfWorkload], restarts: Mapping[str, int], prices: Prices
 ) -> Advice:
+    """The advice for one workload on one model, or the reason why there is none. `restarts` is by node."""
     amounts = Amounts()
     for device in devices:
         amounts = amounts.plus(device.amounts)
@@ -196,6 +197,7 @@ def _peak(device: _DeviceOfWorkload, function: str, of: Mapping[str, float]) -> 
 
 
 def _refused(model: str, devices: Sequence[_DeviceOfWorkload], restarts: Mapping[str, int]) -> _NoAdvice:
+    """The reason why no size can be advised; empty if a size can. `restarts` is by node."""
     hours = sum(device.amounts.held / device.share for device in devices) / SECONDS_OF_HOUR
     if not sizes_of(model):
         return _NoAdvice(f"what {model or 'an unknown model'} can be cut into is not known")

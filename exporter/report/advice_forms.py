@@ -80,6 +80,7 @@ def _refusals(refused: Sequence[Advice]) -> Iterator[str]:
 
 
 def _record(advice: Advice) -> dict[str, object]:
+    """The fields of JSON and CSV. A part that is refused or not known is None."""
     is_refused = bool(advice.refused)
     memory, p95, activity = [value for value, _ in advice.peaks] or (None, None, None)
     return {

@@ -211,6 +211,7 @@ def render_table(report: Report, columns: int | None) -> str:
 def _table(
     by: str, lines: Sequence[Line], columns: Sequence[Column], most_wide: int | None, total: Line | None = None
 ) -> Sequence[str]:
+    """The lines of a table. `most_wide` is the terminal's width, to which names are cut; None: names stay whole."""
     names = [name_of(line.name, by) for line in lines]
     rows = [*rows_of(lines, columns)]
     if total:

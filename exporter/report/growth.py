@@ -128,6 +128,7 @@ class ScrapedCounter:
         return grown, begun
 
     def _add(self, target: str, at: float, value: float, settled: float) -> float:
+        """The growth that a target's value shows. A value below `settled`, or its last, has begun anew."""
         self._enter(target)
         before = self._value_before(target)
         has_fallen = before is not None and value < before[1]

@@ -82,6 +82,7 @@ def _there_ms(facts: SpanFacts, span: Span) -> int:
 
 
 def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable[Trouble]:
+    """Notes on nodes that were away, not counted or counted anew. Nodes in `overheld` had more held than they have."""
     there_ms = _there_ms(facts, span)
     slack_ms = max(_SLACK_MS, there_ms * _SLACK_OF_SPAN)
     away = {node: there_ms - seen for node, seen in facts.seen_ms.items() if there_ms - seen > slack_ms}
@@ -141,6 +142,7 @@ def _of_verdicts(facts: SpanFacts) -> Iterable[Trouble]:
 
 
 def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float]) -> Iterable[Trouble]:
+    """Notes on rows without the label by which they are grouped. `unrecorded`: see `_unrecorded`."""
     by_name, by_nothing = unrecorded
     if by.kind == "workload" and by_name + by_nothing:
         names = f"{number(by_name)} GPU-hours: names of pods tell it (a Rollout's are as a Deployment's)"
@@ -178,6 +180,7 @@ def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
 
 
 def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Trouble]:
+    """Notes on samples that were missing, renamed or unreadable, and on warnings of the Prometheus server."""
     tokens = facts.tokens or {}
     several = ["/".join(pod[1:]) for pod, models in sorted(tokens.items()) if len(models) > 1]
     if several:

@@ -145,6 +145,7 @@ async def _demo(
     given: dict[str, Any],
     settings_file: Path | None,
 ) -> None:
+    """Run the exporter in front of one simulated node. Raises UsageError: no NVML can be built, and no page is."""
     try:
         await simulated.start(live=scheduler.live, step_seconds=step_seconds)
         simulated.nvml.load()
@@ -219,6 +220,7 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
 
 
 def _say_what_to_open(addresses: Iterable[Address]) -> None:
+    """Print the page's address and the first commands to try, on standard error."""
     port = next(iter(addresses)).port
     print(
         f"""
@@ -242,6 +244,7 @@ Ctrl-C ends it.
 async def _demo_of_nodes(
     nodes: Sequence["SimulatedNode"], scheduler: "Scheduler", step_seconds: float, given: dict[str, Any]
 ) -> None:
+    """Run an exporter in front of each simulated node, and the cluster role in front of all, until stopped."""
     from exporter.cluster.role import CLUSTER  # noqa: PLC0415 - as the simulator
     from exporter.config.cluster_settings import load_cluster  # noqa: PLC0415
 
@@ -289,6 +292,7 @@ async def running(
 def _say_what_to_open_of_nodes(
     urls: Mapping[str, str], services: Mapping[tuple[str, str], str], addresses: Iterable[Address]
 ) -> None:
+    """Print the addresses of the cluster role and of each exporter in `urls`, on standard error."""
     port = next(iter(addresses)).port
     exporters = "\n".join(f"  {url}/    {name}" for name, url in urls.items())
     questions = "\n".join(_questions(f"localhost:{port}", services))

@@ -173,6 +173,7 @@ def spec(gpus: Sequence[SimulatedGpu]) -> str:
 
 
 def _spec(kind: str, devices: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """A CDI spec in YAML. `devices` are names with the paths of their device nodes."""
     return "\n".join(
         (
             "---",

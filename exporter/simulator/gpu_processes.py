@@ -81,6 +81,7 @@ class SimulatedProcesses:
                 (folder / name).symlink_to(f"/{logs[name]}/0.log")
 
     def _lines(self, world: World, work_of: Mapping[_Key, RunningPod]) -> Iterator[str]:
+        """Lines for the stand-in for NVML: each process with its bytes of memory, and its activity in percent."""
         now_us = time.monotonic_ns() // 1000
         most = most_bytes(world.gpus)
         places = {}  # GPU and instance, by device

@@ -172,6 +172,7 @@ class SimulatedApi:
         return web.json_response({"kind": "ResourceClaim", "metadata": metadata, "status": status})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
+        """Send the changes since the resourceVersion that is asked for, and bookmarks, until `_broken` is set."""
         since = int(request.query.get("resourceVersion") or 0)
         broken = self._broken
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -72,6 +72,7 @@ def _lines(gpus: Sequence[SimulatedGpu]) -> Iterator[str]:
 
 
 def _build(library: Path) -> bool:
+    """Whether the stand-in is at `library` now. Without gcc it cannot be compiled; one compiled before is copied."""
     gcc = shutil.which("gcc")
     if gcc is None:
         return False

@@ -112,6 +112,7 @@ class SimulatedNode:
         self.nvml.write(self.world.gpus, lines, is_recut=cut != self._cut)
 
     async def _live(self, live: Callable[[], None], step_seconds: float) -> None:
+        """Call `live` every `step_seconds`, and write processes and failures more often. The kubelet goes and comes."""
         loop = asyncio.get_running_loop()
         due = loop.time() + step_seconds
         kubelet_is_up = True

@@ -121,6 +121,7 @@ class Claims(AskedSource):
             self._asked_for = self._wanted
 
     async def _ask(self, assignments: frozenset[Assignment]) -> None:
+        """Work out `facts` for the claims of these assignments. The API is asked for those not in the checkpoint."""
         claims = _claims_among(assignments)
         if any(self.facts.access(claim) is None for claim in claims):
             await self._read()

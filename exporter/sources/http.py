@@ -55,7 +55,6 @@ _SOCKET_OPTIONS = tuple(
     if hasattr(socket, name)  # Linux has all of them, a Mac (where the demo runs, too) has not
 )
 
-
 _NO_DEADLINE = nullcontext()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _MOST_REFUSAL_BYTES = 16 * 1024
@@ -96,8 +95,7 @@ class Connector(aiohttp.TCPConnector):
     def __init__(self, *, limit: int = 100, keepalive_seconds: float = 15.0) -> None:
         """Keep at most `limit` connections. A connection that is idle for `keepalive_seconds` is closed."""
         self.names = _Resolver()
-        # whether the last request has no connection yet
-        self.connecting = False
+        self.connecting = False  # whether the last request has no connection yet
         super().__init__(
             limit=limit, keepalive_timeout=keepalive_seconds, resolver=self.names, socket_factory=watched_socket
         )
@@ -316,6 +314,7 @@ class Client:
         return SlowAnswer(message, remedy=peer.slow)
 
     async def _body(self, response: aiohttp.ClientResponse, on_more: Callable[[Body], None]) -> bytes:
+        """The unpacked body. `on_more` is called after each part. Raises Malformed: it is too large, or was cut off."""
         peer = self.peer
         coming = Body(response.headers.get("Content-Encoding", ""), self.max_bytes)
         while chunk := await response.content.readany():
@@ -335,11 +334,11 @@ class Client:
         return body
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> HttpRefusal:
+        """The error for a status other than success, in the peer's own words if it has some. Closes the response."""
         peer = self.peer
         status = response.status
         content = await _explanation(response, peer.explain) if peer.explains else {}
-        # nobody waits for the rest of the answer
-        response.close()
+        response.close()  # nobody waits for the rest of the answer
         text = one_line(content.get("error") or "", _MOST_TEXT_CHARS)
         message, remedy = self._words_of_refusal(response, path, f": {text}" if text else "")
         is_busy = status in peer.busy
@@ -404,6 +403,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def _why_no_connection(error: aiohttp.ClientConnectionError, peer: Peer) -> Unavailable:
+    """The error for a connection that could not be made. Its reason is `tls`, `refused` or `unreachable`."""
     where = peer.where
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         remedy = "raise its limit of open files (ulimit -n): each peer needs one"

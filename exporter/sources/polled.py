@@ -155,6 +155,7 @@ class Watch(AskedSource, ABC):
         self._attempts.heard(time.time())
 
     async def _run(self) -> None:
+        """Connect again and again. The pause grows with each failure, unless the peer says how long it is to be."""
         while True:
             self._began = time.monotonic()
             wait: float | None = None

@@ -91,6 +91,7 @@ class ProcFolder:
         return first != _read(self._folder / "self/cgroup") and (place is None or not place.is_of_pod)
 
     def _process(self, pid: int) -> _ProcessRead | None:
+        """The process of a pid as /proc has it now. None if it has ended, or cannot be one that uses a GPU."""
         try:
             folder = os.open(self._folder / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         except OSError:

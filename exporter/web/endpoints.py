@@ -71,6 +71,7 @@ def prefers_openmetrics(header: str) -> bool:
 
 
 def _respond(request: BaseRequest, answer: Answer, packed: Sequence[bytes] | None = None) -> Response:
+    """The response to a request, gzipped if the client takes that. `packed` is the body that is gzipped already."""
     pieces, size = answer.pieces, answer.size
     headers = {"Content-Type": answer.content_type}
     if answer.headers:
@@ -170,6 +171,7 @@ class Endpoints:
         return next((output for output in self._below if path.startswith(output.path)), None)
 
     async def _answer(self, output: Output[Any], request: BaseRequest) -> Response:
+        """The response of an output, after the look that it needs. Long work is done in slices."""
         role, needs = self._role, output.needs
         via, query = request.headers.get("Via"), request.query_string
         question = NO_QUESTION

@@ -95,6 +95,7 @@ class ExporterPlaces(ListWatch):
         self._replace([(name, places) for name, places in self._places_of.items() if name != named[0]])
 
     def _replace(self, named: Sequence[tuple[str, Sequence[NamedPlace]]]) -> None:
+        """Replace all places by these, which have the names of their objects. Raises Malformed: they are too many."""
         places_of = dict(named)
         count = sum(map(len, places_of.values()))
         if count > MOST_FOUND:

@@ -127,6 +127,7 @@ class Exporters(AskedSource):
             del self._asks[entry]
 
     async def _attend(self, entry: KnownExporter) -> None:
+        """Ask an exporter once, and keep its answer or failure. Its events are read if there are new ones."""
         try:
             async with _AskingPlace(self._at_once):
                 headers: dict[str, str] = {}

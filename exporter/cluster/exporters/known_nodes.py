@@ -199,6 +199,7 @@ class KnownExporters:
         return self._view
 
     def _nodes(self, now: float) -> dict[str, NodeView]:
+        """The nodes by name. `_until` becomes the moment at which the first of their answers is too old."""
         self._until = inf
         nodes: dict[str, NodeView] = {}
         # a name from a place counts more than one that an exporter tells
@@ -220,6 +221,7 @@ class KnownExporters:
         return nodes
 
     def _shown(self, entry: KnownExporter, *, is_missing: bool) -> NodeView:
+        """The view of a node. If its answer is missing or too old, the trouble says why none came."""
         answered_at = None if entry.answer is None else entry.answered_at_seconds
         trouble = None
         if is_missing:

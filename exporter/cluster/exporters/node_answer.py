@@ -86,6 +86,7 @@ def read_answer(body: bytes, node: str | None) -> Work[NodeAnswer]:
 
 
 def _device_row(row: Object, where: str) -> DeviceRow:
+    """The row of a device, checked. `where` names it in errors. Raises Malformed."""
     for name in _OWNER:
         if name not in row:
             raise _garbage(f"{where} has no field {name}")

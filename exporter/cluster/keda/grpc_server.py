@@ -104,6 +104,7 @@ class Door:
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hand bytes to and fro between a client and gRPC, until gRPC ends the connection."""
         try:
             with suppress(OSError):
                 from_inside, inside = await asyncio.open_unix_connection(f"\0{self._inside}")

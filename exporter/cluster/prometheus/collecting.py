@@ -248,6 +248,7 @@ class Collected:
             self._take_owners(rows, owner, labels, value)
 
     def _take_owners(self, rows: NodeRows, owner: Owner, labels: Mapping[str, str], value: str) -> None:
+        """Keep the fact of an owner that a series has: the device, the workload, the idle time or the measured use."""
         match labels[_NAME]:
             case queries.INFO:
                 entry = rows.add(self._policy.read_subject(labels), owner)

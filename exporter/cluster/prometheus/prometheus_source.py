@@ -144,6 +144,7 @@ class Prometheus(AskedSource):
         self._attempts.note(error, took_seconds=time.monotonic() - started, now_seconds=self._wall_clock(), odd=odd)
 
     async def _ask_all(self) -> None:
+        """Replace the views by those of one moment, the newest that the server has. Raises SourceError: they stay."""
         asked_at = self._clock()
         rows: list[VectorSeries] = []
         await self._take(queries.targets(self._matchers), rows.append, None, queries.KNOWN_SECONDS)
@@ -162,6 +163,7 @@ class Prometheus(AskedSource):
     async def _take(
         self, query: str, take: Callable[[VectorSeries], None], at_seconds: float | None, look_back_seconds: float
     ) -> None:
+        """Give each series of a query's answer to `take`. Raises SourceError: no answer, or a partial one."""
         try:
             body = await self._client.query(
                 query,

@@ -87,6 +87,7 @@ class AccountsReader:
             raise Malformed("oversize", f"the span has more than {MOST_ROWS} rows", remedy=remedy)
 
     async def _read(self, piece: Span, places: Places = None) -> None:
+        """Count a piece's growth by its ends. Where that is not clear, parts are read, and in the end every sample."""
         try:
             first = await self._all("min_over_time", piece, places)
             last = await self._all("last_over_time", piece, places)

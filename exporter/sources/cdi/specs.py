@@ -117,6 +117,7 @@ def _paths_in(folder: str, files_before: Mapping[str, Spec], wrong: list[str]) -
 
 
 def _read_files(paths: list[str], files_before: Mapping[str, Spec], most_devices: int) -> dict[str, Spec]:
+    """The specs by path. A file that is as it was is not read again; a file beyond the limits on bytes is refused."""
     files: dict[str, Spec] = {}
     devices_left = most_devices
     bytes_left = MOST_BYTES_TOGETHER

@@ -113,6 +113,7 @@ def may_be_event(line: bytes) -> bool:
 
 
 def _event(kind: EventKind, record: Record, match: re.Match[str]) -> KernelEvent:
+    """The event in a record whose text has matched the pattern of its kind. A group that is absent gives "" or None."""
     values = {name: value or "" for name, value in match.groupdict().items()}
     word = values.get("severity", "").lower()
     return KernelEvent(

@@ -62,6 +62,7 @@ class KernelLog(Watch):
         await super().close()
 
     async def _attend(self) -> None:
+        """Read the log until reading fails. The source is in sync once it has reached the log's end."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as why:
@@ -112,6 +113,7 @@ class KernelLog(Watch):
         return (line for line in lines if not line.startswith(b" "))
 
     def _take(self, line: bytes) -> None:
+        """Count a new record and report its event. An event from before the exporter listened is only recalled."""
         record = read_record(line)
         if record is None:
             return

@@ -104,6 +104,7 @@ class KubeletAllocatable(Polled):
         await self._client.close()
 
     async def _look(self) -> Health:
+        """Ask the kubelet once. It never fails: the ids on offer stay as they are if no answer comes."""
         # its failures are the kubelet's, and the kubelet's health tells them
         try:
             answer = parse(await self._client.call(METHOD, versions="GetAllocatableResources"), self._resources)

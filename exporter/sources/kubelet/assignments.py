@@ -174,6 +174,7 @@ class KubeletSource(AskedSource):
         return self._flight.begin() if since is None or since >= fresh_for else None
 
     async def _refresh(self) -> Health:
+        """Ask the kubelet once, and keep its answer or its failure. Returns the health after that."""
         started = self._clock()
         identity = self._socket_identity()
         try:
@@ -192,6 +193,7 @@ class KubeletSource(AskedSource):
         return self.health
 
     def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
+        """Merge an answer with the assignments in force. `identity` is that of the socket which gave the answer."""
         before = self._kept.retained
         gpus = frozenset(each for each in answer.outside if each in before.assignments or self._names_gpu(each))
         if gpus and self._claims:
@@ -218,6 +220,7 @@ class KubeletSource(AskedSource):
         return any((place := self._places.get(name)) is not None and place.minor for name in names)
 
     def _note_failure(self, error: SourceError, started: float) -> None:
+        """Keep the assignments in force, unless they are too old for this error. The call began at `started`."""
         if isinstance(error, Unavailable) and error.reason != "rate_limited":
             self._kept.connection_lost = True
             self._version = "v1"  # the kubelet that comes back may be newer

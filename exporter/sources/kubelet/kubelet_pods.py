@@ -124,6 +124,7 @@ class PodsApi(Watch):
         )
 
     async def _stream(self, version: str) -> None:
+        """Take events of this version of the API until the kubelet ends the stream. Raises SourceError: it breaks."""
         if self._channel is None:
             self._channel = open_channel(self._socket)
         call = self._channel.unary_stream(

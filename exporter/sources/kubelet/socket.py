@@ -130,6 +130,7 @@ def translate(
 
 
 def _missing(socket: str, of: Interface) -> Unavailable:
+    """The error for a socket that does not exist: the kubelet has not made it, or its folder is not mounted here."""
     folder = _folder(socket)
     try:
         is_there = Path(folder).is_dir()

@@ -222,6 +222,7 @@ class KubernetesApi:
         accept: str,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
+        """The body of an answer, as it comes. `seconds` None: a watch, which may last. Raises as `lines` does."""
         timeout = aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         headers = {"Accept": accept, **self.token()}
         status = "none"

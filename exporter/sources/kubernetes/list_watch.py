@@ -93,6 +93,7 @@ class ListWatch(Watch):
             raise
 
     async def _list(self) -> None:
+        """List the first of the paths that the API server serves. Raises as `KubernetesApi.list` does."""
         # "0" asks for the state that the API server has at hand; after a 410 that may be the old state again
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
@@ -113,6 +114,7 @@ class ListWatch(Watch):
         raise Unsupported(message, remedy=f"this cluster serves none of them; {self._api.meanwhile}")
 
     async def _follow(self) -> None:
+        """Watch from the list's version on, until the API server ends it. Raises as `KubernetesApi.lines` does."""
         parameters = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -131,6 +133,7 @@ class ListWatch(Watch):
             raise Unavailable("unreachable", f"the Kubernetes API ended the watch of {self._path}", remedy=_ASKED_AGAIN)
 
     def _take(self, event: Object) -> None:
+        """Take an event of the watch. Raises Forgotten: list anew; SourceError: it reports an error, or is no event."""
         kind, item = event.get("type"), event.get("object")
         if not isinstance(item, Mapping):
             raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=self._not_as_specified)

@@ -126,6 +126,7 @@ class Workloads:
         return self._waited_for
 
     async def _resolve(self, pod: PodInfo) -> Workload | None:
+        """The workload of a pod, which is kept. If the API fails, the nearest controller so far counts for a while."""
         top, workload_now, kept_seconds = controller(pod.owners), None, FAILURE_KEPT_SECONDS
         try:
             for _ in range(MOST_STEPS):

@@ -256,6 +256,7 @@ def optional(library: Library, call: str, *arguments: object) -> Any:  # noqa: A
 
 
 def _instances(library: Library, handle: object) -> list[tuple[object, MigInstance]]:
+    """The MIG devices of a GPU with the handle of each, by NVML's index. Raises Failed: NVML cannot say."""
     most = optional(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     memory = optional(library, "nvmlDeviceGetMemoryInfo", handle)
     instances = []

@@ -180,6 +180,7 @@ class Profiling:
         return values
 
     def _sample(self, device: DeviceKey, handle: object) -> Any | None:  # noqa: ANN401 - a pointer of the bindings
+        """A sample to be given back; None without counters. Raises Failed: the GPU or the library is gone."""
         sample = optional(self._library, "nvmlGpmSampleAlloc")
         if sample is None:
             return None
@@ -196,6 +197,7 @@ class Profiling:
             return None
 
     def _between(self, before: object, now: object, metrics: Mapping[int, str]) -> dict[str, str]:
+        """The values between two samples by family: ratios, and bytes a second. `metrics`: the families by number."""
         asked = self._library.call("c_nvmlGpmMetricsGet_t")  # the struct, which only the bindings know
         asked.version = _VERSION
         asked.numMetrics = len(metrics)
@@ -301,6 +303,7 @@ class PageMaker:
         return b"".join(families)
 
     def _labels(self, gpu: NvmlGpu) -> Labels:
+        """The labels of a GPU, in dcgm-exporter's order. Address and model are asked for until NVML knows both."""
         in_inventory = gpu.in_inventory
         fixed = self._fixed.get(in_inventory.uuid)
         if fixed is None:

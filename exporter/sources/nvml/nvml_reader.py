@@ -221,6 +221,7 @@ class NvmlReader:
         return now - self._inventory_at >= (INVENTORY_SECONDS if self.events.tells_changes else UNTOLD_SECONDS)
 
     def _read_gpus(self, now: float) -> None:
+        """Read all GPUs but those left alone, and listen to their events. Raises Failed: the library is gone."""
         count = min(self.library.call("nvmlDeviceGetCount"), MOST_GPUS)
         before = self._gpus
         self._gpus = {}

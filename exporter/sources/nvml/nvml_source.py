@@ -139,6 +139,7 @@ class Nvml(AskedSource):
         (self._reader or self._library).close()
 
     def _done(self, result: DriverReading | Exception) -> None:
+        """Take the end of a reading on the worker thread, plan the next one, and wake those who wait."""
         if self._is_closed:
             return
         now = self._clock()
@@ -228,6 +229,7 @@ class NvmlPage:
         return self._nvml.health
 
     async def _read(self) -> Page:
+        """The page of the present reading, begun now if none runs. Raises SourceError: it failed, or takes too long."""
         self._nvml.begin()
         try:
             await self._nvml.ended()

@@ -79,6 +79,7 @@ class PromFileSource(AskedSource):
         return page
 
     async def _current(self) -> Page:
+        """The page of the file once it is whole. Raises SourceError: it cannot be read, or is never whole."""
         for _ in range(_TRIES):
             try:
                 page = await self._look()

@@ -127,6 +127,7 @@ class DcgmSource(AskedSource):
         await self._client.close()
 
     async def _read(self) -> Page:
+        """Fetch the page and give it DCGM's families. Raises SourceError: no page came, or no valid sample is in it."""
         with self._attempts.noted() as odd:
             try:
                 async with self._places:
