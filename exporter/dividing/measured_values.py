@@ -86,6 +86,17 @@ def scale_down(parts: Sequence[int], total: int | None) -> list[int]:
     return [end - begin for begin, end in pairwise(borders)]
 
 
+def _nobodys_sm_ratios(measured: "Measured") -> Mapping[DeviceKey, float]:
+    ratios = {device: 0.0 for device, _ in measured.uses}
+    for device in ratios.keys() & measured.nobodys.keys():
+        ratio = measured.nobodys[device].sm_ratio
+        if ratio is None:
+            del ratios[device]
+        else:
+            ratios[device] = ratio
+    return ratios
+
+
 # A device and one of its owners.
 Share = tuple[DeviceKey, Owner]
 
@@ -104,12 +115,10 @@ class MeasuredShares:
         self.nobodys_sm_ratios: Mapping[DeviceKey, float] = {}
         self.sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = MappingProxyType({})
         if measured is not None:
-            uses, nobodys = measured.uses, measured.nobodys
-            self.memory_bytes = {of: use.memory_bytes for of, use in uses.items() if use.memory_bytes is not None}
-            self.sm_ratios = {of: use.sm_ratio for of, use in uses.items() if use.sm_ratio is not None}
-            devices = dict.fromkeys(device for device, _ in uses)
-            ratios = {device: nobodys[device].sm_ratio if device in nobodys else 0.0 for device in devices}
-            self.nobodys_sm_ratios = {device: ratio for device, ratio in ratios.items() if ratio is not None}
+            uses = measured.uses.items()
+            self.memory_bytes = {share: use.memory_bytes for share, use in uses if use.memory_bytes is not None}
+            self.sm_ratios = {share: use.sm_ratio for share, use in uses if use.sm_ratio is not None}
+            self.nobodys_sm_ratios = _nobodys_sm_ratios(measured)
             self.sm_ns = measured.sm_ns
 
     def __bool__(self) -> bool:

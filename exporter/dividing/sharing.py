@@ -63,10 +63,11 @@ class CutGpu:
         among = tuple(instances)
         by = self._weights.get(among)
         if by is None:
-            slices, activities = [self.slices[of] for of in among], [self.activity.get(of) for of in among]
-            by = self._weights[among] = weights(slices, activities)
+            slices = [self.slices[instance] for instance in among]
+            by = self._weights[among] = weights(slices, [self.activity.get(instance) for instance in among])
         sign = -1 if units < 0 else 1
-        return {of: sign * part for of, part in zip(among, apportion(abs(units), by), strict=True)}
+        parts = apportion(abs(units), by)
+        return {instance: sign * part for instance, part in zip(among, parts, strict=True)}
 
 
 ShareCounter = Callable[[OfGpu, Sequence[Reading], CutGpu], None]
@@ -85,7 +86,7 @@ def share_page(
     gpus = yield from _cut_gpus(readings, additive)
     for uuid, gpu in gpus.items():
         for family, rows in gpu.rows.items():
-            amounts = {text for text in {value for _, value in rows} if is_amount(text)}
+            amounts = set(filter(is_amount, {value for _, value in rows}))
             divisible = [row for row in rows if row[1] in amounts]
             if not divisible:
                 continue
@@ -98,23 +99,26 @@ def share_page(
 
 
 def _cut_gpus(readings: Iterable[Reading], additive: Mapping[bytes, Additive]) -> Work[Mapping[str, CutGpu]]:
+    """The GPUs that are cut into MIG instances, by UUID, as a page shows them."""
     gpus: dict[str, CutGpu] = {}
     for number, reading in enumerate(readings, start=1):
         if not number % _READINGS_A_SLICE:
             yield
         series, value = reading
-        family, subject = series.name, series.subject
-        of, uuid = subject.instance, subject.gpu
-        if not of or not uuid:
+        family = series.name
+        subject = series.subject
+        instance = subject.instance
+        uuid = subject.gpu
+        if not instance or not uuid:
             continue
         gpu = gpus.get(uuid)
         if gpu is None:
             gpu = gpus[uuid] = CutGpu()
-        if of not in gpu.slices:
-            gpu.slices[of] = compute_slices(subject.profile)
+        if instance not in gpu.slices:
+            gpu.slices[instance] = compute_slices(subject.profile)
         if family not in additive:
-            if of not in gpu.activity and is_amount(value):
-                gpu.activity[of] = float(value)
+            if instance not in gpu.activity and is_amount(value):
+                gpu.activity[instance] = float(value)
         elif family in gpu.rows:
             gpu.rows[family].append(reading)
         else:
@@ -134,7 +138,8 @@ def _parts_of_gauge(rows: Sequence[Reading], gpu: CutGpu) -> Mapping[bytes, byte
     if len(instances) == 1:
         return {}
     units, places = divisible(read_amount(rows[0][1]))
-    texts = {of: write_amount(Amount(part, places)) for of, part in gpu.parts(units, instances).items()}
+    parts = gpu.parts(units, instances)
+    texts = {instance: write_amount(Amount(part, places)) for instance, part in parts.items()}
     return {series.identity: texts[series.subject.instance] for series, _ in rows}
 
 
@@ -157,7 +162,7 @@ class GpuCounters:
     def __init__(self) -> None:
         self._counters: OrderedDict[OfGpu, _Counter] = OrderedDict()
 
-    def grow(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu, read: int) -> Mapping[bytes, Amount]:
+    def grow(self, key: OfGpu, rows: Sequence[Reading], gpu: CutGpu, read: int) -> Mapping[bytes, Amount]:
         """The growth of each series, once for every read. A series that is not in it shows its instance's own value.
 
         The instances that both this read and the last read have share the growth. If rows that differed begin to repeat
@@ -165,23 +170,25 @@ class GpuCounters:
         """
         value = read_amount(max((text for _, text in rows), key=float))
         series = frozenset(row.identity for row, _ in rows)
-        counter = self._counters.get(of)
+        counter = self._counters.get(key)
         before = counter.is_repeated if counter else None
         # rows that are all 0 may be repeated values or own values
         repeated = are_repeated(rows) if value.units else before
+        grows = dict.fromkeys(series, NOTHING) if repeated else {}
         if counter is None:
-            self._counters[of] = _Counter(value, series, repeated, read)
+            self._counters[key] = _Counter(value, series, repeated, read)
             _limit(self._counters, MOST_COUNTERS)
-            return dict.fromkeys(series, NOTHING) if repeated else {}
-        self._counters.move_to_end(of)
+            return grows
+        self._counters.move_to_end(key)
         if counter.read == read:
             return {}
         instance_of = {row.identity: row.subject.instance for row, _ in rows if row.identity in counter.series}
-        counter.series, counter.is_repeated, counter.read = series, repeated, read
-        grows = dict.fromkeys(series, NOTHING)
+        counter.series = series
+        counter.is_repeated = repeated
+        counter.read = read
         if not repeated or before is False:
             counter.value = value
-            return grows if repeated else {}
+            return grows
         # a small fall is no reset, since rows are read a moment apart, and a new cut has other rows
         grown = growth(counter.value, value, may_lag=True)
         if grown is None:
@@ -258,7 +265,8 @@ class _DividedCounter:
         grown = growth(self.device, now, may_lag=sources != self.sources)
         if grown is None:
             return NOTHING
-        self.device, self.sources = now, sources
+        self.device = now
+        self.sources = sources
         return grown
 
 
@@ -296,13 +304,13 @@ class CounterBook:
         self._read += 1
         self._grown = {}
 
-    def share(self, of: OfGpu, rows: Sequence[Reading], gpu: CutGpu) -> None:
+    def share(self, key: OfGpu, rows: Sequence[Reading], gpu: CutGpu) -> None:
         """Divide a counter that instances' rows may repeat.
 
         Callers do this for all rows of a page, before `advance`.
         """
         if not self._is_older:
-            self._grown.update(self._gpus.grow(of, rows, gpu, self._read))
+            self._grown.update(self._gpus.grow(key, rows, gpu, self._read))
 
     def advance(
         self, series: bytes, owners: Sequence[Owner], value: bytes, times: RunTimes | None = None
@@ -315,7 +323,8 @@ class CounterBook:
         if self._is_older or not is_amount(value):
             return self.peek(series, owners, value)
         state = self._series.get(series)
-        now, of_gpu = read_amount(value), self._grown.get(series)
+        now = read_amount(value)
+        of_gpu = self._grown.get(series)
         if state is None:
             rows = OrderedDict[Owner | None, Amount]({None: NOTHING})
             state = _DividedCounter(now, self._sources, rows, read=self._read, has_part=of_gpu is not None, ran=times)
@@ -361,8 +370,9 @@ def _run_since(before: RunTimes | None, now: RunTimes | None, owners: Sequence[O
     """
     if before is None or now is None:
         return ()
-    pairs = [(before[owner], now[owner]) for owner in owners if owner in before and owner in now]
-    return [ns - was if ns >= was else ns for was, ns in pairs] if len(pairs) == len(owners) else ()
+    if not before.keys() & now.keys() >= set(owners):
+        return ()
+    return [now[owner] - before[owner] if now[owner] >= before[owner] else now[owner] for owner in owners]
 
 
 def _limit(entries: "OrderedDict[Any, Any]", most: int) -> None:

@@ -212,14 +212,26 @@ def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory
     which may be names of the same GPU. Names in `Owners.unnamed` are no exception: they are known to be names of these
     GPUs.
     """
-    subjects, named = tuple(subjects), owners.named
-    of_inventory = {gpu.uuid for gpu in inventory.gpus} | {gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus}
-    gpus = [each for each in subjects if each.is_device or each.key in named or each.uuid in of_inventory]
-    labelled = [each for each in subjects if each.has_gpu_label and not each.uuid and each.key not in named]
-    if labelled and (owners.unnamed or named <= {each.key for each in subjects}):
-        with_uuid = {name for each in gpus if each.uuid for name in (each.index, each.device)}
-        gpus += (each for each in labelled if with_uuid.isdisjoint({each.index, each.device} - {""}))
+    subjects = tuple(subjects)
+    named = owners.named
+    uuids = {gpu.uuid for gpu in inventory.gpus}
+    uuids.update(gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus)
+    gpus: list[Subject] = []
+    labelled: list[Subject] = []
+    for subject in subjects:
+        if subject.is_device or subject.key in named or subject.uuid in uuids:
+            gpus.append(subject)
+        elif subject.has_gpu_label and not subject.uuid:
+            labelled.append(subject)
+    if labelled and (owners.unnamed or named <= {subject.key for subject in subjects}):
+        gpus += _beside([gpu for gpu in gpus if gpu.uuid], labelled)
     return gpus
+
+
+def _beside(gpus: Sequence[Subject], labelled: Iterable[Subject]) -> list[Subject]:
+    """Those of the labelled subjects whose number and name are not those of one of these GPUs."""
+    taken = {gpu.index for gpu in gpus}.union(gpu.device for gpu in gpus) - {""}
+    return [subject for subject in labelled if taken.isdisjoint((subject.index, subject.device))]
 
 
 def cut_gpus(devices: Iterable[Subject]) -> frozenset[str]:

@@ -155,9 +155,8 @@ class Snapshot:
     @property
     def is_page_away(self) -> bool:
         """Whether at least one source of pages failed, so that the look did not see the devices on its page."""
-        return self.joined is None or any(
-            (health := self.health.get(source)) is not None and health.up is False for source in self.page_sources
-        )
+        healths = (self.health[source] for source in self.page_sources if source in self.health)
+        return self.joined is None or any(health.up is False for health in healths)
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:
@@ -200,6 +199,7 @@ def _seen_or_held(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
 
 
 def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> None:
+    """Add the inventory's GPUs and instances, and what it says of those that are there."""
     uuids = {subject.uuid for subject in devices.values()}
     # a GPU whose samples have no UUID is known by its number
     numbers = {subject.index for subject in devices.values() if subject.index and not subject.uuid}

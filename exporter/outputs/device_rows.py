@@ -6,7 +6,7 @@ with which values. The page for people shows the same objects.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -34,14 +34,11 @@ METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
 _FIELD_OF = {name.encode(): field for name, field in FIELDS.items() if field.json}
 _FAMILIES = frozenset(_FIELD_OF)
 # what rows of a shared device may have their owners' parts of, and rows of MIG instances their GPU's
-_OF_WHOLE_DEVICE = (
-    *("gpu_utilization", "graphics_engine_active", "power_usage"),
-    *("framebuffer_total", "framebuffer_used", "framebuffer_free"),
-)
-_WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in _OF_WHOLE_DEVICE)
+_WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.json in WholeDevice._fields)
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
+_NO_XID = XidMeaning("")
 # the reason why no device has an owner while the kubelet's last answer is too old
 SILENT = "The kubelet does not say who holds devices."
 
@@ -73,21 +70,49 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
     yield from _hold_the_rest(held, filled, devices, snapshot)
     shared = _shared_devices(held, snapshot)
     whole_devices = (yield from _whole_devices(snapshot.joined, shared)) if shared else {}
-    moments = {"timestamp": rfc3339(snapshot.read_at_seconds), "read_at": rfc3339(snapshot.values_read_at_seconds)}
-    is_silent = _is_kubelet_silent(snapshot) and not _names_a_pod(held)
-    others, idle_since = users_of_devices(snapshot), _idle_since(snapshot)
+    maker = _RowMaker(snapshot, words, cut, whole_devices, is_silent=_is_kubelet_silent(snapshot, held.values()))
     made: list[DeviceRow] = []
     for count, (key, device) in enumerate(devices.items(), start=1):
         if not count % _DEVICES_A_SLICE:
             yield
+        made += maker.rows_of(device, key, held[key])
+    return made
+
+
+class _RowMaker:
+    """Makes the rows of each device, of what is known of all."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        words: Explainer,
+        cut: Container[str],
+        whole_devices: Mapping[DeviceKey, WholeDevice],
+        *,
+        is_silent: bool,
+    ) -> None:
+        """`cut` are the GPUs with MIG instances. `is_silent`: the kubelet does not say who holds devices."""
+        self._snapshot = snapshot
+        self._words = words
+        self._cut = cut
+        self._whole_devices = whole_devices
+        self._why_silent = SILENT if is_silent else ""
+        self._users = users_of_devices(snapshot)
+        self._idle_since = _idle_since(snapshot)
+        self._timestamp = rfc3339(snapshot.read_at_seconds)
+        self._read_at = rfc3339(snapshot.values_read_at_seconds)
+
+    def rows_of(self, device: Subject, key: DeviceKey, holders: _Holders) -> Iterator[DeviceRow]:
+        """The rows of one device, by its holders."""
+        snapshot = self._snapshot
         of_device: dict[str, Any] = {
             "node_name": _node_of(device, snapshot),
-            **object_of(device, cut),
-            **moments,
-            "whole_device": whole_devices.get(key),
-            "used_by": tuple(others.get(key, ())),
+            **object_of(device, self._cut),
+            "timestamp": self._timestamp,
+            "read_at": self._read_at,
+            "whole_device": self._whole_devices.get(key),
+            "used_by": tuple(self._users.get(key, ())),
         }
-        holders = held[key]
         if len(holders) > 1:
             # a device with an owner is not free, even if it also has a row without owner
             holders.pop(_NOBODY, None)
@@ -104,15 +129,10 @@ def rows(snapshot: Snapshot) -> Work[list[DeviceRow]]:
                 gpu_shared=entry.shared or is_shared,
                 last_xid=_last_xid(snapshot, key, entry),
                 holder_since=_holder_since(snapshot, key, owner),
-                idle_since=rfc3339(idle_since.get((key, owner))),
+                idle_since=rfc3339(self._idle_since.get((key, owner))),
             )
-            why = "" if owner.pod else words.why_unknown(device) or SILENT * is_silent
-            made.append(in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why))
-    return made
-
-
-def _names_a_pod(held: Mapping[DeviceKey, _Holders]) -> bool:
-    return any(owner.pod for holders in held.values() for owner in holders)
+            why = "" if owner.pod else self._words.why_unknown(device) or self._why_silent
+            yield in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why)
 
 
 def _shared_devices(held: Mapping[DeviceKey, _Holders], snapshot: Snapshot) -> set[DeviceKey]:
@@ -134,9 +154,10 @@ def _node_of(device: Subject, snapshot: Snapshot) -> str:
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
     """Since when this container holds the device; None if it held it already when the exporter started."""
-    since, of = snapshot.held_since, owner if owner.pod else None
+    since = snapshot.held_since
+    holder = owner if owner.pod else None
     # the holder of a whole GPU holds its instances
-    return rfc3339(since.get((device, of), since.get((DeviceKey(uuid=device.uuid), of))))
+    return rfc3339(since.get((device, holder), since.get((DeviceKey(uuid=device.uuid), holder))))
 
 
 def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
@@ -207,10 +228,15 @@ def are_owners_unknown(snapshot: Snapshot, device_rows: Iterable[DeviceRow]) -> 
 
     `device_rows` are the rows of all devices: a page may name owners without the kubelet.
     """
-    return _is_kubelet_silent(snapshot) and not any(row.pod for row in device_rows)
+    return _seems_kubelet_silent(snapshot) and not any(row.pod for row in device_rows)
 
 
-def _is_kubelet_silent(snapshot: Snapshot) -> bool:
+def _is_kubelet_silent(snapshot: Snapshot, held: Iterable[_Holders]) -> bool:
+    """The same, before there are rows: by the holders of each device."""
+    return _seems_kubelet_silent(snapshot) and not any(owner.pod for holders in held for owner in holders)
+
+
+def _seems_kubelet_silent(snapshot: Snapshot) -> bool:
     kubelet = snapshot.health.get(KUBELET)
     return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
@@ -226,10 +252,14 @@ def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Map
     for count, (series, value) in enumerate(joined.readings(_WHOLE_FAMILIES), start=1):
         if not count % ITEMS_A_SLICE:
             yield
-        subject, field = series.subject, _FIELD_OF[series.name]
-        is_of_gpu = field.of_gpu and subject.instance
-        key = DeviceKey(uuid=subject.key.uuid) if is_of_gpu else subject.key
-        amount = number(value, field) if key in wanted and not subject.vgpu else None
+        subject = series.subject
+        field = _FIELD_OF[series.name]
+        key = subject.key
+        if field.of_gpu and subject.instance:
+            key = DeviceKey(uuid=key.uuid)
+        if subject.vgpu or key not in wanted:
+            continue
+        amount = number(value, field)
         if amount is not None:
             values.setdefault(key, {}).setdefault(field.json, []).append(amount)
     sure = ((key, _sure(of_device)) for key, of_device in values.items())
@@ -243,9 +273,13 @@ def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | flo
 
 def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
     """The container's own measured use of the device, and its programs' requests to CUDA there."""
-    use = snapshot.measured.uses.get((device, owner)) if snapshot.measured else None
-    cuda = snapshot.cuda.uses.get((None if owner == _NOBODY else owner, device)) if snapshot.cuda else None
-    return {"measured": OwnUse(**_amounts(use)) if use else None, "cuda": as_object(cuda) if cuda else None}
+    own_use: dict[str, Any] = {}
+    if snapshot.measured and (device, owner) in snapshot.measured.uses:
+        own_use["measured"] = OwnUse(**_amounts(snapshot.measured.uses[device, owner]))
+    holder = None if owner == _NOBODY else owner
+    if snapshot.cuda and (holder, device) in snapshot.cuda.uses:
+        own_use["cuda"] = as_object(snapshot.cuda.uses[holder, device])
+    return own_use
 
 
 def _amounts(use: Use) -> dict[str, Any]:
@@ -258,48 +292,61 @@ def _amounts(use: Use) -> dict[str, Any]:
 
 def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
     """The device's health with its reasons, and the kubelet's message."""
-    verdict, healths = snapshot.verdicts.get(device), snapshot.healths
+    fields: dict[str, Any] = {}
+    verdict = snapshot.verdicts.get(device)
+    if verdict is not None:
+        fields = {"health": verdict.verdict, "health_reasons": tuple(map(str, verdict.reasons))}
+    healths = snapshot.healths
     health = healths.get((device, owner)) or healths.get((DeviceKey(uuid=device.uuid), owner))
-    message = {"health_message": health.message if health else ""}
-    if verdict is None:
-        return message
-    return {"health": verdict.verdict, "health_reasons": tuple(map(str, verdict.reasons)), **message}
+    if health is not None:
+        fields["health_message"] = health.message
+    return fields
 
 
 def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _HolderFields) -> int | None:
     """The last XID by the kernel's log, which also has those that no page shows; else by the page."""
     verdict = snapshot.verdicts.get(device)
-    by_log = verdict.last_xid if verdict else None
-    return error_on_page(entry.metrics.get("xid_errors")) if by_log is None else by_log
+    if verdict is not None and verdict.last_xid is not None:
+        return verdict.last_xid
+    return error_on_page(entry.metrics.get("xid_errors"))
 
 
 def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any]]:
     """One object of /events for each event, in their order."""
-    return [_event_row(node, each) for each in events]
+    return [_event_row(node, event) for event in events]
 
 
-def _remedy(device_event: DeviceEvent, xid: XidMeaning | None) -> str:
+def _meaning(device_event: DeviceEvent) -> dict[str, str]:
+    """What the XID of an event means, and what to do; texts are "" for other events."""
+    event = device_event.event
+    meaning = _NO_XID
+    if event.kind == "xid":
+        meaning = XIDS.get(event.code or 0, OTHER_XID)
+    remedy = meaning.remedy
     if is_well_again(device_event):
-        return "nothing: the driver says that the GPU is well again"
-    return xid.remedy if xid else ""
+        remedy = "nothing: the driver says that the GPU is well again"
+    return {"name": meaning.name, "cause": meaning.cause, "remedy": remedy}
 
 
 def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
+    fields = asdict(owner)
     uid = uids.get((owner.namespace, owner.pod))
-    return asdict(owner) | ({"pod_uid": uid} if uid else {})
+    if uid:
+        fields["pod_uid"] = uid
+    return fields
 
 
 def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
-    event, holders, uids = device_event.event, device_event.holders, dict(device_event.pod_uids)
-    xid = XIDS.get(event.code or 0, OTHER_XID) if event.kind == "xid" else None
+    """One object of /events."""
+    event = device_event.event
+    holders = device_event.holders
+    uids = dict(device_event.pod_uids)
     return {
         "node_name": node,
         "at": rfc3339(device_event.at_seconds),
         "kind": event.kind,
         "code": event.code,
-        "name": xid.name if xid else "",
-        "cause": xid.cause if xid else "",
-        "remedy": _remedy(device_event, xid),
+        **_meaning(device_event),
         "severity": event.severity,
         "text": event.text,
         "pci_address": event.address,
@@ -353,5 +400,6 @@ def _outside_pods(unowned: Unowned, measured: Measured, *, exposes_processes: bo
         return {"engine": unowned.place.engine, "id": unowned.place.container_id}
     if unowned.reason != "no_container" or not exposes_processes or not measured.host:
         return {}
-    process = measured.host.by_pid.get(unowned.process.pid)
-    return {"command": process.command, "pid": unowned.process.pid} if process else {}
+    pid = unowned.process.pid
+    process = measured.host.by_pid.get(pid)
+    return {"command": process.command, "pid": pid} if process else {}

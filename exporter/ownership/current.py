@@ -71,29 +71,44 @@ class Tenures:
             self._note(owners, at_seconds)
         oldest = None
         for page in pages:
-            body = page.body if len(page.body) <= _COMPARED_WHOLE_BYTES else hash(page.body)
-            changed = self._changed.get(page.source)
-            if changed is None:
-                sources = {each.source for each in pages}
-                self._changed = {name: last for name, last in self._changed.items() if name in sources}
-            if changed is None or changed[0] != body:
-                changed = self._changed[page.source] = (body, page.read_at_seconds)
-            read_at = max(changed[1], page.read_at_seconds - MOST_UNREAD_SECONDS)
+            changed_at = self._changed_at(page, pages)
+            read_at = max(changed_at, page.read_at_seconds - MOST_UNREAD_SECONDS)
             oldest = read_at if oldest is None else min(oldest, read_at)
         return oldest
 
+    def _changed_at(self, page: Page, pages: Sequence[Page]) -> float:
+        """When the text of a source's page changed; a source that is new takes the place of those without a page."""
+        body = page.body if len(page.body) <= _COMPARED_WHOLE_BYTES else hash(page.body)
+        before = self._changed.get(page.source)
+        if before is None:
+            sources = {page.source for page in pages}
+            self._changed = {name: last for name, last in self._changed.items() if name in sources}
+        elif before[0] == body:
+            return before[1]
+        self._changed[page.source] = (body, page.read_at_seconds)
+        return page.read_at_seconds
+
     def _note(self, owners: Owners, at_seconds: float) -> None:
-        noted, self._noted = self._noted, owners
+        noted = self._noted
+        self._noted = owners
         if noted is None:
             return
-        before, now = noted.holders, owners.holders
-        since = {of: moment for of, moment in self.since.items() if of[1] or at_seconds - moment < _NOBODYS_SECONDS}
+        before = noted.holders
+        now = owners.holders
+        since = {
+            (key, owner): moment
+            for (key, owner), moment in self.since.items()
+            if owner or at_seconds - moment < _NOBODYS_SECONDS
+        }
         for key in before.keys() | now.keys():
-            if before.get(key) is not now.get(key):
-                owners_now, owners_before = _holding(now, key), _holding(before, key)
-                for owner in owners_before - owners_now:
-                    since.pop((key, owner), None)
-                since |= dict.fromkeys(((key, owner) for owner in owners_now - owners_before), at_seconds)
+            if before.get(key) is now.get(key):
+                continue
+            owners_now = _holding(now, key)
+            owners_before = _holding(before, key)
+            for owner in owners_before - owners_now:
+                since.pop((key, owner), None)
+            for owner in owners_now - owners_before:
+                since[key, owner] = at_seconds
         self.since = since
 
 

@@ -1,6 +1,6 @@
 """The devices of a node by their names in samples and the inventory, and the device that an id or a claim means."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _UNNAMED = "-"  # the parent of an instance whose parent is not known; no UUID looks like this
 # The identities of all ids of an answer, by profile and parent.
-Rivals = Mapping[tuple[str, str], frozenset[object]]
+Rivals = Mapping[tuple[str, str], AbstractSet[object]]
 
 
 class Sole(NamedTuple):
@@ -39,43 +39,55 @@ class NodeDevices:
 
     def __init__(self, subjects: Subjects, inventory: Inventory) -> None:
         self._made_from = (subjects, inventory.gpus, inventory.doubts)
-        self.uuids: set[str] = {subject.uuid for subject in subjects if subject.uuid}
+        self.uuids: AbstractSet[str] = {subject.uuid for subject in subjects} - {""}
+        self._names = {subject.device for subject in subjects} - {""}
+        self._numbers = {subject.index for subject in subjects} - {""}
         # samples of volumes and virtual machines have a label uuid, too
         self.has_gpu_uuids: bool = any(subject.is_device for subject in subjects)
-        self.gpus = _gpus_of(subjects, inventory)
         self._has_second_number = any(subject.index not in ("", "0") for subject in subjects if subject.is_device)
-        self._names = {subject.device for subject in subjects if subject.device}
-        self._by_device = _index((subject.device, subject.uuid) for subject in subjects)
-        # samples write PCI addresses in several ways
-        self._by_address = _index(
-            (pci_address(text), subject.key.uuid) for subject in subjects for text in (subject.address, subject.device)
-        )
-        self._by_index = _index((subject.index, subject.uuid) for subject in subjects)
-        self._has_names: dict[str, bool] = {
-            part: any(getattr(subject, part) for subject in subjects) for part in ("uuid", "device", "index")
-        }
-        # if a page's samples have no UUID, a GPU's key is its name, or else its number
-        self._names_by_index = _index((subject.index, subject.key.uuid) for subject in subjects if not subject.uuid)
-        self._by_inventory_name = _index((gpu.device, gpu.uuid) for gpu in inventory.gpus)
-        self._by_inventory = _index((gpu.index, gpu.uuid) for gpu in inventory.gpus)
-        migs = [(gpu, mig) for gpu in inventory.gpus for mig in gpu.mig]
-        self._mig = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu, mig in migs}
-        self._mapped = frozenset(self._mig.values())
-        self._cut = self._mapped | {subject.key for subject in subjects if subject.instance}
+        self.gpus = _gpus_of(subjects, inventory)
+        self.owners_by_page = _owners_by_page(subjects)
         self._contested = frozenset(
             uuid for doubt in inventory.doubts if doubt.is_contradiction for uuid in doubt.leaves_out
         )
-        self._instances = _by_profile(
-            (
-                *((subject.profile, subject.key.uuid, subject.key) for subject in subjects if subject.instance),
-                *((mig.profile, gpu.uuid, DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)) for gpu, mig in migs),
-            )
-        )
-        self.owners_by_page = _owners_by_page(subjects)
+        self._by_device = _Index()
+        self._by_address = _Index()
+        self._by_index = _Index()
+        self._names_by_index = _Index()
+        self._by_inventory_name = _Index()
+        self._by_inventory = _Index()
+        self._mig: dict[str, DeviceKey] = {}
+        self._instances = _ByProfile[DeviceKey]()
         self._counts: Counter[DeviceKey] = Counter()
-        for subject, count in subjects.items():
-            self._counts[subject.key] += count
+        self._add_subjects(subjects)
+        self._add_inventory(inventory)
+        self._mapped = frozenset(self._mig.values())
         self._instances_counted = [(key, DeviceKey(uuid=key.uuid)) for key in self._counts if key.instance]
+        self._cut = self._mapped.union(instance for instance, _ in self._instances_counted)
+
+    def _add_subjects(self, subjects: Subjects) -> None:
+        for subject, count in subjects.items():
+            key = subject.key
+            self._counts[key] += count
+            self._by_device.add(subject.device, subject.uuid)
+            self._by_index.add(subject.index, subject.uuid)
+            # samples write PCI addresses in several ways
+            self._by_address.add(pci_address(subject.address), key.uuid)
+            self._by_address.add(pci_address(subject.device), key.uuid)
+            if not subject.uuid:
+                # if a page's samples have no UUID, a GPU's key is its name, or else its number
+                self._names_by_index.add(subject.index, key.uuid)
+            if subject.instance:
+                self._instances.add(subject.profile, key.uuid, key)
+
+    def _add_inventory(self, inventory: Inventory) -> None:
+        for gpu in inventory.gpus:
+            self._by_inventory_name.add(gpu.device, gpu.uuid)
+            self._by_inventory.add(gpu.index, gpu.uuid)
+            for mig in gpu.mig:
+                key = DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)
+                self._mig[mig.uuid] = key
+                self._instances.add(mig.profile, gpu.uuid, key)
 
     def are_of(self, subjects: Subjects, inventory: Inventory) -> bool:
         """Whether this was made of the same `subjects`, as an object, and of an equal inventory.
@@ -91,7 +103,8 @@ class NodeDevices:
         `refs` are those of all ids, `gpus_before` earlier GPUs. A page lacks a lost GPU. So the GPUs' numbers on the
         page and the UUIDs in ids count, too.
         """
-        uuids, instances = set[str](), set[str]()
+        uuids = set[str]()
+        instances = set[str]()
         for ref in refs:
             uuids.add(bare(ref.uuid))
             instances.add(ref.mig)
@@ -120,11 +133,13 @@ class NodeDevices:
         if ref.is_no_gpu:
             return None
         if ref.is_vfio:
-            return DeviceKey(uuid=ref.device) if not ref.minor else None
+            return None if ref.minor else DeviceKey(uuid=ref.device)
         if ref.minor:
-            of_node = self._by_inventory_name.get(f"nvidia{ref.minor}", set())
-            if len(of_node) == 1 or not (ref.uuid or ref.mig):
-                return self._of_node(ref, *of_node) if len(of_node) == 1 else None
+            gpus = self._by_inventory_name.get(f"nvidia{ref.minor}", ())
+            if len(gpus) == 1:
+                return self._of_node(ref, *gpus)
+            if not (ref.uuid or ref.mig):
+                return None
         if ref.uuid:
             return self._of_uuid(ref.uuid, ref.instance)
         if ref.mig:
@@ -140,7 +155,7 @@ class NodeDevices:
         None if the reference also says another GPU.
         """
         other = ref.uuid or ref.parent
-        if other and other.removeprefix("GPU-") != uuid.removeprefix("GPU-"):
+        if other and bare(other) != bare(uuid):
             return None
         key = self._of_uuid(uuid, ref.instance)
         by_uuid = self._mig.get(ref.mig)
@@ -148,9 +163,9 @@ class NodeDevices:
 
     def _of_uuid(self, uuid: str, instance: str) -> DeviceKey:
         """The key of a GPU or instance, without the UUID's prefix if samples lack it."""
-        without = bare(uuid)
-        is_bare = uuid not in self.uuids and without in self.uuids
-        return DeviceKey(uuid=without if is_bare else uuid, instance=instance)
+        if uuid not in self.uuids and bare(uuid) in self.uuids:
+            uuid = bare(uuid)
+        return DeviceKey(uuid=uuid, instance=instance)
 
     def is_unnamed(self, ref: DeviceRef | None, key: DeviceKey | None) -> bool:
         """Whether an id leads to no sample, although there are samples of GPUs, and these have no name of its kind."""
@@ -160,26 +175,32 @@ class NodeDevices:
 
     def carry_no_name_like(self, ref: DeviceRef) -> bool:
         """Whether there are samples of GPUs, and none has a name of the id's kind: a UUID, a name or a number."""
-        named = {"uuid": ref.uuid or ref.mig or ref.minor, "device": ref.device, "index": ref.index}
-        return any(self._has_names.values()) and not any(named[part] and has for part, has in self._has_names.items())
+        kinds: Iterable[tuple[str, AbstractSet[str]]] = (
+            (ref.uuid or ref.mig or ref.minor, self.uuids),
+            (ref.device, self._names),
+            (ref.index, self._numbers),
+        )
+        return any(names for _, names in kinds) and not any(name and names for name, names in kinds)
 
     def _instance_of(self, ref: DeviceRef, rivals: Rivals) -> DeviceKey | None:
         """The instance with a MIG UUID: by samples, the inventory or, if no sources disagree on it, its profile."""
         if ref.mig in self.uuids:
             return DeviceKey(uuid=ref.mig)
         instance = self._mig.get(ref.mig)
-        return instance if instance or ref.mig in self._contested else self._only_one_of_its_profile(ref, rivals)
+        if instance is None and ref.mig not in self._contested:
+            return self._only_one_of_its_profile(ref, rivals)
+        return instance
 
     def _only_one_of_its_profile(self, ref: DeviceRef, rivals: Rivals) -> DeviceKey | None:
         """The instance of the id's profile, if the profile has one instance and no other id could mean it."""
         if not ref.profile:
             return None
         profile = _normal(ref.profile)
-        instances = self._instances.get((profile, ref.parent), frozenset())
-        of_profile = rivals.get((profile, ref.parent), frozenset())
+        instances = self._instances.get((profile, ref.parent), set())
+        of_profile = {*rivals.get((profile, ref.parent), ())}
         if ref.parent:
             # an id that names no parent may mean an instance of this parent
-            of_profile = of_profile | rivals.get((profile, _UNNAMED), frozenset())
+            of_profile.update(rivals.get((profile, _UNNAMED), ()))
         if len(instances) != 1 or len(of_profile) > 1 or instances & self._mapped:
             return None
         return next(iter(instances))
@@ -188,7 +209,8 @@ class NodeDevices:
         """The UUIDs (or keys) of the GPUs that have this name or, if samples have no names, this number."""
         if ref.device in self._by_inventory_name:
             return self._by_inventory_name[ref.device]
-        if address := pci_address(ref.device):
+        address = pci_address(ref.device)
+        if address:
             return self._by_address.get(address, set())
         # if samples have names, these come before numbers: the number in a name is not always the GPU's index
         if ref.device and self._names:
@@ -219,33 +241,42 @@ def _owners_by_page(subjects: Subjects) -> Mapping[DeviceKey, AbstractSet["Owner
     return owners
 
 
-def _index(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    uuids_of: dict[str, set[str]] = {}
-    for name, uuid in pairs:
+class _Index(defaultdict[str, set[str]]):
+    """The UUIDs of the GPUs that have a name, by the name."""
+
+    def __init__(self) -> None:
+        super().__init__(set)
+
+    def add(self, name: str, uuid: str) -> None:
+        """Note a GPU's name, if it has one and a UUID."""
         if name and uuid:
-            uuids_of.setdefault(name, set()).add(uuid)
-    return uuids_of
+            self[name].add(uuid)
 
 
-def _by_profile(entries: Iterable[tuple[str, str, T]]) -> Mapping[tuple[str, str], frozenset[T]]:
-    """The instances or ids by (profile, parent). An entry is a profile, a parent, and an instance or id.
+class _ByProfile(dict[tuple[str, str], set[T]]):
+    """The instances or ids by (profile, parent).
 
     The parent "" stands for all parents together, _UNNAMED for an unknown parent. A key has at most two entries, since
     callers only ask whether it has more than one.
     """
-    few: dict[tuple[str, str], set[T]] = {}
-    for profile, parent, what in entries:
-        if profile:
-            for key in ((_normal(profile), ""), (_normal(profile), parent or _UNNAMED)):
-                of_key = few.setdefault(key, set())
-                if len(of_key) < 2:  # noqa: PLR2004 - see above
-                    of_key.add(what)
-    return {key: frozenset(of_key) for key, of_key in few.items()}
+
+    def add(self, profile: str, parent: str, entry: T) -> None:
+        """Note an instance, or the identity of an id, if its profile is known."""
+        if not profile:
+            return
+        for any_parent in ("", parent or _UNNAMED):
+            entries = self.setdefault((_normal(profile), any_parent), set())
+            if len(entries) < 2:  # noqa: PLR2004 - see above
+                entries.add(entry)
 
 
 def rivals_among(refs: Iterable[DeviceRef | None]) -> Rivals:
     """The identities of an answer's ids, by the MIG profiles of their resources."""
-    return _by_profile((ref.profile, ref.parent, identity(ref)) for ref in refs if ref is not None and ref.profile)
+    rivals = _ByProfile[object]()
+    for ref in refs:
+        if ref is not None and ref.profile:
+            rivals.add(ref.profile, ref.parent, identity(ref))
+    return rivals
 
 
 def identity(ref: DeviceRef) -> object:

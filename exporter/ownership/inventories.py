@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from exporter.errors import Trouble
@@ -71,24 +72,29 @@ def read_spec(content: object, most: int = MOST_DEVICES) -> tuple[CdiDevice, ...
 
     Raises ValueError: the content has not the form of a spec, or has too many devices.
     """
-    kind, devices = text(mapping(content), "kind"), mapping(content).get("devices")
+    kind = text(mapping(content), "kind")
+    devices = mapping(content).get("devices")
     if not isinstance(devices, list):
         raise ValueError("it has no list `devices`")  # noqa: TRY004 - the caller words it
     if len(devices) > MOST_DEVICES:
         raise ValueError(f"it has {len(devices)} devices; {MOST_DEVICES} are read")
-    devices_read = tuple(device for content in devices if (device := _device(kind, content)))
+    devices_read = tuple(filter(None, (_device(kind, content) for content in devices)))
     if len(devices_read) > most:
         raise ValueError(f"all specs together have too many devices: {most} more are read")
     return devices_read
 
 
 def _device(kind: str, content: object) -> CdiDevice | None:
-    name, edits = text(mapping(content), "name"), mapping(content, "containerEdits")
+    name = text(mapping(content), "name")
+    edits = mapping(content, "containerEdits")
     paths = [_paths(node) for node in mappings(edits, "deviceNodes", MOST_NODES)]
-    minors, caps = _numbers(_GPU_NODE, paths), _numbers(_CAP_NODE, paths)
+    minors = _numbers(_GPU_NODE, paths)
+    caps = _numbers(_CAP_NODE, paths)
     if _NAME.fullmatch(name):
         return CdiDevice(uuid=name, minors=minors, caps=caps) if minors or caps else None
-    return CdiDevice(uuid="", minors=minors, caps=caps, name=f"{kind}={name}") if kind and name else None
+    if kind and name:
+        return CdiDevice(uuid="", minors=minors, caps=caps, name=f"{kind}={name}")
+    return None
 
 
 def _paths(node: AnyObject) -> tuple[str, ...]:
@@ -97,7 +103,8 @@ def _paths(node: AnyObject) -> tuple[str, ...]:
 
 
 def _numbers(form: re.Pattern[str], paths: Iterable[tuple[str, ...]]) -> frozenset[int]:
-    matches = (next(filter(None, map(form.fullmatch, both)), None) for both in paths)
+    """The numbers in the paths of this form, one of each node."""
+    matches = (next(filter(None, map(form.fullmatch, of_node)), None) for of_node in paths)
     return frozenset(int(match[1]) for match in matches if match)
 
 
@@ -109,49 +116,69 @@ def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlac
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
     """The inventory made of these specs, by file, and these places of capabilities. Parents have only a device name."""
-    gpus: defaultdict[str, _Votes[str]] = defaultdict(_Votes)  # UUID → device names
-    instances: defaultdict[str, _Votes[CutPlace]] = defaultdict(_Votes)
-    by_name: defaultdict[str, _Votes[CdiPlace | None]] = defaultdict(_Votes)
-    doubts = []
+    answers = _AnswersOfSpecs(places)
     for file, devices in specs.items():
         for device in devices:
-            of = {places[cap] for cap in device.caps if cap in places}
-            if device.name:
-                by_name[device.name].add(_place(device, places), file)
-            elif device.uuid.startswith("GPU-"):
-                for minor in device.minors:
-                    gpus[device.uuid].add(f"nvidia{minor}", file)
-            elif len(of) > 1 or (of and device.minors - {place.minor for place in of}):
-                doubts.append(_mixed(device.uuid, file))
-            else:
-                for place in of:
-                    instances[device.uuid].add(place, file)
-    mixed = {uuid for doubt in doubts for uuid in doubt.leaves_out}
-    unmixed = {uuid: answers for uuid, answers in instances.items() if uuid not in mixed}
-    answers_to: Iterable[tuple[str, _Votes[Any]]] = (*unmixed.items(), *gpus.items(), *by_name.items())
-    doubts += (
-        _contradiction(name, of_name.answers)
-        for name, of_name in answers_to
-        if len(of_name.answers) > 1 and None not in of_name.answers
-    )
-    cut: dict[int, list[MigInstance]] = {}
-    for uuid, answers in sorted(unmixed.items()):
-        if answers.agreed is not None:
-            instance = MigInstance(uuid=uuid, instance_id=str(answers.agreed.instance))
-            cut.setdefault(answers.agreed.minor, []).append(instance)
-    return Inventory(
-        gpus=(
-            *(InventoryGpu(uuid=uuid, device=of_gpu.agreed or "") for uuid, of_gpu in sorted(gpus.items())),
-            *(InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(mig)) for minor, mig in sorted(cut.items())),
-        ),
-        doubts=tuple(doubts),
-        places={name: of_name.agreed for name, of_name in by_name.items()},
-    )
+            answers.add(device, file)
+    return answers.inventory()
 
 
-def _place(device: CdiDevice, places: Mapping[int, CutPlace]) -> CdiPlace | None:
-    """The place to which a device's nodes lead; None if there are several, or if the instance is not known."""
-    cut = {places[cap] for cap in device.caps if cap in places}
+class _AnswersOfSpecs:
+    """What specs say of GPUs, of MIG instances and of devices with a qualified name."""
+
+    def __init__(self, places: Mapping[int, CutPlace]) -> None:
+        self._places = places
+        self._gpus: defaultdict[str, _Votes[str]] = defaultdict(_Votes)  # UUID → device names
+        self._instances: defaultdict[str, _Votes[CutPlace]] = defaultdict(_Votes)
+        self._by_name: defaultdict[str, _Votes[CdiPlace | None]] = defaultdict(_Votes)
+        self._mixed: list[InventoryDoubt] = []
+
+    def add(self, device: CdiDevice, file: str) -> None:
+        """Take in a device of a file."""
+        cut = {self._places[cap] for cap in device.caps if cap in self._places}
+        if device.name:
+            self._by_name[device.name].add(_place(device, cut), file)
+        elif device.uuid.startswith("GPU-"):
+            for minor in device.minors:
+                self._gpus[device.uuid].add(f"nvidia{minor}", file)
+        elif len(cut) > 1 or (cut and device.minors - {place.minor for place in cut}):
+            self._mixed.append(_mixed(device.uuid, file))
+        else:
+            for place in cut:
+                self._instances[device.uuid].add(place, file)
+
+    def inventory(self) -> Inventory:
+        """The inventory, without that on which specs contradict each other."""
+        for uuid in chain.from_iterable(doubt.leaves_out for doubt in self._mixed):
+            self._instances.pop(uuid, None)
+        cut: dict[int, list[MigInstance]] = {}
+        for uuid, answers in sorted(self._instances.items()):
+            if answers.agreed is not None:
+                instance = MigInstance(uuid=uuid, instance_id=str(answers.agreed.instance))
+                cut.setdefault(answers.agreed.minor, []).append(instance)
+        return Inventory(
+            gpus=(
+                *(InventoryGpu(uuid=uuid, device=of_gpu.agreed or "") for uuid, of_gpu in sorted(self._gpus.items())),
+                *(InventoryGpu(uuid="", device=f"nvidia{minor}", mig=tuple(mig)) for minor, mig in sorted(cut.items())),
+            ),
+            doubts=(*self._mixed, *self._contradictions()),
+            places={name: of_name.agreed for name, of_name in self._by_name.items()},
+        )
+
+    def _contradictions(self) -> Iterator[InventoryDoubt]:
+        every: Iterable[tuple[str, _Votes[Any]]] = chain(
+            self._instances.items(), self._gpus.items(), self._by_name.items()
+        )
+        for name, answers in every:
+            if len(answers.answers) > 1 and None not in answers.answers:
+                yield _contradiction(name, answers.answers)
+
+
+def _place(device: CdiDevice, cut: AbstractSet[CutPlace]) -> CdiPlace | None:
+    """The place to which a device's nodes lead; None if there are several, or if the instance is not known.
+
+    `cut` are the GPU instances to which its capabilities lead.
+    """
     minors = device.minors | {place.minor for place in cut}
     if len(minors) > 1 or len(cut) > 1 or (device.caps and not cut):
         return None
@@ -280,7 +307,8 @@ class _AllVotes:
 def put_together(parts: Sequence[Part]) -> Inventory:
     """One inventory made of all parts, the best part first. It lacks GPUs whose UUID no part gives."""
     answers = _AllVotes(parts)
-    instances, gpus = _instances(answers), [gpu for part in parts for gpu in part.inventory.gpus]
+    instances = _instances(answers)
+    gpus = [gpu for part in parts for gpu in part.inventory.gpus]
     indices = {gpu.uuid: gpu.index for gpu in reversed(gpus) if gpu.uuid and gpu.index}  # the value of the best part
     slices = {gpu.uuid: gpu.slices for gpu in gpus if gpu.slices}
     addresses = {gpu.uuid: gpu.address for gpu in gpus if gpu.address}
@@ -313,22 +341,31 @@ def _instances(all_answers: _AllVotes) -> Mapping[str, tuple[MigInstance, ...]]:
     """The instances on whose places the parts agree, by their GPUs' UUIDs."""
     gpus = (gpu for part in reversed(all_answers.parts) for gpu in part.inventory.gpus)
     profiles = {mig.uuid: mig.profile for gpu in gpus for mig in gpu.mig if mig.profile}
-    of: dict[str, list[MigInstance]] = {}
+    instances: dict[str, tuple[MigInstance, ...]] = {}
     for uuid, answers in all_answers.instances.items():
         place = answers.agreed
         if place is not None:
-            profile, sources = profiles.get(uuid, ""), tuple(answers.answers[place])
-            instance = MigInstance(uuid=uuid, instance_id=place.instance, profile=profile, sources=sources)
-            of.setdefault(place.parent, []).append(instance)
-    return {parent: tuple(mig) for parent, mig in of.items()}
+            instance = MigInstance(
+                uuid=uuid,
+                instance_id=place.instance,
+                profile=profiles.get(uuid, ""),
+                sources=tuple(answers.answers[place]),
+            )
+            instances[place.parent] = (*instances.get(place.parent, ()), instance)
+    return instances
 
 
 def _doubts(all_answers: _AllVotes) -> Iterator[InventoryDoubt]:
-    for of in (all_answers.uuids, all_answers.devices, all_answers.instances):
-        for what, answers in of.items():
-            if answers.words:
-                left_out = frozenset({what} if of is all_answers.instances and answers.agreed is None else ())
-                yield InventoryDoubt(trouble=Trouble("", f"{what}: {answers.words}", _ONE_IS_OLD), leaves_out=left_out)
+    """Where parts contradict each other, and the instances of which no part says for sure on which GPU they are."""
+    for name, answers in chain(all_answers.uuids.items(), all_answers.devices.items()):
+        if answers.words:
+            yield InventoryDoubt(trouble=Trouble("", f"{name}: {answers.words}", _ONE_IS_OLD))
+    for uuid, places in all_answers.instances.items():
+        if places.words:
+            yield InventoryDoubt(
+                trouble=Trouble("", f"{uuid}: {places.words}", _ONE_IS_OLD),
+                leaves_out=frozenset({uuid} if places.agreed is None else ()),
+            )
     for device, uuids in sorted(all_answers.homeless.items()):
         left_out = frozenset(uuid for uuid in uuids if uuid not in all_answers.instances)
         if left_out:

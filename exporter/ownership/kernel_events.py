@@ -42,8 +42,10 @@ MOST_WAIT_SECONDS = 30.0
 # R555). An error that makes a GPU failing counts until this line, until the GPU's counters begin anew, or for a day; by
 # then somebody has mended it unseen. An error that only degrades a GPU counts for an hour. A restart of the machine
 # ends all errors, with the log.
-FAILING_SECONDS, DEGRADED_SECONDS = 86_400.0, 3_600.0
-RECOVERY_CHANGED, MOST_STANDING = 154, 256
+FAILING_SECONDS = 86_400.0
+DEGRADED_SECONDS = 3_600.0
+RECOVERY_CHANGED = 154
+MOST_STANDING = 256
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
 _SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
 OF_KIND = {
@@ -107,7 +109,10 @@ class KernelEvents:
 
     def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
         """Go on from the holders that another process saw last."""
-        held = {key: tuple(Holder(owner=each, resource="", shared=False) for each in of) for key, of in holders.items()}
+        held = {
+            key: tuple(Holder(owner=owner, resource="", shared=False) for owner in of_key)
+            for key, of_key in holders.items()
+        }
         self._before = _SeenAtLook(owners=Owners(holders=held), pods={}, asked_at=None)
 
     @property
@@ -170,28 +175,37 @@ class KernelEvents:
         self._place_recalled()
         settled: list[DeviceEvent] = []
         holders_of = cache(_holders_of)  # in a flood many events concern the same GPU
-        waiting, self._waiting = self._waiting, deque()
-        if waiting:
+        events = self._waiting
+        self._waiting = deque()
+        if events:
             # a process may be gone by now, although it was there at the look before
             self._processes = {**_processes(measured), **_processes(self._measured)}
-        for each in waiting:
-            delay = None if asked_at is None else asked_at - each.heard_at
-            if (delay is None or delay < 0) and now - each.heard_at < MOST_WAIT_SECONDS:
-                self._waiting.append(each)
-            elif event := self._settled(each, seen, delay, holders_of):
+        for waiting in events:
+            delay = None if asked_at is None else asked_at - waiting.heard_at
+            if (delay is None or delay < 0) and now - waiting.heard_at < MOST_WAIT_SECONDS:
+                self._waiting.append(waiting)
+                continue
+            event = self._settled(waiting, seen, delay, holders_of)
+            if event is not None:
                 settled.append(event)
         if settled:
-            # the index is noted now, since a lost GPU has no samples later on
-            index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
-            settled = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in reversed(settled)]
-            self.newest = (*settled, *self.newest)[:MOST_EVENTS]
-            for event in reversed(settled):
-                self.standing = still_standing(self.standing, event)
-        self._before, self._measured = seen, measured
+            self._note_events(settled, subjects)
+        self._before = seen
+        self._measured = measured
+
+    def _note_events(self, events: Iterable[DeviceEvent], subjects: Iterable[Subject]) -> None:
+        """Note events whose holders became clear, the oldest first."""
+        # the index is noted now, since a lost GPU has no samples later on
+        index_of = {subject.uuid: subject.index for subject in subjects if subject.index}
+        events = [replace(event, index=event.index or index_of.get(event.uuid, "")) for event in events]
+        self.newest = (*reversed(events), *self.newest)[:MOST_EVENTS]
+        for event in events:
+            self.standing = still_standing(self.standing, event)
 
     def take(self) -> XidCounts:
         """The number of XIDs whose holders became clear since the last call, by device, holder and XID."""
-        counts, self._counts = self._counts, Counter()
+        counts = self._counts
+        self._counts = Counter()
         return counts
 
     def before_waiting(self, sequence: int) -> int:
@@ -199,7 +213,7 @@ class KernelEvents:
 
         `sequence`, the record read last, if none waits.
         """
-        return min((each.event.event.sequence - 1 for each in self._waiting), default=sequence)
+        return min((waiting.event.event.sequence - 1 for waiting in self._waiting), default=sequence)
 
     def _note_gpus(self, owners: Owners, inventory: Inventory, subjects: Iterable[Subject]) -> None:
         """Note the GPU at each address. A page lacks a GPU that has fallen off the bus, so earlier notes stay."""
@@ -216,9 +230,10 @@ class KernelEvents:
     def _place_recalled(self) -> None:
         """Let earlier errors count whose GPU is known by now."""
         for recalled in self._recalled:
-            if uuid := self._gpu_at(recalled.uuid).uuid:
+            uuid = self._gpu_at(recalled.uuid).uuid
+            if uuid:
                 self.standing = still_standing(self.standing, replace(recalled, uuid=uuid))
-        self._recalled = tuple(each for each in self._recalled if not self._gpu_at(each.uuid).uuid)
+        self._recalled = tuple(recalled for recalled in self._recalled if not self._gpu_at(recalled.uuid).uuid)
 
     def _gpu_at(self, address: str) -> InventoryGpu:
         """The GPU at an address: by the driver or the log, else by pages; `_NO_GPU` if none of them says it."""
@@ -231,19 +246,18 @@ class KernelEvents:
     def _settled(
         self, waiting: _WaitingEvent, seen: _SeenAtLook, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
+        """An event with its GPU and who held that; None if it is of no GPU. An XID is counted."""
         event = waiting.event.event
         gpu = self._gpu_at(event.address)
         if event.kind == "pcie" and not gpu.uuid:
             return None  # an error of a device that is no GPU
         holders, uids = _holders_at(waiting, seen, delay, lambda owners: holders_of(owners, gpu, event.instance))
-        process = ((event.pid or 0, name) for name in gpu.names)
-        of_process = next((self._processes[each] for each in process if each in self._processes), None)
-        # the limit matters if nobody keeps accounts, and so nobody takes the counts
-        is_counted = event.kind == "xid" and event.code is not None and is_error(event.code)
-        if is_counted and event.code and gpu.uuid and len(self._counts) < MOST_WAITING:
-            sure = dict([of_process]) if of_process else holders if holders and len(holders) == 1 else {}
-            owner, key = next(iter(sure.items()), (None, DeviceKey(uuid=gpu.uuid)))
-            self._counts[key, owner, event.code] += 1
+        of_process = self._holder_of(event.pid or 0, gpu)
+        if event.kind == "xid" and event.code and is_error(event.code) and gpu.uuid:
+            sure = of_process
+            if sure is None and holders and len(holders) == 1:
+                sure = next(iter(holders.items()))
+            self._count(event.code, *(sure or (None, DeviceKey(uuid=gpu.uuid))))
         return replace(
             waiting.event,
             uuid=gpu.uuid,
@@ -252,6 +266,18 @@ class KernelEvents:
             container=of_process[0] if of_process else None,
             pod_uids=tuple(sorted(uids.items())),
         )
+
+    def _holder_of(self, pid: int, gpu: InventoryGpu) -> tuple[Owner, DeviceKey] | None:
+        """The owner of a process on a GPU, and the device that it holds; None if nobody measured the process."""
+        for name in gpu.names:
+            if (pid, name) in self._processes:
+                return self._processes[pid, name]
+        return None
+
+    def _count(self, xid: int, owner: Owner | None, key: DeviceKey) -> None:
+        # the limit matters if nobody keeps accounts, and so nobody takes the counts
+        if len(self._counts) < MOST_WAITING:
+            self._counts[key, owner, xid] += 1
 
 
 def _holders_at(
@@ -265,10 +291,13 @@ def _holders_at(
     The kubelet was asked `delay` seconds after the event was heard. None: the kubelet has not answered for long. It
     alone hands devices out, so the holders before the event still hold them then.
     """
-    before, now = waiting.before, holders_of(seen.owners)
+    before = waiting.before
+    now = holders_of(seen.owners)
     is_at_once = waiting.is_new and delay is not None and 0 <= delay <= AT_ONCE_SECONDS
     if before is None:
-        return _HoldersAtEvent(now, _uids_of(now, seen.pods)) if is_at_once else _HoldersAtEvent(None)
+        if not is_at_once:
+            return _HoldersAtEvent(None)
+        return _HoldersAtEvent(now, _uids_of(now, seen.pods))
     holders = holders_of(before.owners)
     is_gone_with_it = not now and waiting.is_just_after
     if waiting.is_new and (delay is None or is_gone_with_it):
@@ -289,7 +318,8 @@ def _uids_of(holders: Iterable[Owner], pods: PodsByName) -> Mapping[PodName, str
 def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:
     """The GPUs of a page, by their addresses as the kernel writes them; none if the page is of several nodes."""
     gpus: dict[str, InventoryGpu] = {}
-    contradicted, hosts = set(), set()
+    contradicted = set[str]()
+    hosts = set[str]()
     for subject in subjects:
         address = pci_address(subject.address)
         if not address or not subject.is_device or subject.uuid.startswith("MIG-"):
@@ -318,8 +348,10 @@ def _holders_of(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Own
 
 def _recovery_action(event: KernelEvent) -> int | None:
     """The action that an XID 154 recommends (0: none); None if its text does not say it, and for other events."""
-    action = _ACTION.search(event.text) if event.code == RECOVERY_CHANGED else None
-    return None if action is None else int(action[1], 16)
+    if event.code != RECOVERY_CHANGED:
+        return None
+    action = _ACTION.search(event.text)
+    return int(action[1], 16) if action else None
 
 
 def is_well_again(device_event: DeviceEvent) -> bool:
@@ -329,7 +361,8 @@ def is_well_again(device_event: DeviceEvent) -> bool:
 
 def reason_of(device_event: DeviceEvent) -> HealthReason | None:
     """The reason that this error gives against the GPU's health; None if it gives none, as an error of a program."""
-    event, reason = device_event.event, None
+    event = device_event.event
+    reason = None
     recommends = bool(_recovery_action(event))
     if event.kind != "xid":
         reason = OF_KIND.get((event.kind, event.severity))
@@ -347,15 +380,18 @@ def reason_of(device_event: DeviceEvent) -> HealthReason | None:
 def still_standing(standing: tuple[DeviceEvent, ...], new: DeviceEvent) -> tuple[DeviceEvent, ...]:
     """The errors that count after a new one: the last of each number; none of a GPU that is well again."""
     if new.uuid and is_well_again(new):
-        return tuple(each for each in standing if each.uuid != new.uuid)
-    others = (each for each in standing if each.uuid != new.uuid or _number(each) != _number(new))
-    return (*others, new)[-MOST_STANDING:] if new.uuid and reason_of(new) else standing
+        return tuple(error for error in standing if error.uuid != new.uuid)
+    if not new.uuid or not reason_of(new):
+        return standing
+    return (*(error for error in standing if _number(error) != _number(new)), new)[-MOST_STANDING:]
 
 
 def _number(device_event: DeviceEvent) -> tuple[object, ...]:
-    return device_event.event.kind, device_event.event.code, device_event.event.instance
+    """What two errors of one GPU and one number have in common."""
+    return device_event.uuid, device_event.event.kind, device_event.event.code, device_event.event.instance
 
 
 def ends_at(device_event: DeviceEvent, reason: HealthReason) -> float:
     """The moment until which the error counts, in seconds since 1970."""
-    return device_event.at_seconds + (DEGRADED_SECONDS if reason.verdict == "degraded" else FAILING_SECONDS)
+    counts_for = DEGRADED_SECONDS if reason.verdict == "degraded" else FAILING_SECONDS
+    return device_event.at_seconds + counts_for

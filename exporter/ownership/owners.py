@@ -11,6 +11,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from exporter.model.devices import (
     NO_PLACES,
@@ -27,11 +28,13 @@ from exporter.model.devices import (
     SliceDevice,
 )
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
-from exporter.model.pods import Owner
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined
+
+if TYPE_CHECKING:
+    from exporter.model.pods import Owner
 
 # the prefix of a compute instance's profile: 1c.3g.20gb is a part of the GPU instance 3g.20gb
 _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
@@ -161,45 +164,50 @@ class OwnersBuilder:
         if len(self.gpus) < 2:  # noqa: PLR2004 - whether there was a second one is all that is asked of them
             self.gpus |= self._devices.gpus
         read = self._read(assignments, knowledge)
-        held = [(each, ref) for each, ref in read if ref is None or not ref.is_look]
+        held: list[ReadId] = []
+        looks: list[Match] = []
+        for assignment, ref in read:
+            if ref is not None and ref.is_look:
+                looks.append(Match(assignment=assignment, ref=ref, key=self._devices.key_of(ref, {})))
+            else:
+                held.append((assignment, ref))
         owners = _build(held, subjects, knowledge, allocatable, self._devices, self.gpus)
-        before = self._holders
-        self._holders = MappingProxyType(
-            {key: last if (last := before.get(key)) == now else now for key, now in owners.holders.items()}
-        )
+        holders = dict(owners.holders)
+        for key, before in self._holders.items():
+            if holders.get(key) == before:
+                holders[key] = before
+        self._holders = MappingProxyType(holders)
         units = tuple(assignment for assignment in self._ordered if assignment.units)
-        looks = tuple(
-            Match(assignment=each, ref=ref, key=self._devices.key_of(ref, {}))
-            for each, ref in read
-            if ref and ref.is_look
-        )
-        return replace(owners, holders=self._holders, units=units, looks=looks)
+        return replace(owners, holders=self._holders, units=units, looks=tuple(looks))
 
     def _read(self, assignments: Iterable[Assignment], knowledge: Knowledge) -> Sequence[ReadId]:
         """The assignments that do not count units, with the devices that they refer to, in stable order."""
-        last, self._knowledge = self._knowledge, knowledge
+        last = self._knowledge
+        self._knowledge = knowledge
         refs = self._refs if knowledge.rules is last.rules and knowledge.slices is last.slices else {}
-        new = {id(each): each for each in frozenset(assignments)}
+        new = {id(assignment): assignment for assignment in frozenset(assignments)}
         # sorting is fast if nearly all of them are in order already
-        self._ordered = [each for each in self._ordered if new.pop(id(each), None)] + list(new.values())
+        self._ordered = [assignment for assignment in self._ordered if new.pop(id(assignment), None)]
+        self._ordered += new.values()
         self._ordered.sort(key=attrgetter("order"))
         self._refs = {}
         read: list[ReadId] = []
-        for each in self._ordered:
-            if not each.units:
-                decides = _deciding(each.claim, knowledge) if each.claim else None
-                before = refs.get(id(each)) if id(each) not in new else None
-                if before is None or before[0] != decides:
-                    before = (decides, read_assignment(each, knowledge))
-                self._refs[id(each)] = before
-                read.append((each, before[1]))
+        for assignment in self._ordered:
+            if assignment.units:
+                continue
+            decides = _deciding(assignment.claim, knowledge) if assignment.claim else None
+            before = None if id(assignment) in new else refs.get(id(assignment))
+            if before is None or before[0] != decides:
+                before = (decides, read_assignment(assignment, knowledge))
+            self._refs[id(assignment)] = before
+            read.append((assignment, before[1]))
         return read
 
 
 def _deciding(claim: Claim, knowledge: Knowledge) -> tuple[object, ...]:
     """The facts that decide which device a claim means, and whether a container holds it."""
-    of_claims = knowledge.claims.is_to_be_asked(claim), knowledge.claims.is_look(claim)
-    return (*of_claims, *(knowledge.places.get(name) for name in claim.cdi_names))
+    claims = knowledge.claims
+    return (claims.is_to_be_asked(claim), claims.is_look(claim), *map(knowledge.places.get, claim.cdi_names))
 
 
 Placed = Sequence[tuple[Assignment, DeviceRef | None, DeviceKey | None]]
@@ -214,7 +222,8 @@ def _build(
     devices: NodeDevices,
     gpus_before: frozenset[str],
 ) -> Owners:
-    on_offer = [(resource, _read_id(resource, one, knowledge)) for resource, ids in allocatable.items() for one in ids]
+    """The owners, without units and looks. All ids, in use or on offer, tell together which device each one means."""
+    on_offer = [(resource, _read_id(resource, id_, knowledge)) for resource, ids in allocatable.items() for id_ in ids]
     every_ref = [ref for _, ref in (*refs, *on_offer) if ref is not None]
     sole = devices.sole(every_ref, gpus_before)
 
@@ -228,18 +237,13 @@ def _build(
     offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
     renamed, unnamed = _by_other_names(placed, offers, devices)
     placed = [(assignment, ref, renamed.get(key, key) if key else None) for assignment, ref, key in placed]
-    offered = MappingProxyType(
-        Counter((resource, renamed.get(key, key)) for resource, _, key in offers if key is not None)
-    )
+    offered = Counter((resource, renamed.get(key, key)) for resource, _, key in offers if key is not None)
     holders = _holders(placed, offered)
+    missing = _why_missing(subjects, knowledge, placed, devices)
     return Owners(
-        holders=MappingProxyType(
-            {key: tuple(sorted(of_key.values(), key=lambda holder: holder.owner)) for key, of_key in holders.items()}
-        ),
-        matches=_matches(
-            placed, devices, devices.samples_of(holders), _why_missing(subjects, knowledge, placed, devices)
-        ),
-        offered=offered if allocatable else NOTHING_OFFERED,
+        holders={key: tuple(sorted(of_key, key=attrgetter("owner"))) for key, of_key in holders.items()},
+        matches=_matches(placed, devices, devices.samples_of(holders), missing),
+        offered=MappingProxyType(offered) if allocatable else NOTHING_OFFERED,
         unnamed=unnamed,
     )
 
@@ -272,7 +276,8 @@ def _by_other_names(
     return renamed, frozenset(others[: len(of_page) - len(renamed)])
 
 
-def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Mapping[Owner, Holder]]:
+def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Iterable[Holder]]:
+    """The holders of each device; whether they share it is told by their ids, and by how many of them there are."""
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
     for assignment, ref, key in placed:
         if ref is None or key is None:
@@ -286,13 +291,17 @@ def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Mapping[Own
             claim=assignment.claim,
         )
     ids = Counter(key for _, _, key in placed)
-    for key, of_key in holders.items():
-        if len(of_key) > 1:
-            # by their ids two pods on one claim have no shares, but they do share the device
-            holders[key] = {owner: replace(holder, shared=True) for owner, holder in of_key.items()}
-        elif ids[key] == 1 and all(offered.get((holder.resource, key)) == 1 for holder in of_key.values()):
-            # if a device has only one share, nobody else can have a part of it
-            holders[key] = {owner: replace(holder, shared=False) for owner, holder in of_key.items()}
+    return {key: _shared(tuple(of_key.values()), key, ids[key], offered) for key, of_key in holders.items()}
+
+
+def _shared(holders: Sequence[Holder], key: DeviceKey, ids: int, offered: Offered) -> Sequence[Holder]:
+    """The holders of a device that has this number of `ids` in use, each with whether it shares the device."""
+    if len(holders) > 1:
+        # by their ids two pods on one claim have no shares, but they do share the device
+        return [replace(holder, shared=True) for holder in holders]
+    if ids == 1 and offered.get((holders[0].resource, key)) == 1:
+        # if a device has only one share, nobody else can have a part of it
+        return [replace(holders[0], shared=False)]
     return holders
 
 
@@ -314,7 +323,9 @@ def _why_missing(subjects: Subjects, knowledge: Knowledge, placed: Placed, devic
         return Unmatched.TOO_MANY_DEVICES
     # a page with this node's Hostname is of this node, whatever ids the kubelet handed out
     is_here = any(subject.is_device and subject.host and subject.host == knowledge.node for subject in subjects)
-    return Unmatched.OTHER_NODE if not is_here and _is_of_another_node(placed, devices) else Unmatched.NO_SAMPLE
+    if not is_here and _is_of_another_node(placed, devices):
+        return Unmatched.OTHER_NODE
+    return Unmatched.NO_SAMPLE
 
 
 def _is_of_another_node(placed: Placed, devices: NodeDevices) -> bool:
@@ -340,16 +351,23 @@ def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, m
     """
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
-    if ref.allocator and key is None:
-        return Unmatched.ALLOCATOR
-    if ref.is_no_gpu:
-        return Unmatched.NO_GPU
-    if ref.is_vfio and key is not None:
-        return Unmatched.VFIO
-    if key is None and ref.minor:
-        return Unmatched.CONTRADICTED if ref.uuid or ref.mig or ref.is_vfio else Unmatched.CLAIM_UNRESOLVED
     if key is None:
-        return Unmatched.AMBIGUOUS
+        return _why_no_device(ref)
+    if ref.is_vfio:
+        return Unmatched.VFIO
     if ref.mig and key.uuid == ref.mig:
         return Unmatched.MIG_UNRESOLVED
     return missing
+
+
+def _why_no_device(ref: DeviceRef) -> Unmatched:
+    """The reason why a reference means no device of the node."""
+    if ref.allocator:
+        return Unmatched.ALLOCATOR
+    if ref.is_no_gpu:
+        return Unmatched.NO_GPU
+    if not ref.minor:
+        return Unmatched.AMBIGUOUS
+    if ref.uuid or ref.mig or ref.is_vfio:
+        return Unmatched.CONTRADICTED
+    return Unmatched.CLAIM_UNRESOLVED

@@ -31,15 +31,15 @@ a driver 30 s after the driver's socket went away. Drivers publish them again 30
 Pure: callers pass every moment in as `now`, in seconds of any clock that never steps back.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from types import MappingProxyType
 
 from exporter.model.devices import (
     Allocatable,
     Assignment,
+    Claim,
     DeviceRef,
     PodResources,
     ResourceSlice,
@@ -105,27 +105,14 @@ def answered(
     the kubelet lists no pod. The names of static pods end in the name of the `node`. `read` gives the device that an
     assignment refers to.
     """
-    unlisted = dict.fromkeys(before.assignments, 0.0) | dict(before.unlisted) if reconnected else before.unlisted
-    if unlisted:
-        given = _AssignedDevices(answer.assignments, read)
-        # a claim's share of a GPU has no name of its own, so only new assignments can take a claim's device away
-        given_anew = _AssignedDevices(answer.assignments - before.assignments, read)
-        unlisted = {
-            assignment: missing
-            for assignment, missing in unlisted.items()
-            if (assignment.owner.namespace, assignment.owner.pod) not in answer.listed
-            and not (given_anew if assignment.claim else given).displaces(assignment)
-        }
-    listed_before = before.lists_pods and not reconnected
-    lists_pods = listed_before or _lists_pods(answer, unlisted, node)
+    unlisted = before.unlisted
+    if reconnected:
+        unlisted = {**dict.fromkeys(before.assignments, 0.0), **unlisted}
+    unlisted = _still_unlisted(unlisted, before.assignments, answer, read)
+    lists_pods = (before.lists_pods and not reconnected) or _lists_pods(answer, unlisted, node)
     listed_at = now if lists_pods else before.listed_at
     if lists_pods:
-        since = 0.0 if before.answered_at is None else now - before.answered_at
-        if reconnected:
-            # the start may be wrong if somebody set the clock; the true start lies between the last answer and this one
-            since = max(0.0, min(up_for_seconds, since))
-        elif not listed_before:
-            since = 0.0
+        since = _listed_for(before, now, up_for_seconds if reconnected else None)
         unlisted = {held: missing + since for held, missing in unlisted.items() if missing + since < GRACE_SECONDS}
     elif listed_at is not None and now - listed_at > max_stale_seconds:
         unlisted = _NONE
@@ -140,6 +127,34 @@ def answered(
     )
 
 
+def _still_unlisted(
+    unlisted: Mapping[Assignment, float], before: frozenset[Assignment], answer: PodResources, read: Read
+) -> Mapping[Assignment, float]:
+    """Those of the unlisted assignments that an answer leaves in force; `before` were in force until this answer."""
+    if not unlisted:
+        return unlisted
+    given = _AssignedDevices(answer.assignments, read)
+    # a claim's share of a GPU has no name of its own, so only new assignments can take a claim's device away
+    given_anew = _AssignedDevices(answer.assignments - before, read)
+    still: dict[Assignment, float] = {}
+    for held, missing in unlisted.items():
+        is_listed = (held.owner.namespace, held.owner.pod) in answer.listed
+        if not is_listed and not (given_anew if held.claim else given).displaces(held):
+            still[held] = missing
+    return still
+
+
+def _listed_for(before: Retained, now: float, up_for_seconds: float | None) -> float:
+    """For how long the kubelet has listed pods since its last answer; `up_for_seconds` is None without a reconnect."""
+    if before.answered_at is None:
+        return 0.0
+    since = now - before.answered_at
+    if up_for_seconds is not None:
+        # the start may be wrong if somebody set the clock; the true start lies between the last answer and this one
+        return max(0.0, min(up_for_seconds, since))
+    return since if before.lists_pods else 0.0
+
+
 def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retained:
     """The assignments in force once `read` knows the devices of these CDI names, which it did not at the answer.
 
@@ -149,7 +164,7 @@ def settled(before: Retained, read: Read, cdi_names: AbstractSet[str]) -> Retain
         return before
     listed = before.assignments - before.unlisted.keys()
     given = _AssignedDevices(
-        (item for item in listed if item.claim and not cdi_names.isdisjoint(item.claim.cdi_names)), read
+        (held for held in listed if held.claim and not cdi_names.isdisjoint(held.claim.cdi_names)), read
     )
     unlisted = {held: missing for held, missing in before.unlisted.items() if not given.displaces(held)}
     if len(unlisted) == len(before.unlisted):
@@ -190,8 +205,10 @@ class _AssignedDevices:
 
     def __init__(self, assignments: Iterable[Assignment], read: Read) -> None:
         self._read = read
-        self._claims, self._ids = set(), set()
-        self._devices, self._whole = set(), set()
+        self._claims: set[Claim] = set()
+        self._ids: set[str] = set()
+        self._devices: set[object] = set()
+        self._whole: set[object] = set()
         for assignment in assignments:
             ref = read(assignment)
             if ref is not None and ref.is_look:
@@ -230,22 +247,20 @@ def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assig
     force, and `read` gives the device that an assignment refers to.
     """
 
-    def device(resource: str, device_id: str) -> Hashable:
+    def device(resource: str, device_id: str) -> tuple[str, object]:
         ref = read(Assignment(owner=_NOBODY, resource=resource, device_id=device_id))
-        return device_id if ref is None else identity(ref)
+        return resource, device_id if ref is None else identity(ref)
 
-    held_devices = {(one.resource, device(one.resource, one.device_id)) for one in held if one.claim is None and before}
+    of_ids = (assignment for assignment in held if assignment.claim is None) if before else ()
+    held_devices = {device(assignment.resource, assignment.device_id) for assignment in of_ids}
     now: dict[str, frozenset[str]] = {}
     for resource in sorted(before.keys() | answer.keys()):
         ids = answer.get(resource, frozenset())
-        named = {device(resource, one) for one in ids} if resource in before else set()
-        kept = frozenset(
-            one
-            for one in before.get(resource, frozenset())
-            if (of := device(resource, one)) not in named and (resource, of) in held_devices
-        )
-        if ids or kept:
-            now[resource] = ids | kept
+        if resource in before:
+            lost = held_devices.difference(device(resource, device_id) for device_id in ids)
+            ids = ids.union(device_id for device_id in before[resource] if device(resource, device_id) in lost)
+        if ids:
+            now[resource] = ids
     return before if now == before else MappingProxyType(now)
 
 
@@ -276,13 +291,14 @@ def described(before: KnownDevices, slices: Iterable[ResourceSlice], *, now: flo
     for resource_slice in slices:
         for name, device in resource_slice.devices.items():
             described.setdefault((resource_slice.driver, resource_slice.pool, name), []).append(device)
-    lost = (
-        name
-        for name in {**before.kept, **before.devices}
-        if name[:2] not in pools and before.devices[name] in described.get(name, (before.devices[name],))
-    )
-    kept = {name: before.kept.get(name, now) for name in islice(lost, MOST_KEPT)}
-    devices = {**devices_of(pools), **{name: before.devices[name] for name in kept}}
+    kept: dict[SliceDeviceName, float] = {}
+    devices = dict(devices_of(pools))
+    for full_name in {**before.kept, **before.devices}:
+        device = before.devices[full_name]
+        is_described_otherwise = full_name in described and device not in described[full_name]
+        if full_name[:2] not in pools and not is_described_otherwise and len(kept) < MOST_KEPT:
+            kept[full_name] = before.kept.get(full_name, now)
+            devices[full_name] = device
     return KnownDevices(devices=MappingProxyType(devices), kept=MappingProxyType(kept))
 
 

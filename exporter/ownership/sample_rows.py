@@ -52,7 +52,9 @@ class PerOwner:
 
     def __contains__(self, sample: tuple[bytes, Subject]) -> bool:
         name, subject = sample
-        return bool(subject.vgpu) or (bool(self._several) and (name, self._device_of[id(subject)]) in self._several)
+        if subject.vgpu or not self._several:
+            return bool(subject.vgpu)
+        return (name, self._device_of[id(subject)]) in self._several
 
 
 def _device_numbers(samples: Sequence[tuple[bytes, Subject]]) -> dict[int, int]:
@@ -75,9 +77,9 @@ def _of_several_owners(
         if subject.came_with is None:
             continue
         family_and_device = (name, device_of[id(subject)])
-        one = first.setdefault(family_and_device, subject)
-        uids = {subject.came_with_uid, one.came_with_uid} - {""}
-        is_another = one is not subject and (subject.came_with != one.came_with or len(uids) > 1)
+        before = first.setdefault(family_and_device, subject)
+        uids = {subject.came_with_uid, before.came_with_uid} - {""}
+        is_another = before is not subject and (subject.came_with != before.came_with or len(uids) > 1)
         if (subject.vgpu or is_another) and subject.key.uuid:
             several.add(family_and_device)
     return frozenset(several)
@@ -106,27 +108,32 @@ class MeasuredRows:
 
         None if a value is unknown.
         """
-        measured, shares = self._shares, [(device, owner) for owner in owners]
+        measured = self._shares
+        shares = [(device, owner) for owner in owners]
+        kind, unit = how
+        if kind in ("memory", "free"):
+            if not measured.memory_bytes.keys() >= {*shares}:
+                return None
+            if kind == "free":
+                return self._nobody
+            return Rows(
+                (*rows, self._nobodys),
+                lambda _, value: memory_texts(value, [measured.memory_bytes[share] for share in shares], unit),
+            )
+        if not measured.sm_ratios.keys() >= {*shares}:
+            return None
 
         def ratios() -> Sequence[float]:
             return [measured.sm_ratios[share] for share in shares]
 
-        match how:
-            case "memory", unit if measured.memory_bytes.keys() >= {*shares}:
-                return Rows(
-                    (*rows, self._nobodys),
-                    lambda _, value: memory_texts(value, [measured.memory_bytes[share] for share in shares], unit),
-                )
-            case "free", _ if measured.memory_bytes.keys() >= {*shares}:
-                return self._nobody
-            case "utilization", full if measured.sm_ratios.keys() >= {*shares}:
-                return Rows(tuple(rows), lambda _, value: utilization_texts(value, ratios(), full))
-            case "work", _ if measured.sm_ratios.keys() >= {*shares} and device in measured.nobodys_sm_ratios:
-                return Rows(
-                    (*rows, self._nobodys),
-                    lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device]),
-                )
-        return None
+        if kind == "utilization":
+            return Rows(tuple(rows), lambda _, value: utilization_texts(value, ratios(), unit))
+        if device not in measured.nobodys_sm_ratios:
+            return None
+        return Rows(
+            (*rows, self._nobodys),
+            lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device]),
+        )
 
     def times(self, device: DeviceKey) -> Mapping[Owner | None, int] | None:
         """The time (ns) for which each owner's kernels have run until now; None if it is not known."""
@@ -164,10 +171,11 @@ class Attribution:
         self._nobody = Rows((self._idle_row,))  # one object for all devices that nobody holds
         additive = policy.additive if policy.sharing == SPLIT else {}
         self._additive = {name.encode(): kind for name, kind in additive.items()}
-        self._measured = (
-            MeasuredRows(measured, policy.sharing, self._idle_row) if measured and policy.sharing != DEVICE else None
-        )
-        self._measurable: Mapping[bytes, Measurable] = self._measured.measurable if self._measured else {}
+        self._measured: MeasuredRows | None = None
+        self._measurable: Mapping[bytes, Measurable] = {}
+        if measured and policy.sharing != DEVICE:
+            self._measured = MeasuredRows(measured, policy.sharing, self._idle_row)
+            self._measurable = self._measured.measurable
         self._rows_of: dict[int, RowsOfSubject] = {}
         self._rows_before = before.rows_with(of_pods) if before else {}
         self._of_gpu = {name: kind for name, kind in self._additive.items() if name.decode() in OF_GPU}
@@ -240,25 +248,39 @@ class Attribution:
             return _AS_IT_CAME if subject.came_with else self._nobody
         key = subject.key
         holders = self._owners.of(key) if key.uuid else ()
-        is_counter = kind is Additive.COUNTER and not per_owner and bool(key.uuid)
-        if subject.came_with and (
-            not holders or self._policy.incoming_wins or (per_owner and (len(holders) > 1 or not subject.vgpu))
-        ):
+        if kind is Additive.COUNTER and (per_owner or not key.uuid):
+            kind = None
+        is_one_of_several = per_owner and (not subject.vgpu or len(holders) > 1)
+        if subject.came_with and (not holders or self._policy.incoming_wins or is_one_of_several):
             incoming = self._incoming(subject, subject.came_with, holders)
-            return self._counter((incoming,), (subject.came_with,)) if is_counter else Rows((incoming,))
-        if per_owner and (not subject.vgpu or len(holders) > 1):
+            if kind is Additive.COUNTER:
+                return self._counter((incoming,), (subject.came_with,))
+            return Rows((incoming,))
+        if is_one_of_several:
             # Other rows of this family carry the owners; this row is the part that none of them holds.
             return self._nobodys(subject)
+        return self._of_holders(subject, key, holders, kind, how)
+
+    def _of_holders(
+        self,
+        subject: Subject,
+        key: DeviceKey,
+        holders: tuple[Holder, ...],
+        kind: Additive | None,
+        how: Measurable | None,
+    ) -> Rows:
+        """The rows of a device's holders: with values where these are measured or divided."""
         rows = tuple(self._of_holder(holder, subject) for holder in holders)
-        if is_counter:
-            is_shared = any(holder.shared for holder in holders)
-            return self._counter(rows, tuple(holder.owner for holder in holders), key if is_shared else None)
+        owners = tuple(holder.owner for holder in holders)
+        is_shared = any(holder.shared for holder in holders)
+        if kind is Additive.COUNTER:
+            return self._counter(rows, owners, key if is_shared else None)
         if not holders:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
-        if how and self._measured and any(holder.shared for holder in holders):
-            measured = self._measured.of(how, key, [holder.owner for holder in holders], rows)
+        if how and self._measured and is_shared:
+            measured = self._measured.of(how, key, owners, rows)
             if measured:
                 return measured
         if kind is Additive.GAUGE and len(holders) > 1:
@@ -296,7 +318,8 @@ class Attribution:
         """
         owner = holder.owner
         of_pod = self._of_pods.get((owner.namespace, owner.pod), NOTHING)
-        uid, pod_labels = of_pod.uid, of_pod.labels
+        uid = of_pod.uid
+        pod_labels = of_pod.labels
         labels = (*labels_of_uid(uid), *pod_labels, *labels_of_claim(holder.claim))
         came_with = subject.came_with
         if came_with is not None and (came_with.namespace, came_with.pod) == (owner.namespace, owner.pod):

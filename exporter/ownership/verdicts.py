@@ -37,7 +37,9 @@ from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_tain
 from exporter.wording import one_line
 
 # longer than dcgm-exporter's reads (every 30 s), and than a restart of its pod, the kubelet or the driver's library
-GRACE_SECONDS, CLOCKS_SECONDS, GROWN_SECONDS = 120.0, 300.0, 3_600.0
+GRACE_SECONDS = 120.0
+CLOCKS_SECONDS = 300.0
+GROWN_SECONDS = 3_600.0
 MOST_ERRORS = 256
 _MOST_XID = 999
 _FIELD_OF: Mapping[bytes, Field] = {
@@ -45,7 +47,8 @@ _FIELD_OF: Mapping[bytes, Field] = {
     for name, field in FIELDS.items()
     if name == FAMILY or name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
-_FAMILIES, _WATCHES = frozenset(_FIELD_OF), FAMILY.encode()
+_FAMILIES = frozenset(_FIELD_OF)
+_WATCHES = FAMILY.encode()
 PageWord = tuple[DeviceKey, HealthRule]
 MISSING_SECONDS = 86_400.0  # after this time a GPU that was there is forgotten
 _SOURCES = "look at the sources of samples: pod-gpu-metrics-exporter doctor names what is wrong with them"
@@ -58,6 +61,7 @@ UNOFFERED = HealthReason("not-offered", "its device plugin no longer offers it",
 UNHEALTHY = HealthReason("kubelet", "its device plugin or DRA driver calls it unhealthy", _PLUGIN, "failing")
 UNCLEAR = HealthReason("kubelet", "its device plugin or DRA driver does not know how it is", _PLUGIN, "unknown")
 Reasons = Iterator[tuple[DeviceKey, HealthReason]]
+XidOfGpu = tuple[int, Container[str]]  # an XID, and all names of its GPU
 
 
 def verdict_by(reasons: Iterable[HealthReason], index: str = "") -> DeviceVerdict:
@@ -91,44 +95,49 @@ class PageWords:
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
             if not count % ITEMS_A_SLICE:
                 yield
-            subject, family = series.subject, series.name
+            subject = series.subject
+            family = series.name
             value = None if subject.vgpu else number(text, _FIELD_OF[family])
             if value is None:
                 continue
             key = subject.key
             if family == _WATCHES:
                 watch, error = series.own_labels
-                row, rows = WatchRow(value, error), watches[key]
+                row = WatchRow(value, error)
+                rows = watches[key]
                 rows[watch] = max(row, rows.get(watch, row))
                 continue
             values[family, key] = value
             self._take(family, key, value, self._values.get((family, key)), at)
         self._take_watches(watches, at)
-        self._values = self._values if joined is None else values
+        if joined is not None:
+            self._values = values
         self._until = {word: until for word, until in self._until.items() if until > at}
         if self.words != self._until.keys():
             self.words = frozenset(self._until)
 
     def _take(self, family: bytes, key: DeviceKey, value: float, before: float | None, at: float) -> None:
+        """Take in a value of a device; `before` is the one on the last page, None if that had none."""
         for rule in HEALTH.get(family, ()):
-            seconds = CLOCKS_SECONDS if rule.bits else GROWN_SECONDS if rule.grows else GRACE_SECONDS
-            if rule.grows:
-                holds = before is not None and value > before
-            else:
-                holds = bool(int(value) & rule.bits) if rule.bits else bool(value)
-            if holds:
-                self._until[key, rule] = at + seconds
+            if _holds(rule, value, before):
+                self._until[key, rule] = at + _seconds_of(rule)
             elif not rule.bits and not rule.grows:
                 self._until.pop((key, rule), None)
         accounts = _FIELD_OF[family].accounts
-        if accounts and accounts[0] == "energy" and before is not None and value < before / 2:
+        amount = accounts[0] if accounts else ""
+        if amount == "energy" and before is not None and value < before / 2:
             self.reset_at = {**self.reset_at, key.uuid: at}
-        elif accounts and accounts[0] == "xids" and value != before and _is_xid_error(value):
-            event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(value))
-            # samples of a GPU's instances repeat the GPU's XID
-            others = (each for each in self.errors if (each.uuid, each.event) != (key.uuid, event))
-            if before is not None or verdict_of(int(value)) in ("failing", "gone"):
-                self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=key.uuid))[-MOST_ERRORS:]
+        elif amount == "xids" and value != before and _is_xid_error(value):
+            self._take_xid(int(value), key.uuid, at, is_first=before is None)
+
+    def _take_xid(self, xid: int, uuid: str, at: float, *, is_first: bool) -> None:
+        """Take in a new XID of a GPU, or the one on its first page."""
+        if is_first and verdict_of(xid) not in ("failing", "gone"):
+            return
+        event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=xid)
+        # samples of a GPU's instances repeat the GPU's XID
+        others = (error for error in self.errors if (error.uuid, error.event) != (uuid, event))
+        self.errors = (*others, DeviceEvent(event=event, at_seconds=at, uuid=uuid))[-MOST_ERRORS:]
 
     def _take_watches(self, watches: Mapping[DeviceKey, Mapping[str, WatchRow]], at: float) -> None:
         """Let the present findings of DCGM take the place of its earlier findings on these devices."""
@@ -137,6 +146,20 @@ class PageWords:
                 del self._until[key, rule]
         for key, rows in watches.items():
             self._until |= {(key, HealthRule(reason)): at + GRACE_SECONDS for reason in findings(rows)}
+
+
+def _holds(rule: HealthRule, value: float, before: float | None) -> bool:
+    """Whether a value breaks a rule; `before` is the value on the last page."""
+    if rule.grows:
+        return before is not None and value > before
+    return bool(int(value) & rule.bits if rule.bits else value)
+
+
+def _seconds_of(rule: HealthRule) -> float:
+    """For how long a value that breaks a rule counts."""
+    if rule.bits:
+        return CLOCKS_SECONDS
+    return GROWN_SECONDS if rule.grows else GRACE_SECONDS
 
 
 def _is_xid_error(value: float) -> bool:
@@ -164,44 +187,72 @@ class Verdicts:
         `errors` are the errors of the kernel's log that may still count. None: nobody reads the log, and the XIDs of
         pages count. `reading` is NVML's last reading.
         """
-        page = self._page
-        yield from page.read(snapshot.joined, at)
-        errors = page.errors if errors is None else errors
-        subjects = snapshot.joined.subjects if snapshot.joined else None
-        gpus = reading.inventory.gpus if reading else ()
+        yield from self._page.read(snapshot.joined, at)
+        if errors is None:
+            errors = self._page.errors
         if reading and reading.lost != self._lost:
             self._lost = reading.lost
-        known_by = snapshot.owners, subjects, snapshot.inventory, gpus, snapshot.is_page_away
-        shown = snapshot.events or ()
-        said_by = snapshot.healths, snapshot.context.slice_devices, errors, shown, page.words, page.reset_at, self._lost
-        if self._verdicts.is_of(*known_by, *said_by) and at < self._due_at:
+        gpus = reading.inventory.gpus if reading else ()
+        made_from = self._inputs(snapshot, errors, gpus)
+        if self._verdicts.is_of(*made_from) and at < self._due_at:
             return self._verdicts.value
-        self._at, self._due_at = at, float("inf")
+        self._at = at
+        self._due_at = float("inf")
         listed = {key for gpu in gpus if gpu.uuid not in self._lost for key in _keys_of(gpu)}
         self._listed |= listed
-        read = listed.union(subject.key for subject in subjects or ())
-        read |= {DeviceKey(uuid=key.uuid) for key in read}  # a page may have rows of a GPU's instances only
+        read = _read_devices(listed, snapshot.joined)
         by_device: dict[DeviceKey, set[HealthReason]] = {key: set() for key in self._devices(snapshot, read)}
         yield
-        by_page = ((key, rule.reason) for key, rule in page.words)
-        by_nvml = ((DeviceKey(uuid=uuid), reason) for uuid, reason in self._lost.items())
         taints = taints_of_devices(snapshot.context.slice_devices.values(), snapshot.inventory, by_device)
+        shown = snapshot.events or ()
         errors = (*errors, *xids_of_taints(taints, (*errors, *shown)))
         by_kernel = self._by_kernel(errors, tuple(by_device), snapshot.inventory)
-        for key, reason in chain(by_page, by_nvml, by_kernel, _by_kubelet(snapshot, read), by_taints(taints, read)):
+        for key, reason in chain(self._by_reads(), by_kernel, _by_kubelet(snapshot, read), by_taints(taints, read)):
             by_device.setdefault(key, set()).add(reason)
         for key in by_device.keys() - read:
             by_device[key].update(self._unread(key, snapshot, listed, by_device[key]))
-        xids = _last_xids((*errors, *shown), snapshot.inventory)
+        verdicts = self._worst(by_device, _last_xids((*errors, *shown), snapshot.inventory))
+        # Another look may have run in the pauses. It must not take the last verdicts for verdicts on its own snapshot.
+        before = self._verdicts.value
+        self._verdicts.keep(MappingProxyType(verdicts) if verdicts != before else before, *made_from)
+        return self._verdicts.value
+
+    def _inputs(
+        self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...], gpus: tuple[InventoryGpu, ...]
+    ) -> tuple[object, ...]:
+        """What the verdicts are made from: first what devices there are, then the reports on them."""
+        return (
+            snapshot.owners,
+            snapshot.joined.subjects if snapshot.joined else None,
+            snapshot.inventory,
+            gpus,
+            snapshot.is_page_away,
+            snapshot.healths,
+            snapshot.context.slice_devices,
+            errors,
+            snapshot.events or (),
+            self._page.words,
+            self._page.reset_at,
+            self._lost,
+        )
+
+    def _worst(
+        self, by_device: Mapping[DeviceKey, Iterable[HealthReason]], xids: Mapping[DeviceKey, XidOfGpu]
+    ) -> dict[DeviceKey, DeviceVerdict]:
+        """The verdict of each device's reasons; a MIG instance also has those of its GPU."""
         verdicts: dict[DeviceKey, DeviceVerdict] = {}
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
             verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
             verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
-        # Another look may have run in the pauses. It must not take the last verdicts for verdicts on its own snapshot.
-        before = self._verdicts.value
-        self._verdicts.keep(MappingProxyType(verdicts) if verdicts != before else before, *known_by, *said_by)
-        return self._verdicts.value
+        return verdicts
+
+    def _by_reads(self) -> Reasons:
+        """The reasons that the page and NVML give."""
+        for key, rule in self._page.words:
+            yield key, rule.reason
+        for uuid, reason in self._lost.items():
+            yield DeviceKey(uuid=uuid), reason
 
     def _unread(
         self, key: DeviceKey, snapshot: Snapshot, listed: Container[DeviceKey], others: Container[HealthReason]
@@ -222,10 +273,12 @@ class Verdicts:
 
     def _devices(self, snapshot: Snapshot, read: set[DeviceKey]) -> Iterable[DeviceKey]:
         """The known devices, and devices that were read before: a GPU for a day, a MIG instance for GRACE_SECONDS."""
-        devices, missing = {device.key: device.index for device in known_devices(snapshot)}, self._missing_since
+        devices = {device.key: device.index for device in known_devices(snapshot)}
+        missing = self._missing_since
         for key in missing.keys() - read:
             since = missing[key]
-            missing[key] = since = self._at if since is None else since
+            if since is None:
+                missing[key] = since = self._at
             most = GRACE_SECONDS if key.instance or key.uuid.startswith("MIG-") else MISSING_SECONDS
             if key not in devices and not self._is_before(since + most):
                 del missing[key]
@@ -241,48 +294,77 @@ class Verdicts:
         return self._at < moment
 
     def _by_kernel(self, errors: Iterable[DeviceEvent], devices: Iterable[DeviceKey], inventory: Inventory) -> Reasons:
-        names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
+        """The reasons that errors of the kernel's log give, as long as they count and the GPU has not begun anew."""
+        names = _Names(inventory)
         for error in errors:
-            uuid, reason = error.uuid, reason_of(error)
-            of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
-            reset_at = max((self._page.reset_at.get(name, 0.0) for name in of_gpu), default=0.0)
-            if reason and uuid and reset_at <= error.at_seconds and self._is_before(ends_at(error, reason)):
-                keys = [key for key in devices if key.uuid in of_gpu and key.instance in ("", error.event.instance)]
-                own = [key for key in keys if key.instance == error.event.instance]
+            reason = reason_of(error)
+            if not reason or not error.uuid:
+                continue
+            of_gpu = names.of(error.uuid)
+            reset_at = max(self._page.reset_at.get(name, 0.0) for name in of_gpu)
+            if reset_at <= error.at_seconds and self._is_before(ends_at(error, reason)):
+                instance = error.event.instance
+                keys = [key for key in devices if key.uuid in of_gpu and key.instance in ("", instance)]
+                own = [key for key in keys if key.instance == instance]
                 # only the log may know a GPU that the driver never reached
-                yield from ((key, reason) for key in own or keys or (DeviceKey(uuid=uuid),))
+                for key in own or keys or (DeviceKey(uuid=error.uuid),):
+                    yield key, reason
 
 
-def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, tuple[int, Container[str]]]:
+class _Names:
+    """The names of GPUs in samples and device ids, by the UUID of an error."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._by_uuid = {gpu.uuid: gpu.names for gpu in inventory.gpus}
+
+    def of(self, uuid: str) -> frozenset[str]:
+        """All names of a GPU."""
+        return frozenset((*self._by_uuid.get(uuid, ()), uuid, uuid.removeprefix("GPU-")))
+
+
+def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, XidOfGpu]:
     """The last XID that is an error, of each GPU ("") and instance, with the GPU's names; the latest of all first."""
-    names = {gpu.uuid: gpu.names for gpu in inventory.gpus}
-    xids: dict[DeviceKey, tuple[int, Container[str]]] = {}
-    for each in sorted(events, key=lambda event: -event.at_seconds):
-        event, uuid = each.event, each.uuid
-        if event.kind == "xid" and event.code and is_error(event.code) and uuid:
-            of_gpu = {*names.get(uuid, ()), uuid, uuid.removeprefix("GPU-")}
-            xids.setdefault(DeviceKey(uuid=uuid, instance=event.instance), (event.code, of_gpu))
+    names = _Names(inventory)
+    xids: dict[DeviceKey, XidOfGpu] = {}
+    for error in sorted(events, key=lambda error: -error.at_seconds):
+        event = error.event
+        if event.kind == "xid" and event.code and is_error(event.code) and error.uuid:
+            xids.setdefault(DeviceKey(uuid=error.uuid, instance=event.instance), (event.code, names.of(error.uuid)))
     return xids
 
 
-def _xid_of(key: DeviceKey, xids: Mapping[DeviceKey, tuple[int, Container[str]]]) -> int | None:
+def _xid_of(key: DeviceKey, xids: Mapping[DeviceKey, XidOfGpu]) -> int | None:
     """The last XID of a device. A GPU has the errors of its instances, and an instance has the errors of its GPU."""
-    of_gpu = ((of.instance, code) for of, (code, names) in xids.items() if key.uuid in names)
-    return next((code for instance, code in of_gpu if "" in (instance, key.instance) or instance == key.instance), None)
+    for error_key, (xid, names) in xids.items():
+        if key.uuid in names and (not key.instance or error_key.instance in ("", key.instance)):
+            return xid
+    return None
+
+
+def _read_devices(listed: set[DeviceKey], joined: JoinedPage | None) -> set[DeviceKey]:
+    """The devices that NVML lists or a page has, and their GPUs: a page may have rows of a GPU's instances only."""
+    read = listed.union(subject.key for subject in (joined.subjects if joined else ()))
+    return read.union(DeviceKey(uuid=key.uuid) for key in read)
 
 
 def _keys_of(gpu: InventoryGpu) -> Iterator[DeviceKey]:
     yield DeviceKey(uuid=gpu.uuid)
     for mig in gpu.mig:
-        yield from (DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), DeviceKey(uuid=mig.uuid))
+        yield DeviceKey(uuid=gpu.uuid, instance=mig.instance_id)
+        yield DeviceKey(uuid=mig.uuid)
 
 
 def _by_kubelet(snapshot: Snapshot, read: Container[DeviceKey]) -> Reasons:
     for (key, _), health in snapshot.healths.items():
-        # the message is a driver's; NVIDIA's DRA driver sends none, and samples say more than Unknown without a message
-        says = one_line(health.message)
-        if says in NOT_OFFERED:
-            yield key, replace(UNOFFERED, message=says)
-        elif health.word == "Unhealthy" or (health.word == "Unknown" and (says or key not in read)):
-            reason = UNHEALTHY if health.word == "Unhealthy" else UNCLEAR
-            yield key, replace(reason, message=f"{reason.message}: {says}") if says else reason
+        message = one_line(health.message)  # a driver's; NVIDIA's DRA driver sends none
+        if message in NOT_OFFERED:
+            yield key, replace(UNOFFERED, message=message)
+        elif health.word == "Unhealthy":
+            yield key, _with_message(UNHEALTHY, message)
+        # samples say more than Unknown without a message
+        elif health.word == "Unknown" and (message or key not in read):
+            yield key, _with_message(UNCLEAR, message)
+
+
+def _with_message(reason: HealthReason, message: str) -> HealthReason:
+    return replace(reason, message=f"{reason.message}: {message}") if message else reason
