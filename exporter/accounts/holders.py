@@ -198,7 +198,7 @@ class Holders:
         return entry
 
     def _entry_of(self, owner: Owner, device: DeviceKey, snapshot: Snapshot) -> Entry:
-        pod = (owner.namespace, owner.pod)
+        pod = owner.pod_key
         of_pod = snapshot.pod_labels.get(pod)
         workload = snapshot.workloads.get(pod)
         entry = self._entries.of(owner, device, _uid_among(of_pod or ()))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from exporter.dividing.instances import USUAL_SLICES, compute_slices, slices_of_model
-from exporter.model.devices import NVIDIA_UUIDS, DeviceKey, Inventory, Match, Owners
+from exporter.model.devices import NVIDIA_UUIDS, DeviceKey, Inventory, Match, Owners, bare
 from exporter.model.pages import Subject, gpus_among
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -148,8 +148,7 @@ def _of_inventory(inventory: Inventory, sampled: _SampledDevices) -> Iterable[st
     for gpu in inventory.gpus:
         if gpu.index in sampled.numbers:
             continue
-        bare = gpu.uuid.removeprefix("GPU-")
-        uuid = bare if bare in sampled.models else gpu.uuid
+        uuid = gpu.uuid_among(sampled.models)
         for instance in gpu.mig:
             key = DeviceKey(uuid=uuid, instance=instance.instance_id)
             profiles[key] = profiles.get(key) or instance.profile
@@ -160,7 +159,7 @@ class _SliceCounts:
     """The number of compute slices of GPUs: by NVML, else by the model, and at least that of the largest profile."""
 
     def __init__(self, inventory: Inventory, models: Mapping[str, str], profiles: Mapping[DeviceKey, str]) -> None:
-        self._by_nvml = {gpu.uuid.removeprefix("GPU-"): gpu.slices for gpu in inventory.gpus}
+        self._by_nvml = {bare(gpu.uuid): gpu.slices for gpu in inventory.gpus}
         self._largest: dict[str, int] = {}
         for key, profile in profiles.items():
             model = models.get(key.uuid, "")
@@ -168,7 +167,7 @@ class _SliceCounts:
 
     def of(self, uuid: str, model: str) -> tuple[int, bool]:
         """The number of a GPU's slices, and whether it is known."""
-        slices = self._by_nvml.get(uuid.removeprefix("GPU-")) or slices_of_model(model)
+        slices = self._by_nvml.get(bare(uuid)) or slices_of_model(model)
         return max(slices or USUAL_SLICES, self._largest.get(model, 1)), slices is not None
 
 

@@ -1,6 +1,6 @@
 """Devices: those that the kubelet hands out, those that an inventory knows, and the containers that hold them."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -10,6 +10,12 @@ from exporter.model.pods import Owner
 
 AddedLabels = tuple[tuple[str, str], ...]
 NVIDIA_UUIDS = ("GPU-", "MIG-")
+
+
+def bare(uuid: str) -> str:
+    """A GPU's UUID without its prefix, as some samples have it."""
+    return uuid.removeprefix("GPU-")
+
 
 # gpu-manager's resources (github.com/tkestack/gpu-manager), whose device ids count units of GPUs and name no GPU. It
 # offers 100 ids of tencent.com/vcuda-core for each GPU (tencent.com/vcuda-core-<n>), and an id of
@@ -174,7 +180,11 @@ class InventoryGpu:
     @property
     def names(self) -> tuple[str, ...]:
         """The GPU's names in samples and device ids: its UUID with and without GPU-, its name, its number."""
-        return tuple(name for name in (self.uuid, self.uuid.removeprefix("GPU-"), self.device, self.index) if name)
+        return tuple(name for name in (self.uuid, bare(self.uuid), self.device, self.index) if name)
+
+    def uuid_among(self, uuids: Container[str]) -> str:
+        """Its UUID as samples with these UUIDs write it: without GPU- if only so it is among them."""
+        return bare(self.uuid) if bare(self.uuid) in uuids else self.uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners
+from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, Claim, DeviceKey, Inventory, Owners, bare
 from exporter.model.name_order import as_people_count
 from exporter.model.pods import Owner
 
@@ -215,7 +215,7 @@ def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory
     subjects = tuple(subjects)
     named = owners.named
     uuids = {gpu.uuid for gpu in inventory.gpus}
-    uuids.update(gpu.uuid.removeprefix("GPU-") for gpu in inventory.gpus)
+    uuids.update(bare(gpu.uuid) for gpu in inventory.gpus)
     gpus: list[Subject] = []
     labelled: list[Subject] = []
     for subject in subjects:

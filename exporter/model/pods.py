@@ -18,6 +18,11 @@ class Owner:
         """namespace/pod/container."""
         return f"{self.namespace}/{self.pod}/{self.container}"
 
+    @property
+    def pod_key(self) -> "PodName":
+        """Namespace and name of its pod, by which mappings have pods."""
+        return self.namespace, self.pod
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:

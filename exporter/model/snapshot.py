@@ -208,8 +208,7 @@ def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> N
     for gpu in inventory.gpus:
         if gpu.index in numbers:
             continue
-        bare = gpu.uuid.removeprefix("GPU-")
-        uuid = bare if bare in uuids else gpu.uuid
+        uuid = gpu.uuid_among(uuids)
         index = gpu.index or number_of.get(uuid, "")
         # an instance whose samples have its own UUID is already there under that UUID
         instances = (mig for mig in gpu.mig if mig.uuid not in uuids)

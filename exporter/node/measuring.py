@@ -238,4 +238,4 @@ def _unresolved(owners: Owners, kubelet: "KubeletSource") -> frozenset[tuple[str
     if is_kubelet_silent(kubelet.health, owners):
         return None
     unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))
-    return frozenset((each.owner.namespace, each.owner.pod) for each in (*unmatched, *kubelet.outside))
+    return frozenset(each.owner.pod_key for each in (*unmatched, *kubelet.outside))

@@ -98,10 +98,10 @@ def health_of(
 
 def pods_to_show(snapshot: Snapshot, pods: PodsByName, of_owners: PodsByName) -> Sequence[PodInfo]:
     """The pods that rows may name, by `of_owners` or by a page."""
-    holders = {(match.assignment.owner.namespace, match.assignment.owner.pod) for match in snapshot.owners.matches}
+    holders = {match.assignment.owner.pod_key for match in snapshot.owners.matches}
     named = set[PodName]()
     for subject in snapshot.joined.subjects if snapshot.joined else ():
-        named |= {(owner.namespace, owner.pod) for owner in (subject.came_with, subject.exported) if owner}
+        named |= {owner.pod_key for owner in (subject.came_with, subject.exported) if owner}
     return [*of_owners.values(), *(pods[key] for key in named - holders if key in pods)]
 
 

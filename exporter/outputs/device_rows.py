@@ -242,7 +242,7 @@ def _seems_kubelet_silent(snapshot: Snapshot) -> bool:
 
 
 def _of_owner(owner: Owner, snapshot: Snapshot) -> dict[str, Any]:
-    name, kind = snapshot.workloads.get((owner.namespace, owner.pod), ("", ""))
+    name, kind = snapshot.workloads.get(owner.pod_key, ("", ""))
     return {**asdict(owner), "workload_name": name, "workload_kind": kind}
 
 
@@ -330,7 +330,7 @@ def _meaning(device_event: DeviceEvent) -> dict[str, str]:
 
 def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
     fields = asdict(owner)
-    uid = uids.get((owner.namespace, owner.pod))
+    uid = uids.get(owner.pod_key)
     if uid:
         fields["pod_uid"] = uid
     return fields

@@ -12,7 +12,7 @@ from exporter.errors import Trouble
 from exporter.exposition.lines import Reason
 from exporter.exposition.series import MOST_DEVICES
 from exporter.model.device_row import users_in_words
-from exporter.model.devices import Assignment, DeviceKey, Owners
+from exporter.model.devices import Assignment, DeviceKey, Owners, bare
 from exporter.model.driver import DeviceFile, Refusal
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
@@ -284,9 +284,9 @@ def _with_other_owners(owners: Owners, subjects: Iterable[Subject]) -> set[Devic
 
 def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Iterator[Finding]:
     """The models of cut GPUs whose number of compute slices is unknown."""
-    by_nvml = {gpu.uuid.removeprefix("GPU-") for gpu in snapshot.inventory.gpus if gpu.slices}
+    by_nvml = {bare(gpu.uuid) for gpu in snapshot.inventory.gpus if gpu.slices}
     instances = [subject for subject in subjects if subject.instance]
-    models = {instance.model for instance in instances if instance.uuid.removeprefix("GPU-") not in by_nvml}
+    models = {instance.model for instance in instances if bare(instance.uuid) not in by_nvml}
     for model in sorted(models):
         if slices_of_model(model) is not None:
             continue

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match
+from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match, bare
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
@@ -132,7 +132,7 @@ def _sources(inventory: Inventory) -> dict[DeviceKey, list[str]]:
     """The names of the sources of the inventory that know a device, as samples name it."""
     names_of: dict[DeviceKey, list[str]] = {}
     for gpu in inventory.gpus:
-        for uuid in (gpu.uuid, gpu.uuid.removeprefix("GPU-")):
+        for uuid in (gpu.uuid, bare(gpu.uuid)):
             names_of[DeviceKey(uuid=uuid)] = list(gpu.sources)
             for mig in gpu.mig:
                 by = names_of.setdefault(DeviceKey(uuid=uuid, instance=mig.instance_id), [])

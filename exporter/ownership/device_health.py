@@ -92,7 +92,7 @@ def _next_end(missing_since: Iterable[float], at_seconds: float) -> float:
 
 def _words_of(owner: Owner, pods: PodsByName) -> _DeviceWords:
     """The words on the devices of a container; none where its pod is not read."""
-    pod = pods.get((owner.namespace, owner.pod))
+    pod = pods.get(owner.pod_key)
     return _words(pod.allocated.get(owner.container, ()) if pod else ())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from exporter.model.devices import DeviceKey, DeviceRef, Inventory
+from exporter.model.devices import DeviceKey, DeviceRef, Inventory, bare
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subjects
 
@@ -27,11 +27,6 @@ class Sole(NamedTuple):
     def names(self, ref: DeviceRef) -> bool:
         """Whether an id names its device. An allocator's token does so only if the node has no other device."""
         return not ref.allocator or (self.instance if ref.mig else self.gpu)
-
-
-def bare(uuid: str) -> str:
-    """A GPU's UUID without its prefix, as some samples have it."""
-    return uuid.removeprefix("GPU-")
 
 
 class NodeDevices:

@@ -311,7 +311,7 @@ def _holders_at(
 
 
 def _uids_of(holders: Iterable[Owner], pods: PodsByName) -> Mapping[PodName, str]:
-    names = {(owner.namespace, owner.pod) for owner in holders}
+    names = {owner.pod_key for owner in holders}
     return {name: pods[name].uid for name in names if name in pods}
 
 

@@ -72,6 +72,6 @@ def _is_only(owner: Owner, of_page: Collection[Owner], others: Iterable[Owner]) 
 
 
 def _pod_alone(owner: Owner, others: Iterable[Owner]) -> Iterator[Owner]:
-    of_pod = [other for other in others if (other.namespace, other.pod) == (owner.namespace, owner.pod)]
+    of_pod = [other for other in others if other.pod_key == owner.pod_key]
     if of_pod == [owner]:
         yield Owner(namespace=owner.namespace, pod=owner.pod, container="")

@@ -82,7 +82,7 @@ class PodsOfOwners:
 
 def _pods_of(assignments: frozenset[Assignment]) -> frozenset[PodName]:
     owners = (assignment.owner for assignment in assignments)
-    return frozenset((owner.namespace, owner.pod) for owner in owners)
+    return frozenset(owner.pod_key for owner in owners)
 
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:

@@ -39,7 +39,7 @@ class Requests:
         got: dict[_Use, _Got] = {}
         for use, names in claims.items():
             owner = use[0]
-            of_use = _now(owner, pods.get((owner.namespace, owner.pod)), self._got.get(use))
+            of_use = _now(owner, pods.get(owner.pod_key), self._got.get(use))
             # the names of another claim, such as an earlier claim of the same name, say nothing of this claim
             if of_use is not None and not names.isdisjoint(of_use.names):
                 got[use] = of_use

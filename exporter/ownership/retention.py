@@ -138,7 +138,7 @@ def _still_unlisted(
     given_anew = _AssignedDevices(answer.assignments - before, read)
     still: dict[Assignment, float] = {}
     for held, missing in unlisted.items():
-        is_listed = (held.owner.namespace, held.owner.pod) in answer.listed
+        is_listed = held.owner.pod_key in answer.listed
         if not is_listed and not (given_anew if held.claim else given).displaces(held):
             still[held] = missing
     return still

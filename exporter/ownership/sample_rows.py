@@ -317,12 +317,12 @@ class Attribution:
         If the page names the same pod, the page's uid and pod labels fill those that are missing.
         """
         owner = holder.owner
-        of_pod = self._of_pods.get((owner.namespace, owner.pod), NOTHING)
+        of_pod = self._of_pods.get(owner.pod_key, NOTHING)
         uid = of_pod.uid
         pod_labels = of_pod.labels
         labels = (*labels_of_uid(uid), *pod_labels, *labels_of_claim(holder.claim))
         came_with = subject.came_with
-        if came_with is not None and (came_with.namespace, came_with.pod) == (owner.namespace, owner.pod):
+        if came_with is not None and came_with.pod_key == owner.pod_key:
             names = {name for name, _ in labels}
             came = (*labels_of_uid(subject.came_with_uid), *subject.came_extra)
             kept = tuple(label for label in came if label[0] not in names)

@@ -15,7 +15,7 @@ from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
 from exporter.dcgm.health_watches import FAMILY, WatchRow, findings
 from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
-from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
+from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, bare
 from exporter.model.driver import DriverReading
 from exporter.model.health import (
     MOST_REASONS,
@@ -319,7 +319,7 @@ class _Names:
 
     def of(self, uuid: str) -> frozenset[str]:
         """All names of a GPU."""
-        return frozenset((*self._by_uuid.get(uuid, ()), uuid, uuid.removeprefix("GPU-")))
+        return frozenset((*self._by_uuid.get(uuid, ()), uuid, bare(uuid)))
 
 
 def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, XidOfGpu]:

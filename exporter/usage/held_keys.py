@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from exporter.model.devices import DeviceKey, Inventory, Owners
+from exporter.model.devices import DeviceKey, Inventory, Owners, bare
 from exporter.model.pods import Owner
 
 
@@ -37,7 +37,7 @@ class HeldKeys:
                 self._add(DeviceKey(uuid=gpu.uuid, instance=mig.instance_id), gpu.names, mig.uuid)
         for device in others:
             if device not in self._names:
-                self._add(device, (device.uuid, device.uuid.removeprefix("GPU-")))
+                self._add(device, (device.uuid, bare(device.uuid)))
 
     def of(self, device: DeviceKey) -> DeviceKey:
         """The key of a driver's device; the driver's own key if nobody holds the device."""
@@ -61,7 +61,7 @@ class HeldKeys:
         """
         if started_at > self._known_at or self._unresolved is None:
             return True
-        return (owner.namespace, owner.pod) in self._unresolved or bool(self._of_pod(device, owner))
+        return owner.pod_key in self._unresolved or bool(self._of_pod(device, owner))
 
     def instances(self, uuid: str, owner: Owner) -> set[DeviceKey]:
         """The keys of the instances of a GPU that an owner holds."""
@@ -73,7 +73,7 @@ class HeldKeys:
 
     def _of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
         holders = self.holders.get(device, ())
-        return [each for each in holders if (each.namespace, each.pod) == (owner.namespace, owner.pod)]
+        return [each for each in holders if each.pod_key == owner.pod_key]
 
     def _add(self, device: DeviceKey, names: Sequence[str], mig: str = "") -> None:
         keys = [DeviceKey(uuid=name, instance=device.instance) for name in names]

@@ -162,7 +162,7 @@ def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
 
 def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Mapping[str, Any]:
     """The fields of a row about the holder. No series tells since when it holds the device."""
-    name, kind = rows.workloads.get((owner.namespace, owner.pod), ("", ""))
+    name, kind = rows.workloads.get(owner.pod_key, ("", ""))
     measured = rows.measured.get((key, owner))
     return {
         **asdict(owner),
@@ -259,7 +259,7 @@ class Collected:
             case queries.ALLOCATED:
                 if labels.get("workload_name"):
                     workload = (labels["workload_name"], labels.get("workload_kind", ""))
-                    rows.workloads[owner.namespace, owner.pod] = workload
+                    rows.workloads[owner.pod_key] = workload
             case queries.IDLE_SINCE:
                 if 0 <= (seconds := float(value)) < _MOST_SECONDS:
                     rows.idle_since[self._named(labels).key, owner] = rfc3339(seconds)

@@ -74,7 +74,7 @@ def _in_place_of_samples(look: Look) -> Sequence[Written]:
 
 def _by_kubelet(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
     for holder in look.snapshot.owners.of(device.key):
-        pod_labels = look.snapshot.pod_labels.get((holder.owner.namespace, holder.owner.pod), ())
+        pod_labels = look.snapshot.pod_labels.get(holder.owner.pod_key, ())
         yield holder, (*pod_labels, *labels_of_claim(holder.claim))
 
 

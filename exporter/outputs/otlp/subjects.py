@@ -126,7 +126,7 @@ class Subjects:
         if owner is None or not owner.pod:
             return ()
         names = zip(_NAMES, (owner.namespace, owner.pod, owner.container), strict=True)
-        name, kind = self.workloads.get((owner.namespace, owner.pod), ("", ""))
+        name, kind = self.workloads.get(owner.pod_key, ("", ""))
         workload = ((_WORKLOAD_AS[kind], name),) if kind in _WORKLOAD_AS else ()
         return (*names, *workload, *_pod_attributes(labels))
 

@@ -14,7 +14,7 @@ from exporter.model.device_row import DeviceRow
 from exporter.model.name_order import as_people_count
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState, counts_of, rounded
-from exporter.outputs.page.document import text, visible
+from exporter.outputs.page.document import link, plain, text
 from exporter.outputs.page.tree import DeviceLine, Rank, matching, shown
 from exporter.outputs.page.view import FOLDS, MOST_LINES, PageView
 from exporter.wording import counted
@@ -49,7 +49,8 @@ def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool)
     """The table in pieces of HTML, and its fold: a key of FOLDS. `rows` are the rows of all devices, in their order."""
     devices = yield from matching(rows, view)
     yield
-    rank = next((column.rank for column in COLUMNS if column.name == view.sort.removeprefix("-")), None)
+    ranks = {column.name: column.rank for column in COLUMNS}
+    rank = ranks.get(view.sort.removeprefix("-"))
     lines, fold = yield from shown(devices, rows, view, rank, with_node=with_node)
     yield
     columns = COLUMNS if with_node else COLUMNS[1:]
@@ -63,15 +64,14 @@ def devices_table(rows: Sequence[DeviceRow], view: PageView, *, with_node: bool)
         if rows_of_slice >= _ROWS_A_SLICE:
             rows_of_slice = 0
             yield
-    return (
-        (
-            f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
-            f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">',
-            *texts,
-            f"</tbody></table>{_nothing(rows, view) if not devices else ''}{_more(len(lines) - view.lines, view)}",
-        ),
-        fold,
+    nothing = "" if devices else _nothing(rows, view)
+    table = (
+        f'<table id="devices" role="table"><caption>{_caption(rows, devices)}</caption>',
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">',
+        *texts,
+        f"</tbody></table>{nothing}{_more(len(lines) - view.lines, view)}",
     )
+    return table, fold
 
 
 def _caption(rows: Sequence[DeviceRow], devices: Sequence[Sequence[DeviceRow]]) -> str:
@@ -86,42 +86,56 @@ def _nothing(rows: Sequence[DeviceRow], view: PageView) -> str:
     """The reason why the table is empty, and a link that shows all devices."""
     if not rows:
         return "" if view.pod else '<p id="nothing">No GPU is known.</p>'
-    asked = (f"“{view.filter}”" if view.filter else "", _SHOWN.get(view.show, ""))
-    href = escape(view.address(filter="", show=""))
-    words = text(" and ".join(filter(None, asked)))
-    return f'<p id="nothing">No GPU or MIG instance matches {words}. <a href="{href}">Show all</a></p>'
+    asked = [f"“{view.filter}”"] if view.filter else []
+    if view.show in _SHOWN:
+        asked.append(_SHOWN[view.show])
+    back = link(view.address(filter="", show=""), "Show all")
+    return f'<p id="nothing">No GPU or MIG instance matches {text(" and ".join(asked))}. {back}</p>'
 
 
 def _more(rest: int, view: PageView) -> str:
+    if rest <= 0:
+        return ""
     href = escape(view.address(lines=view.lines + MOST_LINES))
-    return f'<p><a id="more" href="{href}">Show more ({rest} lines are not shown)</a></p>' if rest > 0 else ""
+    return f'<p><a id="more" href="{href}">Show more ({rest} lines are not shown)</a></p>'
 
 
 def _head(column: DeviceColumn, view: PageView) -> str:
     order = {column.name: "ascending", f"-{column.name}": "descending"}.get(view.sort, "none")
-    link = f'<a href="{escape(view.sorted_by(column.name))}">{column.title}</a>'
-    return f'<th scope="col" role="columnheader" aria-sort="{order}" class="{column.name}">{link}</th>'
+    title = link(view.sorted_by(column.name), column.title)
+    return f'<th scope="col" role="columnheader" aria-sort="{order}" class="{column.name}">{title}</th>'
 
 
 def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
-    row = line.row
-    node, uuid, instance = row.row_device
-    owner = f"{row.pod_name}/{row.container}" if line.kind == "owner" or not line.below else ""
-    key = escape(visible(f"{line.kind} {node} {uuid if line.kind != 'node' else ''} {instance} {owner}"))
+    """A line as a row of the table; page.js tells it by its key, and draws what its values were."""
     classes = f"{line.kind} {line.state}"
     if line.depth:
         classes += f" d{line.depth}"
     classes += _age(line)
-    marks = f' id="{escape(visible(f"device-{line.key}"))}"' if line.key and line.kind != "node" else ""
-    cells = "".join(
-        f'<th scope="row" role="rowheader" class="{name}">{cell(line, view)}</th>'
-        if name == ("node" if line.kind == "node" else "gpu")
-        else f'<td role="cell" class="{name}" data-label="{title}">{cell(line, view)}</td>'
-        for name, title, cell, _ in columns
-    )
+    marks = ""
+    if line.key and line.kind != "node":
+        marks = f' id="{plain(f"device-{line.key}")}"'
+    cells = "".join(_cell(line, column, view) for column in columns)
     values = (column.rank(line) for column in _MEASURED)
     history = ",".join("" if value is None else f"{value:g}" for value in values)
-    return f'<tr role="row" class="{classes}"{marks} data-key="{key}" data-now="{history}">{cells}</tr>'
+    return f'<tr role="row" class="{classes}"{marks} data-key="{_key(line)}" data-now="{history}">{cells}</tr>'
+
+
+def _key(line: DeviceLine) -> str:
+    """What tells a line from all others of the table."""
+    row = line.row
+    node, uuid, instance = row.row_device
+    if line.kind == "node":
+        uuid = ""
+    owner = f"{row.pod_name}/{row.container}" if line.kind == "owner" or not line.below else ""
+    return plain(f"{line.kind} {node} {uuid} {instance} {owner}")
+
+
+def _cell(line: DeviceLine, column: DeviceColumn, view: PageView) -> str:
+    content = column.cell(line, view)
+    if column.name == ("node" if line.kind == "node" else "gpu"):
+        return f'<th scope="row" role="rowheader" class="{column.name}">{content}</th>'
+    return f'<td role="cell" class="{column.name}" data-label="{column.title}">{content}</td>'
 
 
 def _fold(line: DeviceLine, view: PageView, name: str) -> str:
@@ -130,27 +144,37 @@ def _fold(line: DeviceLine, view: PageView, name: str) -> str:
         return ""
     sign, verb, is_open = ("▾", "Fold", "true") if line.is_open else ("▸", "Unfold", "false")
     href = escape(view.toggled(line.key))
-    label = escape(visible(f"{verb} {name}"))
+    label = plain(f"{verb} {name}")
     return f'<a class="fold" href="{href}" aria-expanded="{is_open}" aria-label="{label}">{sign}</a> '
 
 
 def _node(line: DeviceLine, view: PageView) -> str:
     name = line.row.node_name
-    link = f'<a href="{escape(PageView(node=name).address())}">{text(name)}</a>'
-    return f"{_fold(line, view, name)}{link}" if line.kind == "node" else link
+    node = link(PageView(node=name).address(), text(name))
+    return f"{_fold(line, view, name)}{node}" if line.kind == "node" else node
+
+
+def _device_name(line: DeviceLine) -> str:
+    """A GPU's number, or a MIG instance's number below its GPU."""
+    row = line.row
+    number = row.device_id or row.device
+    name = f"GPU {number}" if number else "GPU"
+    if row.entity != "mig":
+        return name
+    if not row.mig_instance_id:
+        return "MIG"
+    instance = f"MIG {row.mig_instance_id}"
+    return instance if line.kind == "instance" else f"{name} / {instance}"
 
 
 def _name(line: DeviceLine, view: PageView) -> str:
+    """The device's name, with the facts about it folded below."""
     row = line.row
     if line.kind == "node":
         return counted(len(line.below), "GPU")
     if line.kind == "owner":
         return f'<span class="branch">└ {text(row.container)}</span>'
-    number = row.device_id or row.device
-    what = f"GPU {number}" if number else "GPU"
-    if row.entity == "mig":
-        whose = "" if line.kind == "instance" else f"{what} / "
-        what = f"{whose}MIG {row.mig_instance_id}" if row.mig_instance_id else "MIG"
+    what = _device_name(line)
     facts = {
         "Model": row.model_name,
         "UUID": row.device_uuid,
@@ -161,7 +185,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "Health": row.health_message,
         "Others": line.rows[0].users_in_words or row.users_in_words,
     }
-    items = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in facts.items() if value)
+    items = "".join(f"<div><dt>{title}</dt><dd>{text(fact)}</dd></div>" for title, fact in facts.items() if fact)
     profile = f' <span class="badge">{text(row.mig_profile)}</span>' if row.mig_profile else ""
     return (
         f'{_fold(line, view, what)}<details class="facts"><summary><span class="name">{text(what)}</span></summary>'
@@ -173,9 +197,7 @@ def _state(line: DeviceLine, _: PageView) -> str:
     if line.kind == "node" or line.is_cut:
         if not line.below:
             return WORDS[DeviceState.CUT]
-        counts = Counter(below.state for below in line.below)
-        ranked = (state for state in DeviceState if counts[state])
-        return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in ranked)
+        return _states_below(line)
     state = line.state
     cell = _CELL.format(state)
     age = BEFORE if _is_before(line) or _is_older(line) else ""
@@ -183,6 +205,13 @@ def _state(line: DeviceLine, _: PageView) -> str:
         words = ", ".join(filter(None, (WORDS[state], rounded(line.row.idle_seconds))))
         return f'{cell} <span class="idle">{words}</span>{age}'
     return f"{cell} {WORDS[state]}{age}"
+
+
+def _states_below(line: DeviceLine) -> str:
+    """How many of the devices below a line are in each state."""
+    counts = Counter(below.state for below in line.below)
+    states = (state for state in DeviceState if counts[state])
+    return "".join(_COUNT.format(_CELL.format(state), counts[state], WORDS[state]) for state in states)
 
 
 def _age(line: DeviceLine) -> str:
@@ -208,14 +237,13 @@ def _is_older(line: DeviceLine) -> bool:
 
 def _holder(line: DeviceLine, view: PageView) -> str:
     """The pod that holds the device, or the number of holders; and whether another process uses the device."""
-    row, words = line.row, ""
+    row = line.row
+    words = ""
     if line.kind == "node":
         pods = {held.pod_name for held in line.rows if held.pod}
         return counted(len(pods), "pod")
     if line.below:
-        is_shared, count = line.below[0].kind == "owner", len(line.below)
-        of_all = f"{count} of " if count < line.parts else ""
-        words = f"shared by {count}" if is_shared else f"{of_all}{counted(line.parts or count, 'MIG instance')}"
+        words = _holders_below(line)
     elif row.pod:
         href = escape(view.address(pod=row.pod_name, lines=MOST_LINES))
         words = f'<a class="pod" href="{href}">{text(row.namespace)}/<strong>{text(row.pod)}</strong></a>'
@@ -226,14 +254,26 @@ def _holder(line: DeviceLine, view: PageView) -> str:
     return words
 
 
+def _holders_below(line: DeviceLine) -> str:
+    """How many share the device, or how many MIG instances it has, and how many of them are shown."""
+    count = len(line.below)
+    if line.below[0].kind == "owner":
+        return f"shared by {count}"
+    instances = counted(line.parts or count, "MIG instance")
+    return f"{count} of {instances}" if count < line.parts else instances
+
+
 def _workload(line: DeviceLine, _: PageView) -> str:
     row = line.row
-    return f"{text(row.workload_name)} <small>{text(row.workload_kind)}</small>" if row.workload_name else ""
+    if not row.workload_name:
+        return ""
+    return f"{text(row.workload_name)} <small>{text(row.workload_kind)}</small>"
 
 
 def _memory(line: DeviceLine, _: PageView) -> str:
-    used, total = line.figures.memory_used_mib, line.figures.memory_total_mib
-    return _metric(line, 1, used, f"/{_gib(total)} GiB" if total else " GiB", total)
+    total = line.figures.memory_total_mib
+    unit = f"/{_gib(total)} GiB" if total else " GiB"
+    return _metric(line, 1, line.figures.memory_used_mib, unit, total)
 
 
 def _temperature(line: DeviceLine, _: PageView) -> str:
@@ -257,8 +297,9 @@ def _health(line: DeviceLine, _: PageView) -> str:
         counts = Counter(below.worst.health for below in line.below if below.is_ill)
         return "".join(f'<span class="ill">{count} {text(health)}</span> ' for health, count in counts.items())
     row = line.worst
-    xid = f'{text(f"{row.health}:")} <span class="xid">XID {row.last_xid}</span>'
-    summary = xid if row.is_xid_why else text(row.health)
+    summary = text(row.health)
+    if row.is_xid_why:
+        summary = f'{text(f"{row.health}:")} <span class="xid">XID {row.last_xid}</span>'
     words = summary
     if row.health_reasons or line.is_ill:
         why = text("; ".join(row.health_reasons))
@@ -295,11 +336,10 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
     states = {"": "all", **_SHOWN}
     folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
     folds[""] = f"by itself ({FOLDS[fold]})"
-    columns = COLUMNS if with_node else COLUMNS[1:]
-    ends = {
-        "": "position",
-        **{f"{sign}{name}": f"{title} {arrow}" for name, title, *_ in columns for sign, arrow in _ORDERS},
-    }
+    ends = {"": "position"}
+    for column in COLUMNS if with_node else COLUMNS[1:]:
+        for sign, arrow in _ORDERS:
+            ends[f"{sign}{column.name}"] = f"{column.title} {arrow}"
     hidden = [("node", view.node), ("pod", view.pod), *(("but", key) for key in view.but)]
     return (
         '<form id="tools" method="get"><label>Filter <input id="filter" name="filter" type="search" autocomplete="off"'
@@ -314,11 +354,11 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
 
 
 def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> str:
-    some = "".join(
-        f'<option value="{value}"{" selected" if value == chosen else ""}>{title}</option>'
-        for value, title in options.items()
-    )
-    return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{some}</select></label>'
+    items = ""
+    for value, title in options.items():
+        mark = " selected" if value == chosen else ""
+        items += f'<option value="{value}"{mark}>{title}</option>'
+    return f'<label class="by-{name}">{label} <select id="{name}" name="{name}">{items}</select></label>'
 
 
 def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full: float | None) -> str:
@@ -328,18 +368,23 @@ def _metric(line: DeviceLine, number: int, value: float | None, unit: str, full:
         is_elsewhere = line.below or line.row.entity == "mig-parent"
         is_of_gpu = number in _OF_GPU and (line.kind == "owner" or line.row.entity == "mig")
         return "" if is_elsewhere or is_of_gpu else UNKNOWN
-    bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>' if full else ""
+    bar = ""
+    if full:
+        bar = f'<meter aria-hidden="true" max="{full:g}" value="{min(value, full):g}"></meter>'
     return f'<span class="value">{_amount(value, unit)}</span>{bar}{_SPARK.format(number=number, full=full or 0)}'
 
 
 def _amount(value: float, unit: str) -> str:
     """A number with its unit. The value of memory is in MiB, its text in GiB."""
-    return f"{_gib(value) if 'GiB' in unit else floor(value + 0.5)}{unit}"
+    number = _gib(value) if "GiB" in unit else floor(value + 0.5)
+    return f"{number}{unit}"
 
 
 def _gib(mib: float) -> str:
     gib = mib / _MIB_PER_GIB
-    return f"{floor(gib + 0.5)}" if gib >= _MIB_PER_GIB / 10 else f"{floor(gib * 10 + 0.5) / 10:.1f}"
+    if gib >= _MIB_PER_GIB / 10:
+        return f"{floor(gib + 0.5)}"
+    return f"{floor(gib * 10 + 0.5) / 10:.1f}"
 
 
 # The titles of states. Each is a link to the devices in that state.
@@ -351,7 +396,9 @@ def summary(figures: Mapping[str, int], view: PageView) -> str:
     """The figures. A state's title is a link to the devices in that state."""
     items = []
     for name, title in TITLES.items():
-        cell = _CELL.format("used" if name == "held" else name)
-        link = f'{cell} <a href="{escape(view.address(show=name))}">{title}</a>' if name in _SHOWN else title
-        items.append(f'<div><dt>{link}</dt><dd id="figure-{name}">{figures[name]}</dd></div>')
+        term = title
+        if name in _SHOWN:
+            cell = _CELL.format("used" if name == "held" else name)
+            term = f"{cell} {link(view.address(show=name), title)}"
+        items.append(f'<div><dt>{term}</dt><dd id="figure-{name}">{figures[name]}</dd></div>')
     return f'<dl id="figures">{"".join(items)}</dl>'

@@ -30,6 +30,7 @@ _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16'"
     " rx='3' fill='%23256b45'/%3E%3Cpath d='M4 12V8m4 4V4m4 8V6' stroke='%23fff' stroke-width='2'/%3E%3C/svg%3E"
 )
+_WORDS = {True: "up", False: "down", None: "not asked yet"}
 _UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -84,6 +85,16 @@ def text(value: object) -> str:
     return f"<bdi>{escape(visible(str(value)))}</bdi>" if value else ""
 
 
+def plain(value: str) -> str:
+    """A text from elsewhere, as HTML's attributes and titles take it."""
+    return escape(visible(value))
+
+
+def link(address: str, content: str) -> str:
+    """A link to an address, which is escaped here, with this HTML as its content."""
+    return f'<a href="{escape(address)}">{content}</a>'
+
+
 def visible(value: str) -> str:
     r"""A text from elsewhere, with invisible characters (control, direction) written as their number: \u{202e}."""
     if value.isascii() and value.isprintable():
@@ -99,16 +110,16 @@ def document(
     `is_stale`: the sections lack facts that could not be read now. page.js then keeps the sections that it has.
     """
     head = _HEAD.format(
-        title=escape(visible(title)),
+        title=plain(title),
         heading=text(title),
-        about=escape(visible(about)),
+        about=plain(about),
         icon=escape(_ICON),
         style=address(STYLE),
         script=address(SCRIPT),
         main='<main data-stale="">' if is_stale else "<main>",
     )
     foot = _endpoints(outputs) + _FOOT.format(version=escape(__version__))
-    body = (f"{each}\n".encode() for each in sections)
+    body = (f"{section}\n".encode() for section in sections)
     made = answer("text/html; charset=utf-8", head.encode(), *body, foot.encode())
     return made._replace(headers=(("Content-Security-Policy", POLICY),))
 
@@ -132,13 +143,13 @@ def _cells(titles: Sequence[str], header: str, *cells: str) -> str:
 
 def sources(health: Mapping[str, Health]) -> str:
     """The sources and whether they answer, on one line."""
-    words = {True: "up", False: "down", None: "not asked yet"}
-    items = "".join(
-        f'<li class="state {words[each.up].partition(" ")[0]}" title="{words[each.up]}">{text(name)}'
-        f' <span class="seen">{words[each.up]}</span></li>'
-        for name, each in health.items()
-    )
+    items = "".join(_source(name, _WORDS[of_source.up]) for name, of_source in health.items())
     return f'<div id="sources"><h2>Sources</h2><ul>{items}</ul></div>'
+
+
+def _source(name: str, words: str) -> str:
+    state = words.partition(" ")[0]
+    return f'<li class="state {state}" title="{words}">{text(name)} <span class="seen">{words}</span></li>'
 
 
 def alert(message: str, health: Mapping[str, Health]) -> str:
@@ -146,8 +157,9 @@ def alert(message: str, health: Mapping[str, Health]) -> str:
 
     No other section of the page repeats them.
     """
-    said_by = [f"{name}: {each.trouble}" for name, each in health.items() if each.trouble]
-    items = "".join(f"<li>{text(each)}</li>" for each in filter(None, (message, *said_by)))
+    messages = [message] if message else []
+    messages += (f"{name}: {of_source.trouble}" for name, of_source in health.items() if of_source.trouble)
+    items = "".join(f"<li>{text(message)}</li>" for message in messages)
     return f'<ul id="trouble" class="alert"{"" if items else " hidden"}>{items}</ul>'
 
 

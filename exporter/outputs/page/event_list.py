@@ -26,8 +26,10 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[D
     """
     if rows is None:
         return ""
-    titles = ("Time", *(("Node",) if with_node else ()), "GPU", "Error", "Held by", "What to do")
-    cells = ([text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN])
+    titles = ["Time", "GPU", "Error", "Held by", "What to do"]
+    if with_node:
+        titles.insert(1, "Node")
+    cells = [[text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN]]
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
     is_failing = any(device.health in BROKEN for device in devices)
     # With another key it is a new element for morph.js, which never opens or folds an element that the reader has.
@@ -41,9 +43,16 @@ def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
     yield at[:19].replace("T", " ") + " UTC"
     if with_node:
         yield node
-    yield f"{index or uuid or pci}{f', instance {instance}' if instance else ''}"
+    gpu = index or uuid or pci
+    yield f"{gpu}, instance {instance}" if instance else gpu
     yield " ".join(filter(None, (_KINDS.get(kind, kind), *error, name or log)))
-    holders = [f"{each.get('namespace')}/{each.get('pod')}" for each in each_mapping(row.get("holders"))]
-    names = [*dict.fromkeys(holders)]
-    yield "unknown" if row.get("holders") is None else listed(names, _MOST_HOLDERS)
+    yield _holders(row.get("holders"))
     yield remedy
+
+
+def _holders(holders: object) -> str:
+    """The pods of the holders, each once."""
+    if holders is None:
+        return "unknown"
+    pods = dict.fromkeys(f"{holder.get('namespace')}/{holder.get('pod')}" for holder in each_mapping(holders))
+    return listed([*pods], _MOST_HOLDERS)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from exporter.model.device_row import DeviceRow
 from exporter.model.slices import Work
+from exporter.model.snapshot import Snapshot
 from exporter.outputs.device_rows import SILENT, are_owners_unknown, event_rows, rows
 from exporter.outputs.output import Answer, Look
 from exporter.outputs.page.device_table import devices_table, summary, tools
@@ -17,17 +18,16 @@ from exporter.outputs.page.view import PageView
 
 def render(look: Look) -> Work[Answer]:
     """The page of this look, with links to the outputs."""
-    snapshot, view = look.snapshot, PageView.of(look.question.query)
+    snapshot = look.snapshot
+    view = PageView.of(look.question.query)
     device_rows = yield from rows(snapshot)
     figures = yield from figures_of(device_rows)
     yield
-    is_explained = snapshot.joined or any(each.trouble for each in snapshot.health.values())
-    trouble = SILENT if snapshot.joined and are_owners_unknown(snapshot, device_rows) else ""
     events = None if snapshot.events is None else event_rows(snapshot.node, snapshot.events)
     mine = of_pod(device_rows, view.pod) if view.pod else device_rows
     table, fold = yield from devices_table(mine, view, with_node=False)
     sections = (
-        alert(trouble if is_explained else "no GPU metrics", snapshot.health),
+        alert(_trouble(snapshot, device_rows), snapshot.health),
         pod_section(mine, view) if view.pod else summary(figures, view),
         tools(view, fold, with_node=False),
         *table,
@@ -40,9 +40,20 @@ def render(look: Look) -> Work[Answer]:
     return document(title, about, sections, look.outputs, is_stale=snapshot.joined is None)
 
 
+def _trouble(snapshot: Snapshot, device_rows: Sequence[DeviceRow]) -> str:
+    """What is wrong with the whole page; "" if nothing is, or if a source says it."""
+    if snapshot.joined:
+        return SILENT if are_owners_unknown(snapshot, device_rows) else ""
+    is_explained = any(health.trouble for health in snapshot.health.values())
+    return "" if is_explained else "no GPU metrics"
+
+
 def models(device_rows: Sequence[DeviceRow], gpus: int) -> str:
     """A sentence with the number of GPUs and their models."""
     model_of = {row.row_device: row.model_name for row in device_rows if row.entity != "mig"}
     counts = Counter(filter(None, model_of.values()))
-    names = ", ".join(model if len(counts) == 1 else f"{count} {model}" for model, count in counts.items())
-    return f"{gpus} GPUs seen{f': {names}' if names else ''}."
+    if not counts:
+        return f"{gpus} GPUs seen."
+    if len(counts) == 1:
+        return f"{gpus} GPUs seen: {next(iter(counts))}."
+    return f"{gpus} GPUs seen: {', '.join(f'{count} {model}' for model, count in counts.items())}."

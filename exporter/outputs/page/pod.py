@@ -25,10 +25,10 @@ def pod_section(rows: Sequence[DeviceRow], view: PageView) -> str:
         "UID": first.pod_uid,
         **{f"Label {name}": value for name, value in first.pod_labels.items()},
     }
-    items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in facts.items() if value)
+    items = "".join(f"<dt>{text(title)}</dt><dd>{text(fact)}</dd>" for title, fact in facts.items() if fact)
     namespace, _, name = view.pod.partition("/")
     commands = (f"kubectl gpu why {name} -n {namespace}", f"kubectl describe pod {name} -n {namespace}")
-    more = "".join(f"<dd><code>{text(each)}</code></dd>" for each in commands)
+    more = "".join(f"<dd><code>{text(command)}</code></dd>" for command in commands)
     back = f'<p><a id="back" href="{escape(view.address(pod=""))}">← all GPUs</a></p>'
     nothing = "" if rows else "<p>The pod holds no GPU now.</p>"
     return f'{back}{nothing}<dl id="pod">{items}<dt>To see more</dt>{more}</dl>'
@@ -39,16 +39,18 @@ def pod_accounts(pod: str, accounts: Accounts | None) -> str:
     if accounts is None:
         return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
     families = [family for amount in AMOUNTS for family in amount.families if not family.label]
-    of_pod = [each for each in accounts.rows if each.owner and f"{each.owner.namespace}/{each.owner.pod}" == pod]
-    rows = [
-        (
-            text(each.device.uuid) + (f", instance {text(each.device.instance)}" if each.device.instance else ""),
-            text(family.name),
-            f"{each.amounts[family.amount] / 10**family.power:.1f}",
-        )
-        for each in of_pod
-        for family in families
-        if each.amounts.get(family.amount)
-    ]
+    rows: list[tuple[str, str, str]] = []
+    for account in accounts.rows:
+        if account.owner is None or "/".join(account.owner.pod_key) != pod:
+            continue
+        device = text(account.device.uuid)
+        if account.device.instance:
+            device += f", instance {text(account.device.instance)}"
+        for family in families:
+            amount = account.amounts.get(family.amount, 0) / 10**family.power
+            if amount:
+                rows.append((device, text(family.name), f"{amount:.1f}"))
+    if not rows:
+        return ""
     caption = "What it has had of GPUs, as its counters on /metrics say"
-    return table("accounts", caption, ("Device", "Counter", "Amount"), rows) if rows else ""
+    return table("accounts", caption, ("Device", "Counter", "Amount"), rows)

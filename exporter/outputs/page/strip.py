@@ -8,7 +8,7 @@ from itertools import groupby
 from exporter.model.device_row import DeviceRow
 from exporter.model.slices import Work
 from exporter.model.states import IN_BAD_HEALTH, WORDS, DeviceState
-from exporter.outputs.page.document import text, visible
+from exporter.outputs.page.document import plain, text, visible
 from exporter.outputs.page.tree import DeviceLine, matching, tree
 from exporter.outputs.page.view import PageView
 
@@ -20,7 +20,7 @@ def strips(rows: Sequence[DeviceRow], nodes: Mapping[str, str]) -> Work[Sequence
     """The strips in pieces of HTML. `rows` are the rows of all nodes; `nodes` has a text about each node, by name."""
     devices = yield from matching(rows, PageView())
     gpus = yield from tree(devices, rows)
-    by_name = {name: [*of] for name, of in groupby(gpus, lambda line: line.row.node_name)}
+    by_name = {name: [*lines] for name, lines in groupby(gpus, lambda line: line.row.node_name)}
     items = []
     for name, words in nodes.items():
         items.append(_strip(name, by_name.get(name, ()), words))
@@ -36,23 +36,38 @@ def strips(rows: Sequence[DeviceRow], nodes: Mapping[str, str]) -> Work[Sequence
 
 
 def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
-    counts = Counter(line.state for line in gpus)
-    words_of = ", ".join(f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state])
-    ill = sum(line.is_ill for line in gpus)
-    label = f"{words_of}{f', {ill} {IN_BAD_HEALTH}' if ill else ''}" if gpus else words
+    """A node's item: its name, how many GPUs are in which state, and a cell for each."""
+    label = title = words
+    if gpus:
+        label = _counts(gpus)
+        title = f"{label}; {words}"
     address = PageView(node=name, fold="none").address()
     cells = "".join(_cell(line, address) for line in gpus)
-    title = escape(visible(f"{label}; {words}" if gpus else words))
-    link = f'<a href="{escape(PageView(node=name).address())}" title="{title}">{text(name)}</a>'
-    picture = f'<span class="cells" aria-hidden="true">{cells or "not known"}</span>'
-    words = f'<span class="seen">{escape(visible(label))}</span>'
-    return f'<li data-key="{escape(visible(name))}">{link} {words}{picture}</li>'
+    href = escape(PageView(node=name).address())
+    return (
+        f'<li data-key="{plain(name)}"><a href="{href}" title="{plain(title)}">{text(name)}</a>'
+        f' <span class="seen">{plain(label)}</span>'
+        f'<span class="cells" aria-hidden="true">{cells or "not known"}</span></li>'
+    )
+
+
+def _counts(gpus: Sequence[DeviceLine]) -> str:
+    """How many GPUs are in each state, and how many are in bad health."""
+    counts = Counter(line.state for line in gpus)
+    words = [f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state]]
+    ill = sum(line.is_ill for line in gpus)
+    if ill:
+        words.append(f"{ill} {IN_BAD_HEALTH}")
+    return ", ".join(words)
 
 
 def _cell(line: DeviceLine, address: str) -> str:
-    state, ill = line.state, " ill" if line.is_ill else ""
+    classes = f"{line.state} ill" if line.is_ill else line.state
+    title = f"GPU {line.row.device_id}: {WORDS[line.state]}"
     pods = [row.pod_name for row in line.rows if row.pod]
-    holder = f", {pods[0]}" if len(pods) == 1 else f", {len(pods)} holders" if pods else ""
-    title = escape(visible(f"GPU {line.row.device_id}: {WORDS[state]}{holder}"))
+    if len(pods) == 1:
+        title += f", {pods[0]}"
+    elif pods:
+        title += f", {len(pods)} holders"
     href = escape(f"{address}#{visible(f'device-{line.key}')}")
-    return f'<a tabindex="-1" class="cell {state}{ill}" href="{href}" title="{title}"></a>'
+    return f'<a tabindex="-1" class="cell {classes}" href="{href}" title="{plain(title)}"></a>'

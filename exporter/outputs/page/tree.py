@@ -21,7 +21,7 @@ _ROW_DEVICE = attrgetter("row_device")
 _OF_GPU = ("node_name", "model_name", "device", "device_id", "device_uuid", "gpu_shared")
 # From sound to worst, in the words of /container/metrics.
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
-_SEARCHED = (
+_SEARCHED_TEXTS = attrgetter(
     *("node_name", "device_uuid", "model_name", "mig_profile", "namespace"),
     *("pod", "container", "workload_name", "workload_kind", "health"),
 )
@@ -138,7 +138,7 @@ def _is_shown(rows: Sequence[DeviceRow], show: str) -> bool:
 
 
 def _has_words(rows: Sequence[DeviceRow], words: Sequence[str]) -> bool:
-    texts = ["\n".join((f"gpu {row.device_id}", *(getattr(row, name) for name in _SEARCHED))) for row in rows]
+    texts = [text for row in rows for text in (f"gpu {row.device_id}", *_SEARCHED_TEXTS(row))]
     text = "\n".join(texts).lower()
     return all(word in text for word in words)
 
@@ -205,13 +205,16 @@ def _cut_gpu(devices: Devices, shown_ones: Container[RowDevice]) -> DeviceLine:
 
 
 def _device(rows: Sequence[DeviceRow]) -> DeviceLine:
-    first, figures = rows[0], of_device(rows)
+    first = rows[0]
+    line = DeviceLine(kind="gpu", key=_key(first), row=first, figures=of_device(rows), rows=rows)
     if len(rows) == 1:
-        return DeviceLine(kind="gpu", key=_key(first), row=first, figures=figures, rows=rows)
-    below = tuple(
-        DeviceLine(kind="owner", key="", row=row, figures=of_holder(row, is_alone=False), rows=(row,)) for row in rows
-    )
-    return DeviceLine(kind="gpu", key=_key(first), row=_of_nobody(first), figures=figures, rows=rows, below=below)
+        return line
+    return replace(line, row=_of_nobody(first), below=tuple(map(_owner, rows)))
+
+
+def _owner(row: DeviceRow) -> DeviceLine:
+    """The line of one of several holders, below its device."""
+    return DeviceLine(kind="owner", key="", row=row, figures=of_holder(row, is_alone=False), rows=(row,))
 
 
 def _key(row: DeviceRow) -> str:
@@ -262,16 +265,22 @@ def shown(
     gpus = yield from tree(devices, rows)
     fold = view.fold
     if fold not in ("none", "gpu", "node"):
-        is_long = sum(1 + len(line.below) for line in gpus) > _MOST_UNFOLDED
-        fold = ("node" if with_node and len(gpus) > _MOST_UNFOLDED else "gpu") if is_long else "none"
+        fold = _usual_fold(gpus, with_node=with_node)
     top = (yield from by_node(gpus)) if fold == "node" and with_node else gpus
     return [*_unfolded(top, view, rank, fold, 0)], fold
+
+
+def _usual_fold(gpus: Lines, *, with_node: bool) -> str:
+    """What is folded if the address does not say it: as little as leaves few lines."""
+    if sum(1 + len(line.below) for line in gpus) <= _MOST_UNFOLDED:
+        return "none"
+    return "node" if with_node and len(gpus) > _MOST_UNFOLDED else "gpu"
 
 
 def _unfolded(lines: Lines, view: PageView, rank: Rank | None, fold: str, depth: int) -> Iterator[DeviceLine]:
     if rank is not None:
         all_ranked = [(rank(line), line) for line in lines]
-        ranked = [each for each in all_ranked if each[0] is not None]
+        ranked = [(value, line) for value, line in all_ranked if value is not None]
         ranked.sort(key=itemgetter(0), reverse=view.sort.startswith("-"))
         lines = [line for _, line in ranked] + [line for value, line in all_ranked if value is None]
     for line in lines:

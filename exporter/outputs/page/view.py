@@ -44,23 +44,24 @@ class PageView:
         given = [*query]
         texts = {name: value for name, value in given if name in _TEXTS}
         lines = dict(given).get("lines", "")
-        some = int(lines) if lines.isascii() and lines.isdigit() and len(lines) < len(str(10 * _MOST_OF_ALL)) else 0
-        return cls(
-            **texts,
-            but=tuple(dict.fromkeys(value for name, value in given if name == "but"))[:_MOST_FOLDS],
-            lines=min(max(some, MOST_LINES), _MOST_OF_ALL),
-        )
+        is_number = lines.isascii() and lines.isdigit() and len(lines) < len(str(10 * _MOST_OF_ALL))
+        wanted = int(lines) if is_number else 0
+        folds = dict.fromkeys(value for name, value in given if name == "but")
+        return cls(**texts, but=tuple(folds)[:_MOST_FOLDS], lines=min(max(wanted, MOST_LINES), _MOST_OF_ALL))
 
     def address(self, **changes: Any) -> str:  # noqa: ANN401 - the fields' values
         """The address of this view with changes, relative to the page; not escaped for HTML."""
         view = replace(self, **changes)
-        values = ((each.name, getattr(view, each.name), each.default) for each in fields(view))
-        asked = [(name, value) for name, value, default in values if value != default]
+        asked = {}
+        for field in fields(view):
+            value = getattr(view, field.name)
+            if value != field.default:
+                asked[field.name] = value
         return f"?{urlencode(asked, doseq=True, errors='replace')}"
 
     def toggled(self, key: str) -> str:
         """The address of this view with the line of this key folded if it is open, or opened if it is folded."""
-        others = tuple(each for each in self.but if each != key)
+        others = tuple(other for other in self.but if other != key)
         return self.address(but=others if key in self.but else (*others, key))
 
     def sorted_by(self, column: str) -> str:
@@ -68,4 +69,4 @@ class PageView:
         return self.address(sort={f"-{column}": column, column: ""}.get(self.sort, f"-{column}"))
 
 
-_TEXTS = {each.name for each in fields(PageView) if each.default == ""}
+_TEXTS = {field.name for field in fields(PageView) if field.default == ""}

@@ -138,7 +138,7 @@ class KubeletSource(AskedSource):
         name meanwhile, so other sources may mean that pod by it.
         """
         held = self.assignments if self.health.up is False else self._kept.retained.unlisted
-        return frozenset((assignment.owner.namespace, assignment.owner.pod) for assignment in held)
+        return frozenset(assignment.owner.pod_key for assignment in held)
 
     def settle(self, cdi_names: AbstractSet[str]) -> None:
         """Take in that the devices of these CDI names are known now, which were not when the kubelet answered."""
