@@ -3,7 +3,7 @@
 Every list of devices has each device once, in stable order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -22,8 +22,8 @@ from exporter.model.devices import (
     SliceDevices,
 )
 from exporter.model.health import NO_VERDICTS, DeviceVerdicts
-from exporter.model.pages import Attribute, JoinedPage, Subject, gpus_among, in_order, merged, nobodys
-from exporter.model.pods import Owner
+from exporter.model.pages import Attribute, JoinedPage, Rows, Subject, gpus_among, in_order, merged, nobodys
+from exporter.model.pods import Owner, PodName
 from exporter.model.states import IDLE_BELOW
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ class Snapshot:
     read_at_seconds: float | None = None
     values_read_at_seconds: float | None = None
     held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=lambda: MappingProxyType({}))
-    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    pod_labels: Mapping[tuple[str, str], AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
+    workloads: Mapping[PodName, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    pod_labels: Mapping[PodName, AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
     measured: "Measured | None" = None
@@ -157,6 +157,18 @@ class Snapshot:
         """Whether at least one source of pages failed, so that the look did not see the devices on its page."""
         healths = (self.health[source] for source in self.page_sources if source in self.health)
         return self.joined is None or any(health.up is False for health in healths)
+
+
+def attributed(snapshot: Snapshot, subjects: Sequence[Subject], most: int) -> Iterator[Iterable[tuple[Subject, Rows]]]:
+    """The rows that samples of these subjects would gain: of `most` subjects at a time, so that others may run between.
+
+    If rows came with owners, those of all subjects come at once: only so it shows which owner is named several times.
+    """
+    if any(subject.came_with for subject in subjects):
+        most = len(subjects)
+    for start in range(0, len(subjects), most):
+        some = subjects[start : start + most]
+        yield zip(some, snapshot.attribute([(b"", subject) for subject in some]), strict=True)
 
 
 def seen_devices(snapshot: Snapshot) -> list[Subject]:

@@ -23,7 +23,7 @@ from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
 from exporter.model.pods import Owner, PodName
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import KUBELET, Snapshot, known_devices
+from exporter.model.snapshot import KUBELET, Snapshot, attributed, known_devices
 from exporter.model.states import rfc3339
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
@@ -195,12 +195,9 @@ def _hold_the_rest(
     sampled = {subject.key for subject in seen}
     rest += [device for key, device in devices.items() if key not in sampled]
     yield
-    # where rows came with owners all are needed at once, to see who is named several times
-    size = len(rest) if any(subject.came_with for subject in rest) else ITEMS_A_SLICE
-    for start in range(0, len(rest), size or 1):
-        some = rest[start : start + size]
-        for subject, attributed in zip(some, snapshot.attribute([(b"", subject) for subject in some]), strict=True):
-            for row in attributed.each:
+    for some in attributed(snapshot, rest, ITEMS_A_SLICE):
+        for subject, of_subject in some:
+            for row in of_subject.each:
                 _hold(held[subject.key], row, subject)
         yield
 

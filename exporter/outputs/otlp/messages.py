@@ -3,7 +3,7 @@
 https://opentelemetry.io/docs/specs/otlp/#otlphttp describes messages and answers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
 from struct import Struct
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint
 
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.outputs.otlp.points import SCHEMA_URL, Attributes, Instrument, MetricPoints, PointSubject
+from exporter.outputs.otlp.points import SCHEMA_URL, Attributes, Instrument, MetricPoints, Number, PointSubject
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _POINTS_A_PIECE = 2 * ITEMS_A_SLICE  # some 2 ms to write
@@ -35,9 +35,14 @@ class PartialSuccess(NamedTuple):
 
 # NumberDataPoint's start_time_unix_nano, time_unix_nano and value (as_double or as_int), each behind its tag. They are
 # fixed64, and stand before the attributes: official classes write fields by their numbers.
-_START, _TIME, _DOUBLE, _INT = 0x11, 0x19, 0x21, 0x31
-_COUNTED, _COUNTED_WHOLE = Struct("<BQBQBd"), Struct("<BQBQBq")
-_MEASURED, _MEASURED_WHOLE = Struct("<BQBd"), Struct("<BQBq")
+_START = 0x11
+_TIME = 0x19
+_DOUBLE = 0x21
+_INT = 0x31
+_COUNTED = Struct("<BQBQBd")
+_COUNTED_WHOLE = Struct("<BQBQBq")
+_MEASURED = Struct("<BQBd")
+_MEASURED_WHOLE = Struct("<BQBq")
 _PLACEHOLDER = 2**64 - 1  # no text has these bytes: they are not UTF-8
 
 
@@ -64,7 +69,7 @@ class Messages:
     @property
     def kept(self) -> int:
         """The number of points that are kept for the next push."""
-        return sum(len(each.places) for each in self._kept.values())
+        return sum(len(kept.places) for kept in self._kept.values())
 
     def pieces(self, metrics: Sequence[MetricPoints], now_ns: int) -> Iterator[Work[bytes]]:
         """A request with these metrics, dated `now_ns` (nanoseconds since 1970), in pieces.
@@ -72,15 +77,16 @@ class Messages:
         Each piece is a whole message. Put one after the other, the pieces are one message with all metrics.
         """
         parts: list[list[MetricPoints]] = [[]]
-        for each in metrics:
-            if sum(len(other.values) for other in parts[-1]) >= _POINTS_A_PIECE:
+        for metric in metrics:
+            if sum(len(before.values) for before in parts[-1]) >= _POINTS_A_PIECE:
                 parts.append([])
-            parts[-1].append(each)
-        self._kept = {number: self._kept[number] for number in range(len(parts)) if number in self._kept}
+            parts[-1].append(metric)
+        self._kept = {number: kept for number, kept in self._kept.items() if number < len(parts)}
         return (self._piece(number, part, now_ns) for number, part in enumerate(parts))
 
     def _piece(self, number: int, metrics: Sequence[MetricPoints], now_ns: int) -> Work[bytes]:
-        layout: list[object] = [(each.instrument, each.also, *each.values) for each in metrics]
+        """A piece: the kept message if it has the same points, with new times and values."""
+        layout: list[object] = [(metric.instrument, metric.also, *metric.values) for metric in metrics]
         yield
         kept = self._kept.get(number, _NOTHING_KEPT)
         if layout != kept.layout:
@@ -90,17 +96,20 @@ class Messages:
                 self._kept[number] = kept
         yield
         places = iter(kept.places)
-        for each in metrics:
-            is_whole, tag = each.instrument.is_whole, _INT if each.instrument.is_whole else _DOUBLE
-            values = map(round, each.values.values()) if is_whole else each.values.values()
-            if each.instrument.kind != "gauge":
-                write, began_ns = (_COUNTED_WHOLE if is_whole else _COUNTED).pack_into, each.began_ns
-                for of, place, value in zip(each.values, places, values, strict=False):
-                    write(kept.message, place, _START, began_ns.get(of, 0), _TIME, now_ns, tag, value)
-            else:
-                write = (_MEASURED_WHOLE if is_whole else _MEASURED).pack_into
+        for metric in metrics:
+            values: Iterable[Number] = metric.values.values()
+            tag = _DOUBLE
+            if metric.instrument.is_whole:
+                values = map(round, values)
+                tag = _INT
+            write = _form_of(metric.instrument).pack_into
+            if metric.instrument.kind == "gauge":
                 for value, place in zip(values, places, strict=False):
                     write(kept.message, place, _TIME, now_ns, tag, value)
+            else:
+                began_ns = metric.began_ns
+                for point, place, value in zip(metric.values, places, values, strict=False):
+                    write(kept.message, place, _START, began_ns.get(point, 0), _TIME, now_ns, tag, value)
             yield
         return bytes(kept.message)
 
@@ -111,23 +120,26 @@ class Messages:
         of_resource.resource.attributes.extend(self._resource)
         of_scope = of_resource.scope_metrics.add()
         of_resource.schema_url = of_scope.schema_url = SCHEMA_URL
-        of_scope.scope.name, of_scope.scope.version = "pod-gpu-metrics-exporter", self._version
+        of_scope.scope.name = "pod-gpu-metrics-exporter"
+        of_scope.scope.version = self._version
         starts: list[bytes] = []
         packed: dict[PointSubject, bytes] = {}
-        for each in metrics:
-            instrument = each.instrument
+        for metric in metrics:
+            instrument = metric.instrument
             points = _points_of(of_scope.metrics.add(name=instrument.name, unit=instrument.unit), instrument)
-            also, start = _packed(each.also), _start_of(instrument)
-            for count, of in enumerate(each.values, 1):
-                if of not in packed:
-                    packed[of] = _packed(of.attributes)
-                point = points.add()
-                point.MergeFromString(start + packed[of] + also)
+            also = _packed(metric.also)
+            start = _start_of(instrument)
+            for count, point in enumerate(metric.values, 1):
+                if point not in packed:
+                    packed[point] = _packed(point.attributes)
+                points.add().MergeFromString(start + packed[point] + also)
                 if not count % _POINTS_LAID_OUT_A_SLICE:
                     yield
-            starts += [start] * len(each.values)
+            starts += [start] * len(metric.values)
             yield
-        written, places, end = message.SerializeToString(), [], 0
+        written = message.SerializeToString()
+        places: list[int] = []
+        end = 0
         for start in starts:
             places.append(written.index(start, end))
             end = places[-1] + len(start)
@@ -144,11 +156,18 @@ def _points_of(metric: Any, instrument: Instrument) -> Any:  # noqa: ANN401 - se
 
 def _start_of(instrument: Instrument) -> bytes:
     """The first bytes of a point of an instrument: placeholders for its times and its value."""
+    form = _form_of(instrument)
     value = (_INT, -1) if instrument.is_whole else (_DOUBLE, nan)
-    if instrument.kind != "gauge":
-        form = _COUNTED_WHOLE if instrument.is_whole else _COUNTED
-        return form.pack(_START, _PLACEHOLDER, _TIME, _PLACEHOLDER, *value)
-    return (_MEASURED_WHOLE if instrument.is_whole else _MEASURED).pack(_TIME, _PLACEHOLDER, *value)
+    if instrument.kind == "gauge":
+        return form.pack(_TIME, _PLACEHOLDER, *value)
+    return form.pack(_START, _PLACEHOLDER, _TIME, _PLACEHOLDER, *value)
+
+
+def _form_of(instrument: Instrument) -> Struct:
+    """The bytes of a point's times and value: a gauge's have no start."""
+    if instrument.kind == "gauge":
+        return _MEASURED_WHOLE if instrument.is_whole else _MEASURED
+    return _COUNTED_WHOLE if instrument.is_whole else _COUNTED
 
 
 def _packed(attributes: Attributes) -> bytes:

@@ -4,7 +4,7 @@ https://opentelemetry.io/docs/specs/semconv/hardware/ has hw.*, https://opentele
 has k8s.*. The conventions have no names for the accounts, which are called pod_gpu.* here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from exporter.accounts.amounts import AMOUNTS
@@ -23,8 +23,8 @@ from exporter.outputs.otlp.subjects import Subjects
 # dcgm-exporter shows a rate, and the conventions have only a counter
 _IO = "hw.gpu.io"
 INSTRUMENTS = {
-    each.name: each
-    for each in (
+    instrument.name: instrument
+    for instrument in (
         Instrument("hw.gpu.utilization", "gauge", "1"),
         Instrument("hw.gpu.memory.usage", "updowncounter", "By", is_whole=True),
         Instrument("hw.gpu.memory.limit", "updowncounter", "By", is_whole=True),
@@ -37,7 +37,8 @@ INSTRUMENTS = {
         STATUS,
     )
 }
-_USAGE, _LIMIT = ("hw.gpu.memory.usage", "", ""), ("hw.gpu.memory.limit", "", "")
+_USAGE = ("hw.gpu.memory.usage", "", "")
+_LIMIT = ("hw.gpu.memory.limit", "", "")
 _FAMILIES = {name.encode(): field for name, field in OTEL.items()}
 _ASKED = frozenset(_FAMILIES)
 _IN_ORDER = tuple(dict.fromkeys(field.name for field in OTEL.values()))
@@ -86,8 +87,8 @@ class Metrics:
         of_page = yield from _of_page(snapshot, subjects)
         status = yield from status_of(snapshot, subjects)
         of_accounts = yield from _of_accounts(snapshot, subjects)
-        rates = [each for each in of_page if each.instrument.name == _IO]
-        self._totals = {each.also: self._add_up(each, moment - self._moment, now_ns) for each in rates}
+        rates = [points for points in of_page if points.instrument.name == _IO]
+        self._totals = {points.also: self._add_up(points, moment - self._moment, now_ns) for points in rates}
         self._moment = moment
         metrics = [*of_page, *status, *of_accounts]
         yield from self._starts.work_for(metrics, now_ns)
@@ -95,15 +96,22 @@ class Metrics:
 
     def _subjects_of(self, snapshot: Snapshot) -> Subjects:
         """The subjects of this look: the last look's, unless devices, holders or workloads have changed."""
-        subjects, context = snapshot.joined and snapshot.joined.subjects, snapshot.context
-        host, attribute = snapshot.host, snapshot.attribute
-        made_of = (subjects, snapshot.owners, snapshot.inventory, host, attribute, context.names_owners)
+        host = snapshot.host
+        names_owners = snapshot.context.names_owners
+        made_of = (
+            snapshot.joined and snapshot.joined.subjects,
+            snapshot.owners,
+            snapshot.inventory,
+            host,
+            snapshot.attribute,
+            names_owners,
+        )
         before = self._subjects.value
         if self._subjects.is_of(*made_of) and snapshot.workloads == before.workloads:
             return before
         devices = {device.key: device for device in known_devices(snapshot)}
         driver = host.driver_version if host else ""
-        now = before.after(devices, driver, snapshot.verdicts, snapshot.workloads, context.names_owners)
+        now = before.after(devices, driver, snapshot.verdicts, snapshot.workloads, names_owners)
         self._subjects.keep(now, *made_of)
         return now
 
@@ -112,66 +120,84 @@ class Metrics:
 
         A rate counts for the `seconds` since the last look.
         """
-        before, totals = self._totals.get(rates.also, {}), {}
-        for of, rate in rates.values.items():
-            total, began_ns = before.get(of, (0.0, now_ns))
-            totals[of] = (total + max(rate, 0) * seconds if of in before else total, began_ns)
-            rates.values[of], rates.began_ns[of] = totals[of]
+        before = self._totals.get(rates.also, {})
+        totals: dict[PointSubject, tuple[float, int]] = {}
+        for point, rate in rates.values.items():
+            total, began_ns = before.get(point, (0.0, now_ns))
+            if point in before:
+                total += max(rate, 0) * seconds
+            totals[point] = (total, began_ns)
+            rates.values[point] = total
+            rates.began_ns[point] = began_ns
         return totals
 
 
 def _of_page(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
-    by_field: dict[str, Values] = {name: {} for name in _IN_ORDER}
-    for count, (family, subject, row, text) in enumerate(snapshot.joined.cells(_ASKED) if snapshot.joined else (), 1):
-        if not count % ITEMS_A_SLICE:
-            yield
-        of = subjects.of_row(subject, row)
-        dcgm = _FAMILIES[family]
-        values = by_field[dcgm.name]
-        # if two upstreams or two generations describe a device, the first value counts
-        if of is not None and of not in values and (value := number(text, dcgm)) is not None:
-            values[of] = value
+    """The metrics of the joined page; a field's first name that gives a metric counts."""
+    by_field = yield from _values_by_field(snapshot, subjects)
     points: dict[tuple[str, str, str], Values] = {}
     for name, values in by_field.items():
         before = points.get(_METRIC_OF[name])
         points[_METRIC_OF[name]] = {**values, **before} if before else values
     yield
-    usages, limits = points[_USAGE].items(), points[_LIMIT]
-    points["hw.gpu.memory.utilization", "", ""] = {of: usage / limits[of] for of, usage in usages if limits.get(of)}
-    return [
-        MetricPoints(INSTRUMENTS[name], ((key, text),) if key else (), values)
-        for (name, key, text), values in points.items()
-        if values
-    ]
+    limits = points[_LIMIT]
+    used: Values = {point: usage / limits[point] for point, usage in points[_USAGE].items() if limits.get(point)}
+    points["hw.gpu.memory.utilization", "", ""] = used
+    metrics: list[MetricPoints] = []
+    for (name, key, text), values in points.items():
+        if values:
+            metrics.append(MetricPoints(INSTRUMENTS[name], ((key, text),) if key else (), values))
+    return metrics
+
+
+def _values_by_field(snapshot: Snapshot, subjects: Subjects) -> Work[Mapping[str, Values]]:
+    """The page's values of each field for which there is a metric."""
+    by_field: dict[str, Values] = {name: {} for name in _IN_ORDER}
+    cells = snapshot.joined.cells(_ASKED) if snapshot.joined else ()
+    for count, (family, subject, row, text) in enumerate(cells, 1):
+        if not count % ITEMS_A_SLICE:
+            yield
+        point = subjects.of_row(subject, row)
+        field = _FAMILIES[family]
+        values = by_field[field.name]
+        # if two upstreams or two generations describe a device, the first value counts
+        if point is None or point in values:
+            continue
+        value = number(text, field)
+        if value is not None:
+            values[point] = value
+    return by_field
 
 
 def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
+    """The metrics of the accounts: what is allocated now, then the counters by name."""
     allocated = MetricPoints(_ALLOCATED, ())
     counters: dict[tuple[str, str], MetricPoints] = {}
     for count, account in enumerate(snapshot.accounts.rows if snapshot.accounts else (), 1):
         if not count % _ACCOUNTS_A_SLICE:
             yield
-        of = subjects.of_account(account.owner, account.device, account.labels)
+        point = subjects.of_account(account.owner, account.device, account.labels)
         began_ns = account.began_ns
         if account.allocated_ratio is not None:
-            allocated.values[of] = account.allocated_ratio
+            allocated.values[point] = account.allocated_ratio
         for family, text, units in _amounts(account):
             points = counters.get((family.amount, text))
             if points is None:
                 also = ((_LABEL_AS[family.label], text),) if family.label else ()
                 points = counters[family.amount, text] = MetricPoints(ACCOUNTED[family], also)
-            points.values[of] = units / 10**family.power
+            points.values[point] = units / 10**family.power
             if began_ns is not None:
-                points.began_ns[of] = began_ns
-    return [*([allocated] if allocated.values else []), *(counters[key] for key in sorted(counters))]
+                points.began_ns[point] = began_ns
+    metrics = [counters[key] for key in sorted(counters)]
+    return [allocated, *metrics] if allocated.values else metrics
 
 
 def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
     """The amounts of an account: the family, the value of the family's label, and the amount."""
     for name, units in account.amounts.items():
-        if (family := _ACCOUNTED_AS.get(name)) is not None:
-            yield family, "", units
+        if name in _ACCOUNTED_AS:
+            yield _ACCOUNTED_AS[name], "", units
     for name, by_label in account.by_label.items():
-        if (family := _ACCOUNTED_AS.get(name)) is not None:
+        if name in _ACCOUNTED_AS:
             for text, units in by_label.items():
-                yield family, text, units
+                yield _ACCOUNTED_AS[name], text, units

@@ -28,17 +28,18 @@ class Starts:
 
     def work_for(self, metrics: Iterable[MetricPoints], now_ns: int) -> Work[None]:
         """Fill in `began_ns`, in nanoseconds since 1970, for each sum that has no start yet."""
-        before, self._seen = self._seen, {}
+        before = self._seen
+        self._seen = {}
         for points in metrics:
             if points.instrument.kind == "gauge":
                 continue
-            series = points.instrument.name, points.also
+            series = (points.instrument.name, points.also)
             at_last_push = before.get(series, {})
             now = self._seen[series] = {}
-            for of, value in points.values.items():
-                if of not in points.began_ns:
-                    now[of] = seen = self._note(at_last_push.get(of), points, value, now_ns)
-                    points.began_ns[of] = seen.began_ns
+            for point, value in points.values.items():
+                if point not in points.began_ns:
+                    now[point] = self._note(at_last_push.get(point), points, value, now_ns)
+                    points.began_ns[point] = now[point].began_ns
             yield
         self._at_ns = now_ns
 

@@ -7,10 +7,11 @@ from exporter.model.devices import NVIDIA_UUIDS, AddedLabels, DeviceKey
 from exporter.model.health import DeviceVerdicts
 from exporter.model.memo import Memo
 from exporter.model.pages import Row, Subject, merged
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodName
 from exporter.model.slices import ITEMS_A_SLICE, Work
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Snapshot, attributed
 from exporter.outputs.otlp.points import Attributes, PointSubject
+from exporter.ownership.labels import POD_LABEL_PREFIX, UID_LABEL, labels_of_uid
 
 _NAMES = ("k8s.namespace.name", "k8s.pod.name", "k8s.container.name")
 _WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob")
@@ -33,7 +34,7 @@ class Subjects:
 
     devices: Mapping[DeviceKey, Subject] = field(default_factory=dict)
     driver: str = ""
-    workloads: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    workloads: Mapping[PodName, tuple[str, str]] = field(default_factory=dict)
     names_owners: bool = True
     before: Mapping[Attributes, PointSubject] = field(default_factory=dict)
     used: dict[Attributes, PointSubject] = field(default_factory=dict)
@@ -48,30 +49,32 @@ class Subjects:
         devices: Mapping[DeviceKey, Subject],
         driver: str,
         verdicts: DeviceVerdicts,
-        workloads: Mapping[tuple[str, str], tuple[str, str]],
+        workloads: Mapping[PodName, tuple[str, str]],
         names_owners: bool,
     ) -> "Subjects":
         """The subjects of the next state. A device that no page describes any more keeps what a page said of it."""
-        lost = {key: device for key, device in self.devices.items() if key in verdicts and key not in devices}
-        unread = (key for key, device in devices.items() if not device.model and key in self.devices)
-        remembered = {key: merged(devices[key], self.devices[key]) for key in unread}
-        return Subjects({**lost, **devices, **remembered}, driver, workloads, names_owners, self.used)
+        together = {key: device for key, device in self.devices.items() if key in verdicts and key not in devices}
+        for key, device in devices.items():
+            is_unread = not device.model and key in self.devices
+            together[key] = merged(device, self.devices[key]) if is_unread else device
+        return Subjects(together, driver, workloads, names_owners, self.used)
 
     def of_row(self, subject: Subject, row: Row) -> PointSubject | None:
         """The subject of a row of the page; None if the row describes no GPU."""
-        by = (id(subject), id(row))
-        of = self._of_rows.get(by)
-        if of is None:
-            of = self._of_rows[by] = (self._of_row(subject, row), subject, row)
-        return of[0]
+        ids = (id(subject), id(row))
+        kept = self._of_rows.get(ids)
+        if kept is None:
+            kept = self._of_rows[ids] = (self._of_row(subject, row), subject, row)
+        return kept[0]
 
     def of_account(self, owner: Owner | None, device: DeviceKey, labels: AddedLabels) -> PointSubject:
         """The subject of an account, whose device may be gone."""
-        by = (owner, device, labels)
-        of = self._of_accounts.get(by)
-        if of is None:
-            of = self._of_accounts[by] = self._one(self._device(device) + self._container(owner, labels))
-        return of
+        account = (owner, device, labels)
+        point = self._of_accounts.get(account)
+        if point is None:
+            point = self._one(self._device(device) + self._container(owner, labels))
+            self._of_accounts[account] = point
+        return point
 
     def of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
         """For each device with a verdict, a subject for each container that holds it, or one for the idle device."""
@@ -80,6 +83,7 @@ class Subjects:
         return self._of_verdicts.value
 
     def _of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
+        """The same, worked out anew."""
         on_page: dict[DeviceKey, list[Subject]] = {}
         for subject in snapshot.joined.subjects if snapshot.joined else ():
             on_page.setdefault(subject.key, []).append(subject)
@@ -90,12 +94,8 @@ class Subjects:
             subjects += [row for row in rows if row.came_with] or rows
         yield
         of_devices: dict[DeviceKey, dict[PointSubject, None]] = {key: {} for key in snapshot.verdicts}
-        # if rows came with owners, all rows are needed at once, to see which owner is named several times
-        size = len(subjects) if any(subject.came_with for subject in subjects) else _DEVICES_A_SLICE
-        for start in range(0, len(subjects), size or 1):
-            some = subjects[start : start + size]
-            attributed = snapshot.attribute([(b"", subject) for subject in some])
-            for subject, of_subject in zip(some, attributed, strict=True):
+        for some in attributed(snapshot, subjects, _DEVICES_A_SLICE):
+            for subject, of_subject in some:
                 of_devices[subject.key].update(dict.fromkeys(self._of(subject, row) for row in of_subject.each))
             yield
         return of_devices
@@ -106,21 +106,21 @@ class Subjects:
     def _of(self, subject: Subject, row: Row) -> PointSubject:
         if not self.names_owners:
             return self._one(self._device(subject.key))
-        owner = row.owner or subject.exported
-        labels = (*((("pod_uid", row.uid),) if row.uid else ()), *row.pod_labels)
-        return self._one(self._device(subject.key) + self._container(owner, labels))
+        labels = labels_of_uid(row.uid) + row.pod_labels
+        return self._one(self._device(subject.key) + self._container(row.owner or subject.exported, labels))
 
     def _one(self, attributes: Attributes) -> PointSubject:
-        of = self.used.get(attributes)
-        if of is None:
-            of = self.used[attributes] = self.before.get(attributes) or PointSubject(attributes)
-        return of
+        point = self.used.get(attributes)
+        if point is None:
+            point = self.used[attributes] = self.before.get(attributes) or PointSubject(attributes)
+        return point
 
     def _device(self, key: DeviceKey) -> Attributes:
-        of = self._of_device.get(key)
-        if of is None:
-            of = self._of_device[key] = _device_attributes(key, self.devices.get(key, Subject()), self.driver)
-        return of
+        attributes = self._of_device.get(key)
+        if attributes is None:
+            attributes = _device_attributes(key, self.devices.get(key, Subject()), self.driver)
+            self._of_device[key] = attributes
+        return attributes
 
     def _container(self, owner: Owner | None, labels: AddedLabels) -> Attributes:
         if owner is None or not owner.pod:
@@ -132,21 +132,34 @@ class Subjects:
 
 
 def _device_attributes(key: DeviceKey, device: Subject, driver: str) -> Attributes:
-    name, is_nvidias = device.device or device.index, key.uuid.startswith(NVIDIA_UUIDS)
-    named = {
-        "hw.id": f"{key.uuid}/{key.instance}" if key.instance else key.uuid,
-        "hw.name": f"{name} {device.profile or key.instance}".rstrip() if key.instance and name else name,
+    """What is known of a device, by OpenTelemetry's names."""
+    attributes = {
+        "hw.id": key.uuid,
+        "hw.name": device.device or device.index,
         "hw.model": device.model,
-        "hw.vendor": "NVIDIA" if is_nvidias else "",
+        "hw.vendor": "",
         "hw.type": "gpu",
-        "hw.parent": key.uuid if key.instance else "",
-        "hw.driver_version": device.driver or (driver if is_nvidias else ""),
+        "hw.parent": "",
+        "hw.driver_version": device.driver,
         "hw.serial_number": device.serial,
     }
-    return tuple((name, text) for name, text in named.items() if text)
+    if key.uuid.startswith(NVIDIA_UUIDS):
+        attributes["hw.vendor"] = "NVIDIA"
+        attributes["hw.driver_version"] = device.driver or driver
+    if key.instance:
+        attributes["hw.id"] = f"{key.uuid}/{key.instance}"
+        attributes["hw.parent"] = key.uuid
+        if attributes["hw.name"]:
+            attributes["hw.name"] += f" {device.profile or key.instance}"
+    return tuple((name, text) for name, text in attributes.items() if text)
 
 
 def _pod_attributes(labels: AddedLabels) -> Attributes:
-    uid = [("k8s.pod.uid", text) for name, text in labels if name == "pod_uid"]
-    of_pod = ((name.removeprefix("label_"), text) for name, text in labels if name.startswith("label_"))
-    return (*uid, *((f"k8s.pod.label.{name}", text) for name, text in of_pod))
+    """The pod's UID and labels, by OpenTelemetry's names."""
+    uid = [("k8s.pod.uid", text) for name, text in labels if name == UID_LABEL]
+    of_pod = [
+        (f"k8s.pod.label.{name.removeprefix(POD_LABEL_PREFIX)}", text)
+        for name, text in labels
+        if name.startswith(POD_LABEL_PREFIX)
+    ]
+    return (*uid, *of_pod)
