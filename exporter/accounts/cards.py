@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _MIB = 2**20
 _PLACES = 9  # a double has more, but 0.57 times 100 is 57
-_USED, _TOTAL, _FREE, _RESERVED = "DEV_FB_USED", "DEV_FB_TOTAL", "DEV_FB_FREE", "DEV_FB_RESERVED"
+_USED = "DEV_FB_USED"
+_TOTAL = "DEV_FB_TOTAL"
+_FREE = "DEV_FB_FREE"
+_RESERVED = "DEV_FB_RESERVED"
 _UTILIZATION = "DEV_GPU_UTIL"
 _FACTORS = {
     name.encode(): (field.name, field.times / field.per)
@@ -147,12 +150,15 @@ _NO_PAGE = _DeviceValues()
 
 
 def _use(key: DeviceKey, owner: Owner, page: _DeviceValues, measured: "Measured | None") -> _Used:
+    """The use of a device by a container: as NVML measured it, else as the page has it."""
     use = measured.uses.get((key, owner)) if measured else None
     memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
     if _is_instance(key):
         # neither NVML nor dcgm-exporter measures an instance's part of the card's time
         return _Used(key.uuid, None, memory)
-    busy = round(use.sm_ratio * 100, _PLACES) if use and use.sm_ratio is not None else page.of(key, _UTILIZATION)
+    busy = page.of(key, _UTILIZATION)
+    if use and use.sm_ratio is not None:
+        busy = round(use.sm_ratio * 100, _PLACES)
     return _Used(key.uuid, busy, memory)
 
 
@@ -164,6 +170,7 @@ _Asked = tuple[float | None, float | None]
 
 
 def _asked(gpus: Iterable[Gpu], page: _DeviceValues) -> dict[Owner, _Asked]:
+    """The cards and the memory that each container asked for; None: not known."""
     cards: defaultdict[Owner, list[float | None]] = defaultdict(list)
     memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
     for gpu in gpus:
@@ -215,26 +222,31 @@ def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") ->
         for key, user in measured.uses
         if user == owner and all(holder.owner != owner for holder in owners.holders.get(key, ()))
     ]
-    nameless = any(each.reason in ("unread", "unknown_container") for each in measured.unowned)
-    may_be_more = nameless or not measured.lists_all
-    return [*uses, _Used("", None, None)] if may_be_more else uses or [_Used("", 0.0, 0.0)]
+    is_nameless = any(unowned.reason in ("unread", "unknown_container") for unowned in measured.unowned)
+    if is_nameless or not measured.lists_all:
+        return [*uses, _Used("", None, None)]
+    return uses or [_Used("", 0.0, 0.0)]
 
 
 def _cards(used: Sequence[_Used], asked: _Asked, index_of: Mapping[str, str]) -> Cards:
     by_index: defaultdict[str, list[_Used]] = defaultdict(list)
-    for each in used:
-        if index := index_of.get(each.gpu):
-            by_index[index].append(each)
+    for use in used:
+        index = index_of.get(use.gpu)
+        if index:
+            by_index[index].append(use)
+    together = _card("", used)
+    asked_cards, asked_memory_mib = asked
     return Cards(
-        each=tuple(
-            Card(index, _sum([each.utilization for each in of]), _sum([each.memory_mib for each in of]))
-            for index, of in sorted(by_index.items(), key=lambda entry: (len(entry[0]), entry[0]))
-        ),
-        utilization=_sum([each.utilization for each in used]),
-        memory_mib=_sum([each.memory_mib for each in used]),
-        asked_cards=asked[0],
-        asked_memory_mib=asked[1],
+        each=tuple(_card(index, by_index[index]) for index in sorted(by_index, key=lambda index: (len(index), index))),
+        utilization=together.utilization,
+        memory_mib=together.memory_mib,
+        asked_cards=asked_cards,
+        asked_memory_mib=asked_memory_mib,
     )
+
+
+def _card(index: str, used: Sequence[_Used]) -> Card:
+    return Card(index, _sum([use.utilization for use in used]), _sum([use.memory_mib for use in used]))
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:

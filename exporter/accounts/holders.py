@@ -41,15 +41,23 @@ class HeldGpu:
     _times: list[tuple[int, list[int]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        parts = [part for device in self.devices for _, part in device.holders]
-        object.__setattr__(self, "_parts", (*parts, self.whole - sum(parts)))
-        holders = tuple((device, entry) for device in self.devices for entry, _ in device.holders)
+        holders: list[tuple[Device[Entry], Entry]] = []
+        parts: list[int] = []
+        for device in self.devices:
+            for entry, part in device.holders:
+                holders.append((device, entry))
+                parts.append(part)
         object.__setattr__(self, "holders", holders)
+        object.__setattr__(self, "_parts", [*parts, self.whole - sum(parts)])
 
     @property
     def is_cut(self) -> bool:
         """Whether its devices are MIG instances."""
         return bool(self.devices[0].key.instance)
+
+    def holders_of(self, instance: str) -> list[Entry]:
+        """The holders of the device with this GPU_I_ID."""
+        return [entry for device, entry in self.holders if device.key.instance == instance]
 
     def times(self, ns: int) -> Sequence[int]:
         """The parts of a time of the GPU: one for each of `holders`, and last the part that nobody held."""
@@ -70,7 +78,8 @@ class HeldGpu:
 
     def by_unknown(self) -> "HeldGpu":
         """The same GPU, held as a whole by an unknown container."""
-        return HeldGpu(self.key, 1, (Device(self.key, 1, is_sampled=True, holders=((NO_ENTRY, 1),), part=1),))
+        whole = Device(self.key, 1, is_sampled=True, holders=((NO_ENTRY, 1),), part=1)
+        return HeldGpu(self.key, 1, (whole,))
 
 
 class Holders:
@@ -147,7 +156,14 @@ class Holders:
                 live.add(entry)
             live.add(self._entries.of(None, device.key))
             devices.append(
-                Device(device.key, device.slices, device.is_sampled, tuple(holders), device.part, device.is_shared)
+                Device(
+                    device.key,
+                    device.slices,
+                    device.is_sampled,
+                    tuple(holders),
+                    device.part,
+                    device.is_shared,
+                )
             )
         if self._entries.has_nobodys(key):
             live.add(self._entries.of(None, key))
@@ -171,6 +187,7 @@ class Holders:
         return {**kept, **subjects}
 
     def _sum_up(self) -> None:
+        """Count the GPUs of each model, and the part of them that containers hold."""
         gpus = [gpu for gpu in self._gpus.value.values() if gpu.is_physical]
         self.models.update({gpu.uuid: gpu.model for gpu in gpus})
         while len(self.models) > max(MOST_GPUS, len(gpus)):
@@ -183,8 +200,9 @@ class Holders:
         unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.value.values() if gpu.is_unnamed)
         for model, count in capacity.items():
             held[model] += unnamed * count / len(gpus)
+            held[model] = min(1.0, held[model] / count)
         self.capacity = MappingProxyType(dict(capacity))
-        self.allocated = MappingProxyType({model: min(1.0, held[model] / of) for model, of in capacity.items()})
+        self.allocated = MappingProxyType(held)
 
     def nobody(self, device: DeviceKey, at_ns: int) -> Entry:
         """Nobody's entry of a device. If the device is no longer there, the entry is gone from the start."""

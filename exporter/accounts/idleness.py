@@ -7,17 +7,14 @@ others can have held it, by enough to make that holder busy. Anything between is
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import WHOLE, GpuAtLook
-from exporter.accounts.holders import HeldGpu
 from exporter.accounts.stretches import Stretch
 
 # Whether a holder was idle, by GPU_I_ID and holder; None if it is not known.
 Verdicts = Mapping[tuple[str, Entry], bool | None]
 NO_VERDICTS: Verdicts = {}
-_Holders = AbstractSet[Entry]
 
 
 def verdicts(gpu: GpuAtLook, window: Sequence[Stretch], rows: Mapping[str, int], least: int) -> Verdicts:
@@ -31,10 +28,10 @@ def verdicts(gpu: GpuAtLook, window: Sequence[Stretch], rows: Mapping[str, int],
     decided: dict[tuple[str, Entry], bool | None] = {}
     for instance, activity in rows.items():
         active_ns = min(activity, WHOLE) * all_ns // WHOLE
-        among = [_holders(stretch.held, instance) for stretch in window]
-        first = _holders(before, instance) if before is not None else frozenset()
-        last = _holders(gpu.holders_now, instance)
-        for entry in frozenset[Entry]().union(*among):
+        among = [{*stretch.held.holders_of(instance)} for stretch in window]
+        first = {*before.holders_of(instance)} if before is not None else set()
+        last = {*gpu.holders_now.holders_of(instance)}
+        for entry in set[Entry]().union(*among):
             own_ns = sum(stretch.ns for stretch, holders in zip(window, among, strict=True) if entry in holders)
             others_ns = step_ns if first - {entry} else 0
             for stretch, holders, after in zip(window, among, (*among[1:], last), strict=True):
@@ -57,7 +54,3 @@ def _verdict(active_ns: int, own_ns: int, others_ns: int, least: int) -> bool | 
         return is_idle
     is_busy = (active_ns - others_ns) * WHOLE >= least * own_ns
     return False if is_busy else None
-
-
-def _holders(held: HeldGpu, instance: str) -> _Holders:
-    return frozenset(entry for device, entry in held.holders if device.key.instance == instance)

@@ -180,25 +180,32 @@ class KernelTimes:
         `now` is the measurement of this look, at `at_ns`; it is empty if nobody measures. `before` are the holders of
         the last look, and `after` those of this one. `step_ns` is the time between the looks, None for a gap.
         """
-        last, self._last = self._last, now
+        last = self._last
+        self._last = now
         if not last or not now:
             self._newest.clear()
             self._paces.clear()
             self._gpus.clear()
             return {}
         self._note_ran(last, now, before, after, step_ns)
+        if step_ns is None:
+            return {}
         times_of: dict[str, dict[str, list[int]]] = {}
-        for key in now.keys() & last.keys() if step_ns is not None else ():
-            held = before.get(key.uuid)
-            for device in held.devices if held is not None else ():
-                if device.key == key and device.holders and (times := _grown(device, last[key], now[key])):
-                    # the part counts, too, since the same number out of another whole is another share
-                    shares = device.part, device.holders
-                    times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(key, shares, times, at_ns)
+        for key in now.keys() & last.keys():
+            device = _device_of(before, key)
+            if device is None or not device.holders:
+                continue
+            times = _grown(device, last[key], now[key])
+            if times:
+                # the part counts, too, since the same number out of another whole is another share
+                shares = (device.part, device.holders)
+                times_of.setdefault(key.uuid, {})[key.instance] = self._with_newest(key, shares, times, at_ns)
         return times_of
 
     def _note_ran(self, last: SmNs, now: SmNs, before: _Holding, after: _Holding, step_ns: int | None) -> None:
-        paces, self._paces = self._paces, {}
+        """Note the kernels of each GPU since the last look, until a page tells of them."""
+        paces = self._paces
+        self._paces = {}
         gpus: dict[str, KernelsOfGpu] = {}
         for uuid, held in after.items():
             ran: dict[str, Ran] = {}
@@ -227,9 +234,16 @@ class KernelTimes:
         return [time * FAINT_NS // sum(newest) for time in newest]
 
 
+def _device_of(held: _Holding, key: DeviceKey) -> Device[Entry] | None:
+    gpu = held.get(key.uuid)
+    devices = gpu.devices if gpu is not None else ()
+    return next((device for device in devices if device.key == key), None)
+
+
 def _devices(before: HeldGpu | None, after: HeldGpu) -> Iterable[_DeviceOfLooks]:
     """The devices of a GPU at two looks."""
-    held_before, held_after = _holders_of(before), _holders_of(after)
+    held_before = _holders_of(before)
+    held_after = _holders_of(after)
     for key in {**held_before, **held_after}:
         yield _DeviceOfLooks(key, held_before.get(key, ()), held_after.get(key, ()))
 

@@ -7,6 +7,7 @@ containers hold it. If nobody held the device in that time, something outside Ku
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import lcm
 
 from exporter.accounts.entries import Entry
@@ -70,7 +71,8 @@ class Loads:
             for instance, held_ns in self._by_number.items()
             if held_ns
         }
-        self._unit = lcm(*(whole for parts in self._parts.values() for _, whole in parts.values()))
+        every_part = chain.from_iterable(parts.values() for parts in self._parts.values())
+        self._unit = lcm(*(whole for _, whole in every_part))
 
     def of_pieces(self) -> Sequence[int]:
         """The sum of the devices' loads, for each piece; all are 0 if one of the stretches was not seen."""
@@ -110,6 +112,7 @@ class Loads:
         return min(self._samples.activity_of(instance) or 0, WHOLE) * self._all_ns // WHOLE
 
     def _load(self, piece: Stretch, device: Device[Entry]) -> int:
+        """The load of a device in a piece: by the time in which so many holders as now kept it active."""
         instance = device.key.instance
         if self._is_one:
             return device.slices * (self._samples.activity_of(instance) or 0)
@@ -120,12 +123,8 @@ class Loads:
         if not device.holders:
             return 0
         if not piece.ns and piece in self._at_edges:
-            held_there = [edge for edge in self._at_edges if _holds(edge.held, instance)]
+            held_there = [edge for edge in self._at_edges if edge.held.holders_of(instance)]
             left_ns = max(0, self._active_ns(instance) - sum(held_ns.values()))
             return device.slices * left_ns * self._unit // len(held_there)
         active, whole = self._parts[instance][len(device.holders)]
         return device.slices * active * piece.ns * (self._unit // whole)
-
-
-def _holds(held: HeldGpu, instance: str) -> bool:
-    return any(device.key.instance == instance for device, _ in held.holders)

@@ -35,14 +35,13 @@ def as_version_4(content: _Json) -> _Json:
         return devices.setdefault((uuid, instance), len(devices))
 
     entries = [_entry(number(*fields[2]), *fields) for fields in content["entries"]]
-    held = [
-        (
-            number(uuid, ""),
-            whole,
-            [(number(uuid, instance), *rest, *(0, False)[len(rest) - 3 :]) for instance, *rest in its_devices],
-        )
-        for uuid, whole, its_devices in content["held"]
-    ]
+    held = []
+    for uuid, whole, devices_of_gpu in content["held"]:
+        gpu = number(uuid, "")
+        rows = []
+        for instance, *rest in devices_of_gpu:
+            rows.append((number(uuid, instance), *rest, *(0, False)[len(rest) - 3 :]))
+        held.append((gpu, whole, rows))
     id_, at_ns = content.get("boot", ("", 0))
     return {
         "least": {},
@@ -68,6 +67,7 @@ def _entry(number: int, owner: _Json, uid: str, _: _Json, labels: _Json, ratio: 
 
 
 def _gpu(state: Mapping[str, _Json]) -> Sequence[_Json]:
+    """A GPU's state as a row of version 4."""
     rows = {kind: values for kind, values in state["seen"].items() if values}
     if state["reasons"] is not None:
         rows["reasons"] = {"": state["reasons"]}
@@ -90,5 +90,6 @@ def _counters(fields: _Json) -> _Json:
     if fields is None:
         return None
     held, look, ago_ns, values, *more = fields
-    stretches = [(*stretch, *(False,)[len(stretch) - 4 :]) for stretch in (more[0] if more else ())]
-    return (held, look, ago_ns, values, stretches, any(more[1:]))
+    stretches = more[0] if more else ()
+    with_is_blind = [(*stretch, *(False,)[len(stretch) - 4 :]) for stretch in stretches]
+    return (held, look, ago_ns, values, with_is_blind, any(more[1:]))

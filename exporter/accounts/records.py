@@ -29,7 +29,7 @@ _Hint = Any  # a type, as it is annotated
 @cache
 def columns_of(kind: type) -> Mapping[str, _Hint]:
     """The columns of a kind of record, with their types: the fields of its constructor."""
-    return {each.name: each.type for each in fields(kind) if each.init}
+    return {field.name: field.type for field in fields(kind) if field.init}
 
 
 class RowWriter:
@@ -83,7 +83,10 @@ _WRITERS: Mapping[type, _Write] = {
 def _row_writer(kind: type) -> _RowWriter:
     """A function that takes the values from a record, and converters, by place, for values without a JSON type."""
     columns = columns_of(kind)
-    values_of = attrgetter(*columns) if len(columns) > 1 else lambda record: [getattr(record, name) for name in columns]
+    values_of: Callable[[_Record], _Row] = attrgetter(*columns)
+    if len(columns) == 1:
+        value_of = values_of
+        values_of = lambda record: [value_of(record)]  # noqa: E731 - attrgetter of one name makes no row
     converters: list[tuple[int, _Write]] = []
     for place, (name, hint) in enumerate(columns.items()):
         if name.endswith(_MOMENT):
@@ -106,8 +109,10 @@ class RowReader:
     def record(self, kind: type, row: _Row) -> _Record:
         """The record of this row."""
         hints = columns_of(kind)
-        columns = zip(self.columns[kind.__name__], row, strict=True)
-        return kind(**{name: _reader(hints[name], name)(self, value) for name, value in columns})
+        values: dict[str, Any] = {}
+        for name, value in zip(self.columns[kind.__name__], row, strict=True):
+            values[name] = _reader(hints[name], name)(self, value)
+        return kind(**values)
 
     def amounts(self, rows: Mapping[str, _Row]) -> dict[str, AmountOfGpu]:
         """The state of each amount for a GPU; a new state if the file lacks the amount."""
@@ -140,7 +145,7 @@ def _reader(hint: _Hint, name: str = "") -> _Read:
     if is_dataclass(kind):
         return lambda rows, row: rows.record(kind, row)  # type: ignore[arg-type]
     # the holders of a `Device` are entries
-    inner = [_reader(Entry if isinstance(each, TypeVar) else each) for each in get_args(hint) if each is not ...]
+    inner = [_reader(Entry if isinstance(item, TypeVar) else item) for item in get_args(hint) if item is not ...]
     if not inner:
         return lambda _, value: kind(value)  # int, float, str or bool
     if issubclass(kind, Mapping):
@@ -153,7 +158,7 @@ def _reader(hint: _Hint, name: str = "") -> _Read:
 
 
 def _reader_of_optional(hint: _Hint, name: str) -> _Read:
-    read = _reader(next(each for each in get_args(hint) if each is not NoneType), name)
+    read = _reader(next(kind for kind in get_args(hint) if kind is not NoneType), name)
     return lambda rows, value: None if value is None else read(rows, value)
 
 

@@ -28,7 +28,8 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pages import Subject
 from exporter.model.slices import Work, listed
 
-_MAGIC, VERSION = b"pod-gpu-metrics-exporter accounting", 8
+_MAGIC = b"pod-gpu-metrics-exporter accounting"
+VERSION = 8
 _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
@@ -95,8 +96,9 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
     Raises ValueError, with one line that says why: the data is damaged, of something else, or of a newer version.
     """
     head, _, body = data.partition(b"\n")
-    *magic, version, checksum = head.split(b" ") if head.count(b" ") > 1 else (b"", b"", b"")
-    if b" ".join(magic) != _MAGIC or not version.isdigit():
+    title, _, checksum = head.rpartition(b" ")
+    magic, _, version = title.rpartition(b" ")
+    if magic != _MAGIC or not version.isdigit():
         raise ValueError("it is not the state of this exporter's accounting")
     if int(version) > VERSION:
         raise ValueError(f"it is of version {int(version)}, and this exporter knows versions up to {VERSION}")
@@ -140,8 +142,10 @@ def _forget_holders(ledger: Ledger, is_other: Callable[[Entry], bool]) -> None:
 
 
 def _read(content: _Json, now_ns: int) -> Ledger:
+    """The ledger of a file's content, whose last look is at `now_ns`."""
     columns = content["columns"]
-    devices = [DeviceKey(**dict(zip(columns["DeviceKey"], map(str, row), strict=True))) for row in content["devices"]]
+    names = columns["DeviceKey"]
+    devices = [DeviceKey(**dict(zip(names, map(str, row), strict=True))) for row in content["devices"]]
     rows = RowReader(now_ns, columns, devices)
     ledger = Ledger()
     ledger.look = int(content["look"])

@@ -28,7 +28,10 @@ from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import FAINT_NS, Stretch
 from exporter.dividing.instances import apportion
 
-ACTIVE, IDLE, IDLE_UNKNOWN, OBSERVED = "active_ns", "idle_ns", "idle_unknown_ns", "observed_ns"
+ACTIVE = "active_ns"
+IDLE = "idle_ns"
+IDLE_UNKNOWN = "idle_unknown_ns"
+OBSERVED = "observed_ns"
 FAMILIES = (
     AmountFamily("pod_gpu_active_seconds_total", ACTIVE, NANOSECONDS),
     AmountFamily("pod_gpu_observed_seconds_total", OBSERVED, NANOSECONDS),
@@ -64,14 +67,12 @@ class _PageOfWindow(NamedTuple):
     def verdict(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
         """Whether a holder was idle; None if that is not known."""
         instance = device.key.instance
-        if not self.verdicts or (instance, entry) not in self.verdicts:
-            if self.rows[instance] < self.least:
-                return True
-            return False if len(device.holders) == 1 else None
-        is_idle = self.verdicts[instance, entry]
-        if is_idle is None:
-            return self.by_kernels(device, entry, stretch)
-        return is_idle
+        if self.verdicts and (instance, entry) in self.verdicts:
+            is_idle = self.verdicts[instance, entry]
+            return self.by_kernels(device, entry, stretch) if is_idle is None else is_idle
+        if self.rows[instance] < self.least:
+            return True
+        return False if len(device.holders) == 1 else None
 
     def by_kernels(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
         """Whether a holder was idle by NVML, if the page cannot tell; None unless NVML saw kernels in the window."""
@@ -80,7 +81,7 @@ class _PageOfWindow(NamedTuple):
         if ran_ns is None:
             return None
         is_proportion = 0 < sum(ran_ns) <= FAINT_NS
-        has_seen = any(any(each.kernels.get(instance, ())) for each in self.window)
+        has_seen = any(any(of_window.kernels.get(instance, ())) for of_window in self.window)
         if is_proportion or not has_seen:
             return None
         holders = [holder for holder, _ in device.holders]
@@ -101,7 +102,7 @@ class Activity:
     def count(self, gpu: GpuAtLook) -> None:
         """Count the times that this look's page describes."""
         if gpu.is_other:
-            sampled = {*gpu.samples.of("activity"), *gpu.samples.of("utilization")}
+            sampled = set(_rows(gpu.samples))
             gpu.start((ACTIVE, ""), (IDLE, ""), (IDLE_UNKNOWN, ""), (OBSERVED, ""), instances=sampled)
             gpu.start_nobodys(ACTIVE, sampled.intersection(gpu.kernels))
         least = round(gpu.idle_below * WHOLE)
@@ -129,7 +130,7 @@ class Activity:
             if samples is not gpu.state.samples:
                 break
             for instance, waiting in gpu.waiting.activity.items():
-                holders = _entries(stretch.held, instance)
+                holders = stretch.held.holders_of(instance)
                 has_left = any(entry.gone_at_ns is not None for entry in holders)
                 has_run = any(gpu.waiting.ran.get(instance, {}).values())
                 if not (has_left and has_run):
@@ -173,7 +174,7 @@ class Activity:
             held_ns: Counter[int] = Counter()
             for stretch in window:
                 left_ns += stretch.ns * min(activity, WHOLE) // WHOLE
-                holders = _holders(stretch.held, instance)
+                holders = len(stretch.held.holders_of(instance))
                 if holders and stretch.held is state.steady:
                     left_ns -= stretch.ns * min(before, WHOLE) // WHOLE
                 elif holders:
@@ -194,7 +195,7 @@ class Activity:
         At most the time in which looks saw a holder (`held_ns`) and one look more can be active. If looks have counted
         more than the page says, the next page has so much less, by one look at most.
         """
-        device = next((each for each in gpu.holders_now.devices if each.key.instance == instance), None)
+        device = next((device for device in gpu.holders_now.devices if device.key.instance == instance), None)
         if device is None or ran is None:
             return False
         step_ns = gpu.interval.ns if gpu.interval else 0
@@ -202,8 +203,7 @@ class Activity:
             self.carried[instance] = max(left_ns, -step_ns)
         active_ns = min(max(0, left_ns), held_ns + step_ns)
         device_ns = active_ns * device.part // gpu.holders_now.whole
-        parts = apportion(device_ns, [*ran.values()])
-        for entry, part in zip(ran, parts, strict=True):
+        for entry, part in zip(ran, apportion(device_ns, [*ran.values()]), strict=True):
             if entry is None or entry.is_dropped:
                 gpu.nobody(device.key).add(ACTIVE, part)
             else:
@@ -215,17 +215,17 @@ class Activity:
         """Give active time in which no look saw a holder to the holders just before the window and just after it."""
         is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
         before, after = gpu.edges(window, is_whole=is_whole)
-        left = before if before is not None and _holders(before, instance) else None
-        has_come = after is not None and _holders(after, instance) > 0
-        part = ns // 2 if left is not None and has_come else ns
+        has_left = before is not None and bool(before.holders_of(instance))
+        has_come = after is not None and bool(after.holders_of(instance))
+        part = ns // 2 if has_left and has_come else ns
         part = min(part, gpu.interval.ns if gpu.interval else 0)
-        if left is None and not has_come and gpu.holders_now is window[-1].held:
+        if not has_left and not has_come and gpu.holders_now is window[-1].held:
             # the holders came a little before a look saw them, and still hold it
-            has_come = _holders(gpu.holders_now, instance) > 0
+            has_come = bool(gpu.holders_now.holders_of(instance))
         if has_come:
             self.carried[instance] = part
-        if left is not None:
-            _give_active(left, instance, part)
+        if before is not None and has_left:
+            _give_active(before, instance, part)
 
 
 def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
@@ -239,16 +239,6 @@ def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
 def _rows(samples: GpuSamples) -> Mapping[str, int]:
     """The activity of each device, by GPU_I_ID: GR_ENGINE_ACTIVE, else GPU_UTIL."""
     return {**samples.of("utilization"), **samples.of("activity")}
-
-
-def _holders(held: HeldGpu, instance: str) -> int:
-    """The number of a device's holders."""
-    return sum(device.key.instance == instance for device, _ in held.holders)
-
-
-def _entries(held: HeldGpu, instance: str) -> Sequence[Entry]:
-    """The holders of a device."""
-    return [entry for device, entry in held.holders if device.key.instance == instance]
 
 
 def _count_stretch(gpu: GpuAtLook, stretch: Stretch, page: _PageOfWindow, begin_ns: int) -> None:
@@ -295,7 +285,7 @@ def _note_seen(gpu: GpuAtLook, least: int) -> None:
 
     Forget the idle time of holders that no page has shown for long.
     """
-    rows = {**gpu.samples.of("utilization"), **gpu.samples.of("activity")}
+    rows = _rows(gpu.samples)
     unseen_ns = gpu.interval.ns if gpu.interval and not gpu.interval.is_gap else 0
     oldest_ns = gpu.at_ns - max(gpu.keep_ns, unseen_ns)
     for device in gpu.holders_now.devices:

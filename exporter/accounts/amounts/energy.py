@@ -105,18 +105,18 @@ def _give_by_ran(gpu: GpuAtLook, window: Sequence[Stretch], loads: Loads, total:
 
     False if the holders are the same all the time, or if the power at rest or the kernels are not known.
     """
-    least, key = gpu.idle_power.power, gpu.holders_now.key
+    least = gpu.idle_power.power
     is_seen = all(stretch.is_seen for stretch in window)
     if ran is None or least is None or not is_seen or len(loads.pieces) == 1:
         return False
-    if any(held.is_cut for held in (gpu.holders_now, *(piece.held for piece in loads.pieces))):
+    if gpu.holders_now.is_cut or any(piece.held.is_cut for piece in loads.pieces):
         return False
     by_time = [piece.ns for piece in loads.pieces]
     at_rest = _at_rest(by_time, least, total, sum(by_time))
     for piece, amount in zip(loads.pieces, at_rest, strict=True):
         _give(gpu, piece, {"": amount}, loads)
     for entry, part in zip(ran, apportion(total - sum(at_rest), [*ran.values()]), strict=True):
-        taker = gpu.nobody(key) if entry is None or entry.is_dropped else entry
+        taker = gpu.nobody(gpu.holders_now.key) if entry is None or entry.is_dropped else entry
         taker.add(ENERGY, part)
     return True
 
@@ -170,6 +170,7 @@ def _at_rest(by_time: Sequence[int], least: tuple[int, int], total: int, all_ns:
 
 
 def _count_power(gpu: GpuAtLook) -> None:
+    """Count power times time, for a GPU without a counter."""
     window = [stretch for stretch, _ in gpu.described]
     for stretch, samples in gpu.described:
         rows = samples.of("power")

@@ -17,7 +17,8 @@ FAMILIES = (AmountFamily("pod_gpu_throttled_seconds_total", THROTTLED, NANOSECON
 # nvmlClocksEventReasons: SW power cap and HW power brake, SW and HW thermal slowdown, sync boost
 _BITS = {"power": 0x4 | 0x80, "thermal": 0x20 | 0x40, "sync_boost": 0x10}
 # the driver sets HW slowdown beside HW thermal slowdown and HW power brake, which say why; alone it is a reason itself
-_HW_SLOWDOWN, _SAID_WHY = 0x8, 0x40 | 0x80
+_HW_SLOWDOWN = 0x8
+_SAID_WHY = 0x40 | 0x80
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +29,8 @@ class Throttling:
 
     def count(self, gpu: GpuAtLook) -> None:
         """Count the time for which the GPU was throttled since its last look."""
-        counters, values = self.counters, gpu.samples.of("violations")
+        counters = self.counters
+        values = gpu.samples.of("violations")
         if gpu.is_other:
             of_bits = (*_BITS, "hw_slowdown") if gpu.samples.of("reasons") else ()
             gpu.start(*((THROTTLED, reason) for reason in (*values, *of_bits)))
@@ -57,4 +59,6 @@ class Throttling:
 
 def _reasons(bits: int) -> AbstractSet[str]:
     reasons = {reason for reason, its_bits in _BITS.items() if bits & its_bits}
-    return reasons | ({"hw_slowdown"} if bits & _HW_SLOWDOWN and not bits & _SAID_WHY else set())
+    if bits & _HW_SLOWDOWN and not bits & _SAID_WHY:
+        reasons.add("hw_slowdown")
+    return reasons

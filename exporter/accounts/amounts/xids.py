@@ -46,7 +46,8 @@ class Xids:
 
     def count(self, gpu: GpuAtLook) -> None:
         """Count the XIDs that are new since the GPU's last look. An XID that never came has no row."""
-        last, now = self.last, gpu.samples.xids
+        last = self.last
+        now = gpu.samples.xids
         if last is None:
             self.last = now
             return
@@ -60,20 +61,28 @@ class Xids:
             add(_holder(gpu), errors)
 
     def _new(self, last: XidSamples, now: XidSamples, at_ns: int) -> Mapping[int, int]:
+        """The number of each XID since the last look: by dcgm-exporter's own counts, else by a new value."""
         if now.counts is not None:
             return _grown(last.counts, now.counts) if last.counts is not None else {}
         if now.totals is not None:
             new = _grown(last.totals or {}, now.totals, restarts=True)
-            if last.totals is None and self.counted is not None and self.counted_at_ns is not None:
-                is_same = at_ns - self.counted_at_ns <= _COUNTED_LATER_NS
-                if is_same and new[self.counted]:
-                    new[self.counted] -= 1
-                    self.counted = None
+            if last.totals is None:
+                self._take_off_counted(new, at_ns)
             return +new
         appeared = Counter(xid for xid in now.values - last.values if xid)
         for xid in appeared:
-            self.counted, self.counted_at_ns = xid, at_ns
+            self.counted = xid
+            self.counted_at_ns = at_ns
         return appeared
+
+    def _take_off_counted(self, new: Counter[int], at_ns: int) -> None:
+        """Take the XID off that was counted by its value, if it was a moment ago: it is the same error."""
+        if self.counted is None or self.counted_at_ns is None:
+            return
+        is_same = at_ns - self.counted_at_ns <= _COUNTED_LATER_NS
+        if is_same and new[self.counted]:
+            new[self.counted] -= 1
+            self.counted = None
 
 
 def add(entry: Entry, new: Mapping[int, int]) -> None:
@@ -92,7 +101,10 @@ def _grown(last: Mapping[int, int], now: Mapping[int, int], *, restarts: bool = 
     grown: Counter[int] = Counter()
     for xid, number in now.items():
         before = last.get(xid, 0)
-        grown[xid] = number - before if number >= before else number if restarts else 0
+        if number >= before:
+            grown[xid] = number - before
+        elif restarts:
+            grown[xid] = number
     return +grown
 
 
@@ -109,6 +121,7 @@ def _holder(gpu: GpuAtLook) -> Entry:
     entries = [entry for held in all_held for _, entry in held.holders]
     if not entries and not any(stretch.is_gap for stretch in stretches):
         entries = [entry for _, entry in gpu.holders_now.holders]
-    if len({(entry.owner, entry.uid, entry.is_dropped) for entry in entries}) == 1 and not entries[0].is_dropped:
+    containers = {(entry.owner, entry.uid, entry.is_dropped) for entry in entries}
+    if len(containers) == 1 and not entries[0].is_dropped:
         return entries[0]
     return gpu.nobody(gpu.holders_now.key)
