@@ -14,7 +14,10 @@ from exporter.model.pods import Owner
 # its counters.
 MOST_ACCOUNTS = 4_096
 _SHOWN_ENOUGH = 2
-NANOSECONDS, MICROJOULES, COUNTS = 9, 6, 0  # powers of ten
+# powers of ten
+NANOSECONDS = 9
+MICROJOULES = 6
+COUNTS = 0
 _NO_LABELS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
@@ -145,7 +148,10 @@ class Entries:
 
     def note_gone(self, entry: Entry, at_ns: int) -> None:
         """Note that the entry's container, or its device, is gone."""
-        entry.gone_at_ns, entry.shown_before, entry.ratio, entry.idle_since_at_ns = at_ns, self.shown, None, None
+        entry.gone_at_ns = at_ns
+        entry.shown_before = self.shown
+        entry.ratio = None
+        entry.idle_since_at_ns = None
         self._gone_first = None
 
     def forget(self, before_ns: int) -> None:

@@ -119,10 +119,12 @@ class GpuAtLook:
         """
         state = self.state
         shape = (self.holders_now, [(kind, *rows) for kind, rows in self.samples.rows.items()], *self.kernels)
-        self.is_other, state.shape = shape != state.shape, shape
+        self.is_other = shape != state.shape
+        state.shape = shape
         page = state.page
         if page is None:
-            state.page, state.steady = self.first_read({}), self.holders_now
+            state.page = self.first_read({})
+            state.steady = self.holders_now
             return state.page
         is_steady = page.held is state.steady
         last = self.reach(page)
@@ -200,7 +202,9 @@ class GpuAtLook:
         else:
             stretch = Stretch(counters.held, ns, kernels=self.kernels, is_blind=counters.is_away or self.is_away)
         counters.add(stretch)
-        counters.held, counters.look, counters.at_ns = self.holders_now, self.look, self.at_ns
+        counters.held = self.holders_now
+        counters.look = self.look
+        counters.at_ns = self.at_ns
         counters.is_away = self.is_away
         return stretch
 
@@ -215,4 +219,5 @@ class GpuAtLook:
             state.steady = self.holders_now if is_steady else None
             state.holders_before = page.stretches[-1].held
             page.renew()
-        state.look, state.samples = self.look, self.samples
+        state.look = self.look
+        state.samples = self.samples

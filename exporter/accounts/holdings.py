@@ -203,7 +203,8 @@ def _compute_instance(resource: str) -> Share | None:
     match = _COMPUTE_INSTANCE.search(resource)
     if match is None:
         return None
-    own, of_instance = int(match[1]), int(match[2])
+    own = int(match[1])
+    of_instance = int(match[2])
     return (min(own, of_instance), of_instance) if of_instance else None
 
 

@@ -103,7 +103,8 @@ def units(text: bytes, power: int) -> int | None:
     """
     whole, _, fraction = text.partition(b".")
     if (whole + fraction).isdigit() and len(text) <= _MOST_DIGITS:
-        digits, zeros = int(whole + fraction), power - len(fraction)
+        digits = int(whole + fraction)
+        zeros = power - len(fraction)
     else:
         digits, exponent = _with_exponent(text)
         zeros = power + exponent
@@ -188,7 +189,8 @@ def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
     for place, each in enumerate(series):
         if place % ITEMS_A_SLICE == ITEMS_A_SLICE - 1:
             yield
-        subject, family = each.subject, _OF[each.name]
+        subject = each.subject
+        family = _OF[each.name]
         if subject.vgpu:
             continue
         key = subject.key

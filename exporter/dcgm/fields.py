@@ -37,7 +37,8 @@ def _names(row: DcgmField) -> Iterator[tuple[str, Unit]]:
 
 
 def _field(row: DcgmField, unit: Unit) -> Field:
-    times, per = unit.times * row.unit.per, unit.per * row.unit.times
+    times = unit.times * row.unit.per
+    per = unit.per * row.unit.times
     if times == per:
         times = per = 1
     return Field(row.json[0] if row.json else "", times, per, row.additive, row.of_gpu, row.name, row.accounts)
@@ -110,7 +111,7 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
 }
 HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}
 """The fields that tell their GPU's health."""
-METRICS = tuple(name for name, _ in sorted((row.json for row in TABLE if row.json), key=lambda json: json[1]))
+METRICS = tuple(name for _, name in sorted((row.json[1], row.json[0]) for row in TABLE if row.json))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
 OWN_LABELS = {name.encode(): row.labels for row in TABLE for name, _ in _names(row) if row.labels}

@@ -11,7 +11,8 @@ from pkgutil import get_data
 from exporter.dcgm.fields import FIELDS, Field
 from exporter.dcgm.table import TABLE, DcgmField, Unit
 
-OLDER, NEWER = "4.8", "4.9"
+OLDER = "4.8"
+NEWER = "4.9"
 _PREFIX = "DCGM_FI_"
 # names of the shell version, whose samples lack most labels, so that nobody takes them for later samples
 _SHELL = "dcgm_"
@@ -78,7 +79,8 @@ def label_names_in(*generations: str) -> Mapping[str, tuple[str, ...]]:
 def _new_name(row: DcgmField, generation: str, field: Field) -> NewName:
     name, unit = (row.newer_family, row.newer_unit) if generation == NEWER else (row.family, row.unit)
     # times / per of `field` convert a value to the row's first unit
-    times, per = field.times * row.unit.times * unit.per, field.per * row.unit.per * unit.times
+    times = field.times * row.unit.times * unit.per
+    per = field.per * row.unit.per * unit.times
     common = gcd(times, per)
     return NewName(name, row.kind, _help_in(unit, row), times // common, per // common)
 

@@ -18,7 +18,8 @@ from exporter.model.health import MOST_REASONS, OF_DCGM, HealthReason, Verdict, 
 from exporter.wording import one_line
 
 FAMILY = "DCGM_EXP_GPU_HEALTH_STATUS"
-WARN, FAIL = 10, 20
+WARN = 10
+FAIL = 20
 WHOLE_GPU = "ALL"
 WATCHES: Mapping[str, str] = {
     "PCIE": "PCIe",
@@ -39,7 +40,8 @@ _MOST_SHOWN = 60  # characters of a label that a page may choose
 # dcgm-exporter's text for an error for which its go-dcgm has no name
 _UNNAMED = re.compile(r"UNKNOWN\((\d{1,4})\)")
 # dcgm-exporter still writes DCGM's earlier names of clocks events
-_OLDER_NAME, _NAME = "CLOCK_THROTTLE_", "CLOCKS_EVENT_"
+_OLDER_NAME = "CLOCK_THROTTLE_"
+_NAME = "CLOCKS_EVENT_"
 _REMEDIES: Mapping[str, str] = {
     "failing": "look at the logs of DCGM and of the kernel; drain the node, reset the GPU and run dcgmi diag -r 3; if"
     " it comes back, ask the vendor of the node",
@@ -94,7 +96,8 @@ def _reason(watch: str, row: WatchRow) -> HealthReason:
 
 def _meaning(label: str, verdict: Verdict) -> tuple[str, str, str]:
     """An error's text with its name, the code of the reason, and what to do."""
-    name, remedy = label.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME), _REMEDIES[verdict]
+    name = label.removeprefix(_PREFIX).replace(_OLDER_NAME, _NAME)
+    remedy = _REMEDIES[verdict]
     number = _UNNAMED.fullmatch(name)
     if number is not None:
         name = _NAME_OF.get(int(number[1]), name)

@@ -48,7 +48,9 @@ class Unit(Enum):
     CELSIUS = ("°C", 1, 1)
 
     def __init__(self, symbol: str, times: int, per: int) -> None:
-        self.symbol, self.times, self.per = symbol, times, per
+        self.symbol = symbol
+        self.times = times
+        self.per = per
 
 
 # Functions of nvml.h whose answers the exporter reads in a way of its own.

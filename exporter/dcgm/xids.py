@@ -44,10 +44,16 @@ def _meaning(
     return meaning._replace(remedy=to_do["text"], verdict=to_do["verdict"])
 
 
+def _meanings() -> dict[int, XidMeaning]:
+    meanings: dict[int, XidMeaning] = {}
+    for row in _CONTENT["xids"]:
+        xids = row.pop("xids")
+        meanings |= dict.fromkeys(xids, _meaning(**row))
+    return meanings
+
+
 OTHER_XID = _meaning(UNKNOWN_XID, remedy="look up")
-XIDS: Mapping[int, XidMeaning] = MappingProxyType(
-    {xid: _meaning(**row) for xids, row in ((row.pop("xids"), row) for row in _CONTENT["xids"]) for xid in xids}
-)
+XIDS: Mapping[int, XidMeaning] = MappingProxyType(_meanings())
 
 
 def verdict_of(code: int, *, is_fatal: bool = False) -> Verdict:

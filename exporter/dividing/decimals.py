@@ -73,7 +73,8 @@ def write_amount(amount: Amount) -> bytes:
 
 
 # dcgm-exporter prints values with Go's FormatFloat(x, 'g', -1, 64), whose exponents begin and end here
-_LEAST_EXPONENT, _MOST_EXPONENT = -4, 6
+_LEAST_EXPONENT = -4
+_MOST_EXPONENT = 6
 _CONVERTED_PLACES = 6
 _TWO_DIGITS = 100
 # DCGM's values for "not supported" begin so, and so do some others
@@ -97,7 +98,8 @@ def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
         if per != 1:
             more = len(str(per)) - 1 if is_shift else max(_CONVERTED_PLACES - places, 0)
             whole, rest = divmod(units * 10**more, per)
-            units, places = whole + (2 * rest + whole % 2 > per), places + more
+            units = whole + (2 * rest + whole % 2 > per)
+            places = places + more
         digits = b"%d" % abs(units)
         return (b"-" if units < 0 else b"") + _shortly(digits, len(digits) - 1 - places)
 

@@ -74,7 +74,8 @@ def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_inst
         of_instances: their figures.
     """
     own = of_device([parent]) if parent else Figures()
-    used, total = own.memory_used_mib, own.memory_total_mib
+    used = own.memory_used_mib
+    total = own.memory_total_mib
     if used is None or total is None:
         # the GPU's own memory and the instances' memory are not mixed
         used = total_of(figures.memory_used_mib for figures in of_instances)

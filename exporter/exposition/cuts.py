@@ -35,7 +35,9 @@ class Converted:
     __slots__ = ("_last_texts", "end", "last", "longer", "start", "texts")
 
     def __init__(self, start: int, end: int, texts: Texts) -> None:
-        self.start, self.end, self.texts = start, end, texts
+        self.start = start
+        self.end = end
+        self.texts = texts
         self.last: list[bytes] = []
         self._last_texts: list[bytes] = []
         self.longer = 0

@@ -14,7 +14,8 @@ Labels = tuple[tuple[str, str], ...]
 # A sample whose texts are already written: the text between the braces, the value, and the moment when its count began
 # (seconds since 1970; b"" if that is not known). A gauge has no such moment.
 Written = tuple[bytes, bytes, bytes]
-_TOTAL, _CREATED = "_total", "_created"
+_TOTAL = "_total"
+_CREATED = "_created"
 
 
 def escape(value: str) -> bytes:

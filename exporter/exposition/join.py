@@ -100,7 +100,8 @@ class OwnedPage:
         waiting: list[tuple[int, Layout, list[bytes]]] = []
         places: list[tuple[int, int]] = []
         for start, end in known_places or self.shape.places(body):
-            block, text = self.blocks[len(places)], body[start:end]
+            block = self.blocks[len(places)]
+            text = body[start:end]
             if isinstance(block, Owned):
                 pieces_and_growth = block.cuts.fill(text, block.opened, block.closings)
                 if pieces_and_growth is None:
@@ -177,7 +178,8 @@ def own(shape: PageShape, attribute: Attribute, reader: PageReader, closings: Cl
             owned = lay_out_for(closings.nobodys, block.shape, rows, shape.repeated, laid_out)
             if shape.series_count > MOST_KEPT_SERIES:
                 owned = owned.lean()
-        block.owned, block.owned_for = owned, for_this_page
+        block.owned = owned
+        block.owned_for = for_this_page
         blocks.append(owned)
         yield
     return OwnedPage(shape, attribute, blocks)

@@ -186,8 +186,8 @@ def lay_out(
     `repeated` are the identities that several samples of the page have. `laid_out` has the series with these identities
     that earlier blocks have laid out; this block's are added to it. `leave_out` are rows that must not go out.
     """
-    lines = _Lines()
-    lines.write(shape, added, repeated, laid_out, leave_out)
+    lines = _Lines(leave_out)
+    lines.write(shape, added, repeated, laid_out)
     has_all_values = lines.order == list(range(shape.cuts.value_count))
     return Layout(
         pieces=lines.pieces,
@@ -204,23 +204,23 @@ def lay_out(
 class _Lines:
     """The lines of a block as they are written; the fields are those of `Layout`."""
 
-    def __init__(self) -> None:
+    def __init__(self, leave_out: LeftOut) -> None:
+        self.leave_out = leave_out
         self.pieces: list[bytes] = []
         self.order: list[int] = []
         self.divided: list[_Divided] = []
-        self.left_out: set[tuple[int, int]] = set()
+        self.left_out = {*leave_out}
         self.samples = 0
 
     # The first scrape after a change of owners waits for this, so the inner loop has no calls, which made it a third
     # slower.
-    def write(
-        self, shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut, leave_out: LeftOut
-    ) -> None:
+    def write(self, shape: Shape, added: Sequence[Rows], repeated: frozenset[bytes], laid_out: LaidOut) -> None:
         """Write the lines; see `lay_out`."""
-        pieces, order = self.pieces, self.order
+        pieces = self.pieces
+        order = self.order
         samples = 0
+        leave_out = self.leave_out
         left_out = self.left_out
-        left_out.update(leave_out)
         texts_of = _texts_of_rows(added)
         additions = enumerate(added)
         text: list[bytes] = []
@@ -228,7 +228,8 @@ class _Lines:
             if not isinstance(entry, ShapeRow):
                 text += (entry, b"\n")
                 continue
-            series, opened = entry.series, entry.open
+            series = entry.series
+            opened = entry.open
             sample, rows = next(additions)
             places: list[tuple[int, int]] | None = None if rows.values is None else []
             laid_out_before: LaidOut = laid_out if series.identity in repeated else set()

@@ -158,7 +158,9 @@ def _read_comment(line: bytes) -> Line:
         # an incomplete HELP or TYPE is a comment to Prometheus and promtool, but an error to prometheus_client
         words = line.decode().lstrip(" \t#").split(maxsplit=1)
         return Reason.SYNTAX if words and words[0] in ("HELP", "TYPE") else PassedLine(line)
-    keyword, name, text = metadata[1], metadata[2], metadata[3] or b""
+    keyword = metadata[1]
+    name = metadata[2]
+    text = metadata[3] or b""
     if not _WHOLE_NAME.fullmatch(name):
         return Reason.SYNTAX
     if keyword == b"TYPE":

@@ -217,7 +217,8 @@ class _Reading:
 
     def _keep(self, number: int) -> bool:
         """Add a block of the last page if its lines are here with the same meaning. Returns whether they are."""
-        block, start = self._last[number], self._position
+        block = self._last[number]
+        start = self._position
         following = self._start_of[number + 1] if number + 1 < len(self._start_of) else None
         end = end_of(block, following, self._body, start)
         if end is None or (self._starts and start < self._starts[0] < end):
@@ -252,7 +253,8 @@ class _Reading:
         # While a known block is expected, the new block may grow to twice the size: if it ended early, all blocks after
         # it would begin at other lines.
         times = 2 if self._expected in self._last else 1
-        body, start = self._body, self._position
+        body = self._body
+        start = self._position
         is_rest = len(body) - start <= BLOCK_BYTES
         for number, line in enumerate(split_lines(body[start : _window_end(body, start, times * BLOCK_BYTES)])):
             size = self._position - start

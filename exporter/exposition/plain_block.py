@@ -118,7 +118,8 @@ class PlainBlock:
         self.left: Mapping[bytes, PageFamily] = shape.left
         self.owned: Owned | None = None
         self.owned_for: object = None
-        heads, ids = self.cuts.heads, map(id, map(attrgetter("subject"), self.series))
+        heads = self.cuts.heads
+        ids = map(id, map(attrgetter("subject"), self.series))
         if shape.is_renamed:
             self._opened = [
                 entry + b"\n" if isinstance(entry, bytes) else entry.open[: -len(_COMMA)] for entry in shape.entries

@@ -116,9 +116,13 @@ def _series(
     twin: Series | None = None,
     own_labels: tuple[str, ...] = (),
 ) -> Series:
-    name, labels, is_as_it_came = line.name, dict(line.labels), len(kept) == len(line.labels)
+    name = line.name
+    labels = dict(line.labels)
+    is_as_it_came = len(kept) == len(line.labels)
     if renamed is not None:
-        name, kept, is_as_it_came = renamed.name, renamed.labels_of(kept), False
+        name = renamed.name
+        kept = renamed.labels_of(kept)
+        is_as_it_came = False
     return Series(
         name=interned.names.setdefault(name, name),
         # 16 bytes take the place of about 250; that two series of a page share them is less likely than a broken

@@ -116,10 +116,12 @@ class ShapeReader:
 
     def take(self, line: bytes) -> None:
         """Read one line, given without its newline, and add it to the shape."""
-        is_long, text = len(line) > LONGEST_LINE, line.rstrip(b"\r")
+        is_long = len(line) > LONGEST_LINE
+        text = line.rstrip(b"\r")
         # split at the last blank, since a head may have blanks ("NVIDIA H100 80GB HBM3")
         split = text.rfind(b" ") + 1
-        head, word = text[:split], text[split:]
+        head = text[:split]
+        word = text[split:]
         may_move = (
             not is_long
             and len(line) - len(word) <= _LONGEST_MOVING_HEAD
@@ -204,7 +206,8 @@ class ShapeReader:
 
     def _take_metadata(self, line: MetadataLine) -> None:
         renaming = self._reader.renaming
-        renamed, twin = renaming.families.get(line.name), renaming.twins.get(line.name)
+        renamed = renaming.families.get(line.name)
+        twin = renaming.twins.get(line.name)
         if renamed is not None and renamed.texts is not None:
             self._changes[len(self._heads)] = renamed.texts
         out = line if renamed is None else renamed.metadata(line)

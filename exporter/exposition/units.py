@@ -11,7 +11,8 @@ from exporter.dcgm.table import Unit
 from exporter.dcgm.vendors import MOST
 from exporter.errors import Trouble
 
-RATIO, PERCENT = b"DCGM_FI_DEV_GPU_UTIL_RATIO", b"DCGM_FI_DEV_GPU_UTIL"
+RATIO = b"DCGM_FI_DEV_GPU_UTIL_RATIO"
+PERCENT = b"DCGM_FI_DEV_GPU_UTIL"
 # fields that came with DCGM 4.7: a page with such a field has its ratios from 0 to 1
 SINCE_4_7 = (
     b"DCGM_FI_DEV_FB_USED_BYTES",
@@ -26,7 +27,8 @@ SINCE_4_7 = (
     b"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
 )
 _START = b"\n" + RATIO + b"{"
-_MOST, _MOST_PERCENT = MOST[Unit.RATIO], 100
+_MOST = MOST[Unit.RATIO]
+_MOST_PERCENT = 100
 _UNIT = Trouble(
     "unit",
     f"{RATIO.decode()} is in percent with DCGM 4.6 and from 0 to 1 since 4.7, and the page does not show which: the"

@@ -27,7 +27,8 @@ from exporter.exposition.lines import SampleLine, read_line
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.wording import listed
 
-USED, TOTAL = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_TOTAL"
+USED = "DCGM_FI_DEV_FB_USED"
+TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 # The numbers that exporters write for "not measured": the largest of C's integers. Negative numbers mean the same.
 _NOT_MEASURED = frozenset({2.0**16 - 1, 2.0**31 - 1, 2.0**32 - 1, 2.0**63, 2.0**64})
 _LEAST_BLANK = 2.0**31 - 1
@@ -233,7 +234,8 @@ def put_together(parts: Sequence[_Value], unit: Unit) -> _Value:
     """A device's value from its parts: the mean of ratios, the highest of temperatures and clocks, else the sum."""
     if base_of(unit) in (Unit.CELSIUS, Unit.HERTZ):
         return max(parts, key=lambda part: part.number)
-    numerator, denominator = 0, 1
+    numerator = 0
+    denominator = 1
     for part in parts:
         numerator = numerator * part.denominator + part.numerator * denominator
         denominator *= part.denominator
@@ -250,7 +252,8 @@ def _read_value(text: bytes, family: VendorFamily, timestamp: bytes) -> _Value |
         return None
     if not isfinite(number) or number < 0:
         return None
-    unit, row = family.measured_in, family.row
+    unit = family.measured_in
+    row = family.row
     if not number:
         is_nothing = base_of(unit) not in _NEVER_NOTHING and row.family != TOTAL
         return _Value(0, 1, timestamp) if is_nothing else None
@@ -259,7 +262,9 @@ def _read_value(text: bytes, family: VendorFamily, timestamp: bytes) -> _Value |
     power = int(exponent or 0) - len(fraction)
     if abs(power) > _LARGEST_EXPONENT:
         return None
-    digits, times, per = int(whole + fraction), unit.times * row.unit.per, unit.per * row.unit.times
+    digits = int(whole + fraction)
+    times = unit.times * row.unit.per
+    per = unit.per * row.unit.times
     value = _Value(digits * times * 10 ** max(power, 0), per * 10 ** max(-power, 0), timestamp)
     is_limit = number in _NOT_MEASURED and (number >= _LEAST_BLANK or _is_beyond(value, row.unit))
     return None if is_limit else value

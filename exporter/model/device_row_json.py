@@ -24,8 +24,10 @@ def _object_of(kind: type[tuple[Any, ...]], always: Sequence[str]) -> Callable[.
     return msgspec.defstruct(kind.__name__, fields, omit_defaults=True)
 
 
-_ROW, _OWN_USE = _object_of(DeviceRow, ALWAYS), _object_of(OwnUse, ())
-_WHOLE_DEVICE, _USER = _object_of(WholeDevice, ()), _object_of(DeviceUser, ())
+_ROW = _object_of(DeviceRow, ALWAYS)
+_OWN_USE = _object_of(OwnUse, ())
+_WHOLE_DEVICE = _object_of(WholeDevice, ())
+_USER = _object_of(DeviceUser, ())
 
 
 def as_json(rows: Sequence[DeviceRow]) -> bytes:

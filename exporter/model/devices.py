@@ -23,7 +23,8 @@ def bare(uuid: str) -> str:
 # <n> run on over all GPUs, the kubelet hands out any of the ids, and gpu-manager chooses the GPU afterwards (its
 # pkg/services/allocator/nvidia/allocator.go). So a container's ids say how much it asked for; only its processes show
 # on which GPU it is.
-CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
+CORES = "tencent.com/vcuda-core"
+MEMORY = "tencent.com/vcuda-memory"
 GPU_MANAGER_RESOURCES = frozenset({CORES, MEMORY})
 CORES_OF_GPU = 100
 MEMORY_MIB = 256
@@ -48,6 +49,11 @@ class Claim:
     def device_id(self) -> str:
         """driver/pool/device, as Kubernetes writes a claim's device."""
         return f"{self.driver}/{self.pool}/{self.device}"
+
+    @property
+    def slice_name(self) -> "SliceDeviceName":
+        """Driver, pool and device, by which ResourceSlices name it."""
+        return self.driver, self.pool, self.device
 
     @property
     def status_names(self) -> tuple[str, ...]:

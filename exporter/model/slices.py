@@ -1,7 +1,6 @@
 """Work in slices: a generator that computes, yields wherever other tasks may run, and returns the result."""
 
 from collections.abc import Generator, Iterable
-from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,11 +13,11 @@ ITEMS_A_SLICE = 1_000
 
 def listed(items: Iterable[T]) -> Work[list[T]]:
     """All items as a list, with a pause after every ITEMS_A_SLICE of them."""
-    rest = iter(items)
     items_so_far: list[T] = []
-    while len(items_so_far) % ITEMS_A_SLICE == 0 and (some := list(islice(rest, ITEMS_A_SLICE))):
-        items_so_far += some
-        yield
+    for item in items:
+        items_so_far.append(item)
+        if not len(items_so_far) % ITEMS_A_SLICE:
+            yield
     return items_so_far
 
 

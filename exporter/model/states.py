@@ -60,7 +60,9 @@ def rounded(seconds: int | None) -> str:
     minutes = (seconds or 0) // 60
     if minutes >= 2 * 24 * 60:
         return f"{minutes // (24 * 60)} d"
-    return f"{minutes // 60} h" if minutes >= 60 else f"{minutes} min" if minutes else ""  # noqa: PLR2004 - of an hour
+    if minutes >= 60:  # noqa: PLR2004 - of an hour
+        return f"{minutes // 60} h"
+    return f"{minutes} min" if minutes else ""
 
 
 def state_of_device(states: Iterable[DeviceState]) -> DeviceState:

@@ -23,8 +23,10 @@ def render(device_rows: Sequence[DeviceRow], filters: Mapping[str, str]) -> Work
     # a library of 1 MiB, which a node that nobody asks for JSON does without
     from exporter.model.device_row_json import as_json  # noqa: PLC0415
 
-    wanted = {FILTERS[name]: value for name, value in filters.items() if value}
-    chosen = [row for row in device_rows if all(getattr(row, name) == value for name, value in wanted.items())]
+    chosen = device_rows
+    for name, value in filters.items():
+        if value:
+            chosen = [row for row in chosen if getattr(row, FILTERS[name]) == value]
     pieces = [b"["]
     for start in range(0, len(chosen), _OBJECTS_A_PIECE):
         array = as_json(chosen[start : start + _OBJECTS_A_PIECE])
@@ -55,7 +57,8 @@ def _make(look: Look) -> Work[Answer]:
     device_rows = yield from rows(look.snapshot)
     pieces = yield from render(device_rows, dict(look.question.query))
     headers = {OWNERS_UNKNOWN_HEADER: "true"} if are_owners_unknown(look.snapshot, device_rows) else {}
-    if (events := look.snapshot.events) is not None:
+    events = look.snapshot.events
+    if events is not None:
         headers[EVENTS_HEADER] = f"{events[0].at_seconds:.3f} {events[0].event.sequence}" if events else "none"
     return answer(JSON_FORMAT, *pieces)._replace(headers=tuple(headers.items()))
 

@@ -9,7 +9,8 @@ _OFF = "the kernel's log is not read: set --kernel-log.mode on, and give the exp
 
 
 def _make(look: Look) -> Answer:
-    node, events = look.snapshot.node, look.snapshot.events
+    node = look.snapshot.node
+    events = look.snapshot.events
     if events is None:
         return json_refusal(_OFF, 404)
     return answer(JSON_FORMAT, json.dumps(event_rows(node, events), separators=(",", ":")).encode() + b"\n")

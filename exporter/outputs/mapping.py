@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.errors import Trouble
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match, bare
+from exporter.model.pages import Subject
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.device_rows import explainer
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
-from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, of_look
+from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer, of_look
 
 if TYPE_CHECKING:
-    from exporter.model.measured import Measured
+    from exporter.model.measured import Measured, Unowned
 
 MOST_PROCESSES = 100  # the most processes that are named; /metrics counts all
 _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
@@ -23,7 +24,8 @@ _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
 
 def debug(snapshot: Snapshot) -> dict[str, Any]:
     """The devices of a look, as JSON."""
-    words, owners = explainer(snapshot), snapshot.owners
+    words = explainer(snapshot)
+    owners = snapshot.owners
     sources_of = _sources(snapshot.inventory)
     return {
         "node": snapshot.node,
@@ -34,26 +36,29 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
             *(_assigned(match.assignment, match.reason, words.assigned(match), match) for match in owners.matches),
             *(_assigned(held, "units", UNITS_NAME_NO_GPU, units=held.units) for held in owners.units),
             *(_assigned(look.assignment, *of_look(look), look) for look in owners.looks),
-            *(_assigned(each, *words.outside(each)) for each in snapshot.context.outside),
+            *(_assigned(assignment, *words.outside(assignment)) for assignment in snapshot.context.outside),
         ],
-        "seen": [
-            {
-                "uuid": subject.uuid,
-                "gpu_i_id": subject.instance,
-                "gpu_i_profile": subject.profile,
-                "gpu": subject.index,
-                "device": subject.device,
-                "model": subject.model,
-                "known_by": sources_of.get(subject.key, []),
-                "matched": bool(holders),
-                "reason": "" if holders else words.unowned(subject),
-                "owners": [{**asdict(holder.owner), "shared": holder.shared} for holder in holders],
-            }
-            for subject, holders in ((each, owners.of(each.key)) for each in seen_devices(snapshot))
-        ],
+        "seen": [_seen(subject, words, sources_of.get(subject.key, [])) for subject in seen_devices(snapshot)],
         "inventory": _inventory(snapshot.inventory),
         "unmeasured": in_parts(snapshot.unmeasured) if snapshot.unmeasured else None,
         "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
+    }
+
+
+def _seen(subject: Subject, words: Explainer, sources: list[str]) -> dict[str, Any]:
+    """A device of samples, with its owners, or the reason why it has none."""
+    holders = words.owners.of(subject.key)
+    return {
+        "uuid": subject.uuid,
+        "gpu_i_id": subject.instance,
+        "gpu_i_profile": subject.profile,
+        "gpu": subject.index,
+        "device": subject.device,
+        "model": subject.model,
+        "known_by": sources,
+        "matched": bool(holders),
+        "reason": "" if holders else words.unowned(subject),
+        "owners": [{**asdict(holder.owner), "shared": holder.shared} for holder in holders],
     }
 
 
@@ -61,7 +66,9 @@ def _assigned(
     assignment: Assignment, reason: str, why: Trouble | None, match: Match | None = None, **more: object
 ) -> dict[str, Any]:
     """An id, the meaning that was read in it, its device, and the number of samples of that device."""
-    claim, ref, key = assignment.claim, match and match.ref, match and match.key
+    claim = assignment.claim
+    ref = match and match.ref
+    key = match and match.key
     return {
         "device_id": assignment.device_id,
         "resource": assignment.resource,
@@ -82,23 +89,26 @@ def _assigned(
 def _of_nobody(measured: "Measured") -> dict[str, Any]:
     """The processes on GPUs that count for no owner of their GPU, each with the reason; MOST_PROCESSES at most."""
     return {
-        "processes": [
-            {
-                "pid": each.process.pid,
-                "uuid": each.process.device.uuid,
-                "gpu_i_id": each.process.device.instance,
-                "memory_bytes": each.process.memory_bytes,
-                "sm_ratio": each.process.sm_ratio,
-                "reason": each.reason,
-                "explanation": WITHOUT_OWNER[each.reason],
-                "container_id": each.place.container_id if each.place else "",
-                "pod_uid": each.place.pod_uid if each.place else "",
-                "engine": each.place.engine if each.place else "",
-                "owner": each.owner.name if each.owner else "",
-            }
-            for each in measured.unowned[:MOST_PROCESSES]
-        ],
+        "processes": [_process(unowned) for unowned in measured.unowned[:MOST_PROCESSES]],
         "more": max(0, len(measured.unowned) - MOST_PROCESSES),
+    }
+
+
+def _process(unowned: "Unowned") -> dict[str, Any]:
+    process = unowned.process
+    place = unowned.place
+    return {
+        "pid": process.pid,
+        "uuid": process.device.uuid,
+        "gpu_i_id": process.device.instance,
+        "memory_bytes": process.memory_bytes,
+        "sm_ratio": process.sm_ratio,
+        "reason": unowned.reason,
+        "explanation": WITHOUT_OWNER[unowned.reason],
+        "container_id": place.container_id if place else "",
+        "pod_uid": place.pod_uid if place else "",
+        "engine": place.engine if place else "",
+        "owner": unowned.owner.name if unowned.owner else "",
     }
 
 
@@ -145,11 +155,13 @@ def _make(look: Look) -> Work[Answer]:
     content = debug(look.snapshot)
     yield
     texts = iter(json.JSONEncoder(indent=2).iterencode({**look.about, **content}))
-    pieces = []
-    while some := "".join(islice(texts, _TEXTS_A_SLICE)):
-        pieces.append(some.encode())
+    pieces: list[bytes] = []
+    while True:
+        piece = "".join(islice(texts, _TEXTS_A_SLICE))
+        if not piece:
+            return answer(JSON_FORMAT, *pieces, b"\n")
+        pieces.append(piece.encode())
         yield
-    return answer(JSON_FORMAT, *pieces, b"\n")
 
 
 OUTPUT = Output(

@@ -119,17 +119,17 @@ class Look(AnyLook):
             self.cards = yield from self._cards()
 
     def _cards(self) -> Work[Mapping[Owner, Cards]]:
-        snapshot, joined = self.snapshot, self.snapshot.joined
+        snapshot = self.snapshot
+        joined = snapshot.joined
+        indices = {gpu.uuid: gpu.index for gpu in snapshot.inventory.gpus if gpu.index}
+        indices |= {device.key.uuid: device.index for device in self.devices if device.index}
         return cards_by_owner(
             snapshot.owners,
             joined.subjects if joined else (),
             joined.readings(FAMILIES_OF_CARDS) if joined else (),
             snapshot.inventory,
             snapshot.measured,
-            {
-                **{gpu.uuid: gpu.index for gpu in snapshot.inventory.gpus if gpu.index},
-                **{device.key.uuid: device.index for device in self.devices if device.index},
-            },
+            indices,
         )
 
 

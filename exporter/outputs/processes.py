@@ -30,10 +30,12 @@ def rows(snapshot: Snapshot) -> list[Object] | None:
     if measured is None:
         return None
     index_of = {device.uuid: device.index for device in known_devices(snapshot) if device.index}
-    owned = ((process, owner, None) for (_, owner), processes in measured.owned.items() for process in processes)
-    unowned = ((each.process, each.owner, each) for each in measured.unowned)
-    processes = (_row(snapshot.node, measured, index_of, *each) for each in (*owned, *unowned))
-    return sorted(processes, key=_order)
+    objects: list[Object] = []
+    for (_, owner), processes in measured.owned.items():
+        objects += (_row(snapshot.node, measured, index_of, process, owner, None) for process in processes)
+    for unowned in measured.unowned:
+        objects.append(_row(snapshot.node, measured, index_of, unowned.process, unowned.owner, unowned))
+    return sorted(objects, key=_order)
 
 
 def _row(
@@ -75,7 +77,8 @@ def _container(place: "ProcessPlace | None", owner: Owner | None) -> Object | No
 
 
 def _order(row: Object) -> tuple[object, ...]:
-    index, instance = row["device_id"], row.get("mig_instance_id", "")
+    index = row["device_id"]
+    instance = row.get("mig_instance_id", "")
     return (not index, _number(index), row["device_uuid"], _number(instance), row["pid"])
 
 

@@ -79,7 +79,8 @@ class KnownClaims:
 
     def access(self, claim: Claim) -> bool | None:
         """Whether a claim has its device by admin access; None if neither the checkpoint nor the API says it."""
-        device, uid = (claim.driver, claim.pool, claim.device), uid_of(claim)
+        device = claim.slice_name
+        uid = uid_of(claim)
         by_checkpoint = self.by_uid.get(uid, {}).get(device)
         if by_checkpoint is not None:
             return by_checkpoint

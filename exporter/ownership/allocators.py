@@ -45,7 +45,8 @@ class Allocator(NamedTuple):
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_GPU, _MIG = rf"(?:GPU-)?(?P<uuid>{_UUID})", rf"(?P<mig>MIG-{_UUID})"
+_GPU = rf"(?:GPU-)?(?P<uuid>{_UUID})"
+_MIG = rf"(?P<mig>MIG-{_UUID})"
 
 
 def _of_resource(resource: str) -> tuple[tuple[str, str], ...]:

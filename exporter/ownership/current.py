@@ -268,4 +268,5 @@ def _places_of(assignments: Iterable[Assignment], now: CdiPlaces, before: CdiPla
     A name belongs to one claim, so its last place still holds.
     """
     names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
-    return {name: now.get(name, before.get(name)) for name in sorted(names) if name in now or name in before}
+    places = {**before, **now}
+    return {name: places[name] for name in sorted(names & places.keys())}

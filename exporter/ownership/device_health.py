@@ -64,7 +64,8 @@ class HealthWatch:
         for match in owners.matches:
             if match.key is None:
                 continue
-            held, owner = match.assignment, match.assignment.owner
+            held = match.assignment
+            owner = match.assignment.owner
             if owner not in words:
                 words[owner] = _words_of(owner, pods)
             health = _word_on(held, words[owner])

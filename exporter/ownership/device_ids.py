@@ -92,7 +92,8 @@ def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES)
         if match and fnmatchcase(resource, rule.resource):
             parts = {name: text for name, text in match.groupdict().items() if text is not None}
             shared = parts.pop("share", None) is not None
-            if group := parts.pop("vfio", ""):
+            group = parts.pop("vfio", "")
+            if group:
                 parts["device"] = f"vfio/{group}"  # the GPU's device node, below /dev
             if "uuid" in parts:
                 parts["uuid"] = rule.uuid_prefix + parts["uuid"]
@@ -131,7 +132,8 @@ def read_rules(content: object) -> DeviceRules:
             "it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), `looks` (resources), or"
             " several"
         )
-    devices, samples = content.get("devices") or [], content.get("samples") or {}
+    devices = content.get("devices") or []
+    samples = content.get("samples") or {}
     if not isinstance(devices, list):
         raise ValueError("`devices` must be a list of rules, each with `resource` and `id`")  # noqa: TRY004 - the caller words it
     if not isinstance(samples, Mapping):
@@ -141,8 +143,9 @@ def read_rules(content: object) -> DeviceRules:
     except Invalid as error:
         raise ValueError(str(error)) from error
     looks = _looks(content.get("looks") or [])
+    rules = [_rule(rule, f"devices[{number}]") for number, rule in enumerate(devices)]
     return DeviceRules(
-        rules=(*looks, *(_rule(rule, f"devices[{i}]") for i, rule in enumerate(devices)), *RULES),
+        rules=(*looks, *rules, *RULES),
         sample_labels=_sample_labels(samples),
         families=families,
     )
@@ -155,9 +158,11 @@ def _looks(content: object) -> tuple[Rule, ...]:
 
 
 def _rule(content: object, where: str) -> Rule:
+    """A user's rule for ids. Raises ValueError: it has another form."""
     if not isinstance(content, Mapping) or content.keys() != {"resource", "id"}:
         raise ValueError(f"{where} must hold `resource` (a glob) and `id` (a regular expression)")
-    resource, text = content["resource"], content["id"]
+    resource = content["resource"]
+    text = content["id"]
     if not isinstance(resource, str) or not isinstance(text, str) or not resource:
         raise ValueError(f"{where}: `resource` and `id` must be texts")
     try:
@@ -174,6 +179,7 @@ def _rule(content: object, where: str) -> Rule:
 
 
 def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
+    """The labels that name a device's parts: a user's, then the built-in ones. Raises ValueError: another form."""
     parts = {part.name for part in fields(SampleLabels)}
     built_in = SampleLabels()
     given: dict[str, tuple[str, ...]] = {}
@@ -187,11 +193,10 @@ def _sample_labels(content: Mapping[object, object]) -> SampleLabels:
         given[part] = tuple(labels)
     # a label has one meaning: if a user names it for one part, it no longer counts for another part
     taken = {label for labels in given.values() for label in labels}
-    all_labels = {
-        part: (*given.get(part, ()), *(label for label in getattr(built_in, part) if label not in taken))
-        for part in parts
-    }
-    return SampleLabels(**all_labels)
+    for part in parts:
+        free = [label for label in getattr(built_in, part) if label not in taken]
+        given[part] = (*given.get(part, ()), *free)
+    return SampleLabels(**given)
 
 
 # A UUID counts only with its prefix: k8s.gpu.nvidia.com/claim=<uuid>-gpu-0 has the claim's UUID, not a GPU's.
@@ -208,7 +213,7 @@ def read_claim(claim: Claim, slices: SliceDevices, places: CdiPlaces = NO_PLACES
     If a CDI spec says it, the answer has the ResourceSlice's word, too, since the two may contradict each other.
     """
     ref = _read_claim(claim, slices)
-    of_names = {place for name in claim.cdi_names if (place := places.get(name))}
+    of_names = set(filter(None, map(places.get, claim.cdi_names)))
     if len(of_names) != 1:
         return ref
     (place,) = of_names
@@ -222,9 +227,10 @@ def read_claim(claim: Claim, slices: SliceDevices, places: CdiPlaces = NO_PLACES
 
 
 def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
+    """The same by the ResourceSlice, else by the UUIDs in CDI names."""
     form = "DRA driver/pool/device"
     shared = bool(claim.share)
-    device = slices.get((claim.driver, claim.pool, claim.device))
+    device = slices.get(claim.slice_name)
     if device is not None and device.kind == "vfio":
         return _vfio(claim, form)
     if device is not None and device.uuid:
@@ -233,12 +239,13 @@ def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
                 form=form, mig=device.uuid, parent=device.parent_uuid, profile=device.profile, shared=shared
             )
         return DeviceRef(form=form, uuid=device.uuid, shared=shared)
-    named = {(match[1], match[0]) for name in claim.cdi_names if (match := _UUID_IN_CDI_NAME.search(name))}
+    matches = filter(None, map(_UUID_IN_CDI_NAME.search, claim.cdi_names))
+    uuids = {match[0] for match in matches}
     # the CDI names of a MIG instance may also name its GPU
-    of_kind = {uuid for kind, uuid in named if kind == "MIG"} or {uuid for _, uuid in named}
-    if len(of_kind) != 1:
+    uuids = {uuid for uuid in uuids if uuid.startswith("MIG-")} or uuids
+    if len(uuids) != 1:
         return None
-    (uuid,) = of_kind
+    (uuid,) = uuids
     form = "CDI name with a UUID"
     if uuid.startswith("MIG-"):
         return DeviceRef(form=form, mig=uuid, shared=shared)
@@ -256,14 +263,14 @@ def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], 
     A driver that renews a pool publishes slices of the next generation while the old ones are still there. So the
     slices of a pool are those of its highest generation that is complete (pool.resourceSliceCount).
     """
-    by_generation: dict[tuple[str, str], dict[int, list[ResourceSlice]]] = {}
-    for each in slices:
-        by_generation.setdefault((each.driver, each.pool), {}).setdefault(each.generation, []).append(each)
+    by_generation: dict[tuple[str, str, int], list[ResourceSlice]] = {}
+    for part in slices:
+        by_generation.setdefault((part.driver, part.pool, part.generation), []).append(part)
     pools: dict[tuple[str, str], Sequence[ResourceSlice]] = {}
-    for pool, generations in by_generation.items():
-        complete = [number for number, of in generations.items() if len(of) >= of[0].slice_count]
-        if complete:
-            pools[pool] = generations[max(complete)]
+    for driver, pool, generation in sorted(by_generation):
+        parts = by_generation[driver, pool, generation]
+        if len(parts) >= parts[0].slice_count:
+            pools[driver, pool] = parts
     return pools
 
 

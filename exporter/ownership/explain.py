@@ -294,7 +294,7 @@ def _claim_unresolved(match: Match, context: LookContext) -> Trouble:
     claim = match.assignment.claim
     if context.slices_up is None or claim is None:
         return _NO_SLICES
-    if (claim.driver, claim.pool, claim.device) in context.slice_devices:
+    if claim.slice_name in context.slice_devices:
         return Trouble(
             "",
             "the ResourceSlice of this device gives it no attribute uuid",

@@ -110,8 +110,12 @@ def _numbers(form: re.Pattern[str], paths: Iterable[tuple[str, ...]]) -> frozens
 
 def read_mig_minors(text: str, wanted: AbstractSet[int]) -> Mapping[int, CutPlace]:
     """The GPU instances of the capabilities with these numbers."""
-    lines = ((int(cap), minor, instance) for minor, instance, cap in _CAP_LINE.findall(text))
-    return {cap: CutPlace(int(minor), int(instance)) for cap, minor, instance in lines if cap in wanted}
+    places: dict[int, CutPlace] = {}
+    for numbers in _CAP_LINE.findall(text):
+        minor, instance, cap = map(int, numbers)
+        if cap in wanted:
+            places[cap] = CutPlace(minor, instance)
+    return places
 
 
 def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, CutPlace]) -> Inventory:
@@ -276,12 +280,16 @@ class _AllVotes:
         if gpu.uuid:
             return gpu.uuid
         uuid = self.uuids[gpu.device].agreed if gpu.device in self.uuids else None
-        return uuid if uuid is not None and self.devices[uuid].agreed == gpu.device else ""
+        if uuid is None or self.devices[uuid].agreed != gpu.device:
+            return ""
+        return uuid
 
     def device(self, uuid: str) -> str:
         """The device name of a GPU; "" if it is not certain. A name of two GPUs counts for neither."""
         device = self.devices[uuid].agreed if uuid in self.devices else None
-        return device if device is not None and self.uuids[device].winner in (None, uuid) else ""
+        if device is None or self.uuids[device].winner not in (None, uuid):
+            return ""
+        return device
 
     def _add_gpus(self, part: Part) -> None:
         for gpu in part.inventory.gpus:
@@ -383,7 +391,9 @@ _WHOLE = whole(0, 999_999_999)
 
 def _number(value: object, path: str) -> str:
     """The text of a whole number (given as number or text) as samples' labels write it: without leading zeros."""
-    return str(_WHOLE(int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value, path))
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    return str(_WHOLE(value, path))
 
 
 _MOST_CHARS = 256
@@ -400,7 +410,8 @@ _FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
 def read_inventory(content: object) -> Inventory:
     """The inventory of a parsed YAML or JSON file. Raises Invalid: the file has another form, or names a UUID twice."""
     inventory: Inventory = _FILE(content, "")
-    uuids = Counter(uuid for gpu in inventory.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig)))
+    uuids = Counter(gpu.uuid for gpu in inventory.gpus)
+    uuids.update(mig.uuid for gpu in inventory.gpus for mig in gpu.mig)
     for uuid, times in uuids.items():
         if times > 1:
             raise Invalid("", f"{shown(uuid)} is there {times} times; name each GPU and each MIG instance once")

@@ -56,6 +56,8 @@ OF_KIND = {
 _NO_GPU = InventoryGpu(uuid="")
 
 
+# the owner and the device of each process, by its pid and GPU
+_HoldersOfProcesses = Mapping[tuple[int, str], tuple[Owner, DeviceKey]]
 HoldersOf = Callable[[Owners, InventoryGpu, str], Mapping[Owner, DeviceKey]]
 
 
@@ -105,14 +107,13 @@ class KernelEvents:
         self._gpus: dict[str, InventoryGpu] = {}  # by address, from the driver and the log
         self._subjects: Iterable[Subject] = ()
         self._gpus_of_pages: dict[str, InventoryGpu] = {}
-        self._processes: Mapping[tuple[int, str], tuple[Owner, DeviceKey]] = {}
+        self._processes: _HoldersOfProcesses = {}
 
     def resume(self, holders: Mapping[DeviceKey, Iterable[Owner]]) -> None:
         """Go on from the holders that another process saw last."""
-        held = {
-            key: tuple(Holder(owner=owner, resource="", shared=False) for owner in of_key)
-            for key, of_key in holders.items()
-        }
+        held: dict[DeviceKey, tuple[Holder, ...]] = {}
+        for key, owners in holders.items():
+            held[key] = tuple(Holder(owner=owner, resource="", shared=False) for owner in owners)
         self._before = _SeenAtLook(owners=Owners(holders=held), pods={}, asked_at=None)
 
     @property
@@ -151,7 +152,8 @@ class KernelEvents:
 
         Nobody asks who held the GPU then, but the error still counts for the GPU's health.
         """
-        self._gpus = {**{address: InventoryGpu(uuid=uuid) for address, uuid in uuids.items()}, **self._gpus}
+        for address, uuid in uuids.items():
+            self._gpus.setdefault(address, InventoryGpu(uuid=uuid))
         recalled = DeviceEvent(event=event, at_seconds=at_seconds, uuid=event.address)
         self._recalled = still_standing(self._recalled, recalled)
 
@@ -333,17 +335,21 @@ def gpus_by_address(subjects: Iterable[Subject]) -> Mapping[str, InventoryGpu]:
     return {address: gpu for address, gpu in gpus.items() if address not in contradicted}
 
 
-def _processes(measured: "Measured | None") -> Mapping[tuple[int, str], tuple[Owner, DeviceKey]]:
-    """The owner and the device of each process, by its pid and GPU."""
-    owned = measured.owned.items() if measured else ()
-    return {(process.pid, key.uuid): (owner, key) for (key, owner), processes in owned for process in processes}
+def _processes(measured: "Measured | None") -> _HoldersOfProcesses:
+    holders: dict[tuple[int, str], tuple[Owner, DeviceKey]] = {}
+    if measured is not None:
+        for (key, owner), processes in measured.owned.items():
+            holders |= {(process.pid, key.uuid): (owner, key) for process in processes}
+    return holders
 
 
 def _holders_of(owners: Owners, gpu: InventoryGpu, instance: str) -> Mapping[Owner, DeviceKey]:
     """The holders of a GPU or of its instance, each with a device that it holds."""
-    of_gpu = (key for key in owners.holders if key.uuid in gpu.names)
-    keys = (key for key in of_gpu if not instance or key.instance in ("", instance))
-    return {holder.owner: key for key in keys for holder in owners.holders[key]}
+    holders: dict[Owner, DeviceKey] = {}
+    for key, of_key in owners.holders.items():
+        if key.uuid in gpu.names and (not instance or key.instance in ("", instance)):
+            holders |= {holder.owner: key for holder in of_key}
+    return holders
 
 
 def _recovery_action(event: KernelEvent) -> int | None:

@@ -33,7 +33,9 @@ POD_LABEL_PREFIX = "label_"
 STANDARD_NAMES = ("pod", "namespace", "container")
 LEGACY_NAMES = ("pod_name", "pod_namespace", "container_name")
 HOST_LABELS = ("Hostname", "hostname")  # dcgm-exporter writes the second since 4.8.3
-COPY, SPLIT, DEVICE = "copy", "split", "device"
+COPY = "copy"
+SPLIT = "split"
+DEVICE = "device"
 
 _NOT_ONLY_GPUS = ("uuid", "device")  # samples of disks have them, too
 
@@ -73,7 +75,8 @@ class SampleLabels:
     @property
     def of_gpus(self) -> tuple[str, ...]:
         """The labels that only samples of GPUs have."""
-        return (*(name for name in (*self.uuid, *self.model) if name not in _NOT_ONLY_GPUS), *self.names_of_gpus)
+        names = [name for name in (*self.uuid, *self.model) if name not in _NOT_ONLY_GPUS]
+        return (*names, *self.names_of_gpus)
 
     @property
     def names_of_gpus(self) -> tuple[str, ...]:
@@ -160,7 +163,9 @@ class LabelPolicy:
         return (*labels, (SHARED_LABEL, "true")) if shared else labels
 
     def _is_extra(self, name: str) -> bool:
-        return (self.has_pod_labels and name.startswith(POD_LABEL_PREFIX)) or (self.has_claims and name in CLAIM_LABELS)
+        if name.startswith(POD_LABEL_PREFIX):
+            return self.has_pod_labels
+        return self.has_claims and name in CLAIM_LABELS
 
 
 OWNER_LABELS = frozenset((*STANDARD_NAMES, *LEGACY_NAMES, UID_LABEL, SHARED_LABEL))
@@ -175,7 +180,7 @@ def labels_of_claim(claim: Claim | None) -> AddedLabels:
     """The labels of a claim, as dcgm-exporter names them."""
     if claim is None:
         return ()
-    return tuple(zip(CLAIM_LABELS, (claim.name, claim.namespace, claim.driver, claim.pool, claim.device), strict=True))
+    return tuple(zip(CLAIM_LABELS, (claim.name, claim.namespace, *claim.slice_name), strict=True))
 
 
 def pod_labels_among(labels: Iterable[tuple[str, str]]) -> AddedLabels:
@@ -183,7 +188,8 @@ def pod_labels_among(labels: Iterable[tuple[str, str]]) -> AddedLabels:
     return tuple(label for label in labels if label[0].startswith(POD_LABEL_PREFIX))
 
 
-COLLISION, LIMIT = "collision", "limit"
+COLLISION = "collision"
+LIMIT = "limit"
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -219,13 +225,19 @@ class PodLabelPolicy:
 
         And the number of pod labels renamed (collision) or left out (limit).
         """
-        wanted = sorted(name for name in pod.labels if any(pattern.fullmatch(name) for pattern in self.patterns))
+        wanted = sorted(filter(self._is_wanted, pod.labels))
         kept = wanted[: self.limit]
         names = _names(kept)
         added = tuple((names[name], pod.labels[name]) for name in kept)
-        problems = {COLLISION: sum(names[name] != _sanitised(name) for name in kept), LIMIT: len(wanted) - len(kept)}
+        problems = {
+            COLLISION: sum(names[name] != _sanitised(name) for name in kept),
+            LIMIT: len(wanted) - len(kept),
+        }
         of_pod = PodAdditions(uid=pod.uid if self.with_uid else "", labels=added)
         return of_pod, {reason: count for reason, count in problems.items() if count}
+
+    def _is_wanted(self, name: str) -> bool:
+        return any(pattern.fullmatch(name) for pattern in self.patterns)
 
 
 def _sanitised(name: str) -> str:

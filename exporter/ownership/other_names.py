@@ -51,7 +51,8 @@ def joined(names: NamesOfKubelet, of_page: OwnersOfPage) -> Renamed:
             renamed.update(zip(keys, sorted(its_devices), strict=True))
     owners = {owner for keys in names.held.values() for owner in keys}
     is_nobody_named = not any(of_page.values())
-    if is_nobody_named and names.are_all and len(owners) == 1 and len(names.every) == len(names.held) == len(of_page):
+    are_all_held = len(names.every) == len(names.held) == len(of_page)
+    if is_nobody_named and names.are_all and len(owners) == 1 and are_all_held:
         renamed.update(zip(sorted(names.held), sorted(of_page), strict=True))
     return renamed
 

@@ -54,7 +54,11 @@ def pods_of(names: Iterable[PodName], before: PodsByName, pods_of_names: PodsOfN
 
 def may_change(names: Iterable[PodName], pods_of_names: PodsOfNames) -> bool:
     """Whether the kubelet's next answer alone, with the same pods, may change the pod of one of these names."""
-    return any(len(of_name) > 1 or of_name[0].until < inf for name in names if (of_name := pods_of_names.get(name)))
+    for name in names:
+        pods = pods_of_names.get(name, ())
+        if len(pods) > 1 or (pods and pods[0].until < inf):
+            return True
+    return False
 
 
 def may_come_again(pod: PodInfo) -> bool:
@@ -87,7 +91,9 @@ def _pods_of(assignments: frozenset[Assignment]) -> frozenset[PodName]:
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:
     """The newest state of a pod that keeps its name, found by its uid; the pod as it was if there is none."""
-    return next((named.pod for named in of_name if pod and named.pod.uid == pod.uid), pod)
+    if pod is None:
+        return None
+    return next((named.pod for named in of_name if named.pod.uid == pod.uid), pod)
 
 
 def _borne_at(of_name: Sequence[PodOfName], moment: float) -> PodInfo | None:
@@ -98,6 +104,7 @@ def _borne_at(of_name: Sequence[PodOfName], moment: float) -> PodInfo | None:
     """
     then = [named for named in of_name if (named.is_first or named.since <= moment) and moment < named.until]
     alive = [named for named in then if named.pod.phase not in ENDED_PHASES]
-    if not alive and not any(named.until == inf and named.pod.phase not in ENDED_PHASES for named in of_name):
+    there = [named for named in of_name if named.until == inf]
+    if not alive and all(named.pod.phase in ENDED_PHASES for named in there):
         alive = then
     return alive[0].pod if len(alive) == 1 else None

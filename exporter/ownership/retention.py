@@ -308,7 +308,7 @@ def named(before: KnownDevices, assignments: Iterable[Assignment], *, now: float
     if not old:
         return before
     claims = (assignment.claim for assignment in assignments)
-    old -= {(claim.driver, claim.pool, claim.device) for claim in claims if claim is not None}
+    old -= {claim.slice_name for claim in claims if claim is not None}
     if not old:
         return before
     kept = {name: since for name, since in before.kept.items() if name not in old}

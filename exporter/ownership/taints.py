@@ -49,23 +49,32 @@ def taints_of_devices(
 ) -> TaintsOfDevices:
     """The taints of these devices, by their keys in samples."""
     cut = {mig.uuid: DeviceKey(uuid=gpu.uuid, instance=mig.instance_id) for gpu in inventory.gpus for mig in gpu.mig}
-    tainted = ((cut.get(device.uuid, DeviceKey(uuid=device.uuid)), device.taints) for device in slices if device.taints)
-    return {key: taints for key, taints in tainted if key in devices}
+    taints: dict[DeviceKey, Sequence[Taint]] = {}
+    for device in slices:
+        key = cut.get(device.uuid, DeviceKey(uuid=device.uuid))
+        if device.taints and key in devices:
+            taints[key] = device.taints
+    return taints
 
 
 def xids_of_taints(taints: TaintsOfDevices, others: Iterable[DeviceEvent]) -> tuple[DeviceEvent, ...]:
     """The XIDs in taints, without XIDs that are among the `others`, which tell more of them."""
     had = {(other.uuid, other.event.code) for other in others}
-    return tuple(
-        DeviceEvent(event=_xid(taint, key), at_seconds=taint.added_at, uuid=key.uuid)
-        for key, of_device in taints.items()
-        for taint in of_device
-        if taint.key == _XID and _NUMBER.fullmatch(taint.value) and (key.uuid, int(taint.value)) not in had
-    )
+    xids: list[DeviceEvent] = []
+    for key, taint in _each_taint(taints):
+        if taint.key != _XID or not _NUMBER.fullmatch(taint.value):
+            continue
+        code = int(taint.value)
+        if (key.uuid, code) not in had:
+            event = KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=code, instance=key.instance)
+            xids.append(DeviceEvent(event=event, at_seconds=taint.added_at, uuid=key.uuid))
+    return tuple(xids)
 
 
-def _xid(taint: Taint, key: DeviceKey) -> KernelEvent:
-    return KernelEvent(kind="xid", sequence=0, booted_us=0, address="", code=int(taint.value), instance=key.instance)
+def _each_taint(taints: TaintsOfDevices) -> Iterator[tuple[DeviceKey, Taint]]:
+    for key, of_device in taints.items():
+        for taint in of_device:
+            yield key, taint
 
 
 def by_taints(taints: TaintsOfDevices, read: Container[DeviceKey]) -> Iterator[tuple[DeviceKey, HealthReason]]:
@@ -73,15 +82,16 @@ def by_taints(taints: TaintsOfDevices, read: Container[DeviceKey]) -> Iterator[t
 
     `read` are devices that samples or NVML know.
     """
-    lost = {key.uuid for key, of_device in taints.items() if any(taint.key == _LOST for taint in of_device)}
-    for key, of_device in taints.items():
-        for taint in of_device:
-            if taint.key == _LOST:
-                verdict: Verdict = "degraded" if key in read else "unknown"
-                yield key, ONE_GPU_LOST if len(lost) == 1 else replace(SOME_GPU_LOST, verdict=verdict)
-            elif taint.key == _UNMONITORED:
-                if key not in read:
-                    yield key, UNWATCHED
-            elif taint.effect in EFFECTS:
-                reason = EFFECTS[taint.effect]
-                yield key, replace(reason, message=f"{reason.message}: {one_line(f'{taint}')}")
+    lost = {key.uuid for key, taint in _each_taint(taints) if taint.key == _LOST}
+    for key, taint in _each_taint(taints):
+        if taint.key == _LOST and len(lost) == 1:
+            yield key, ONE_GPU_LOST
+        elif taint.key == _LOST:
+            verdict: Verdict = "degraded" if key in read else "unknown"
+            yield key, replace(SOME_GPU_LOST, verdict=verdict)
+        elif taint.key == _UNMONITORED:
+            if key not in read:
+                yield key, UNWATCHED
+        elif taint.effect in EFFECTS:
+            reason = EFFECTS[taint.effect]
+            yield key, replace(reason, message=f"{reason.message}: {one_line(f'{taint}')}")

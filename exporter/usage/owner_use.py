@@ -210,16 +210,19 @@ def _why_nobody(gpu_process: GpuProcess, process: Process, owner: Owner | None, 
 def _others(unowned: Iterable[Unowned], keys: HeldKeys) -> dict[DeviceKey, dict[Owner | None, Use]]:
     """The use that each stranger makes of a device and, under None, the use of all other processes of nobody."""
     processes: defaultdict[DeviceKey, dict[Owner | None, list[Unowned]]] = defaultdict(dict)
-    for one in unowned:
-        stranger = one.owner if one.reason == "not_assigned" else None
-        processes[keys.of(one.process.device)].setdefault(stranger, []).append(one)
-    return {key: {owner: _sum_of(some) for owner, some in of_key.items()} for key, of_key in processes.items()}
+    for of_nobody in unowned:
+        stranger = of_nobody.owner if of_nobody.reason == "not_assigned" else None
+        processes[keys.of(of_nobody.process.device)].setdefault(stranger, []).append(of_nobody)
+    uses: dict[DeviceKey, dict[Owner | None, Use]] = {}
+    for key, by_owner in processes.items():
+        uses[key] = {owner: _sum_of(of_owner) for owner, of_owner in by_owner.items()}
+    return uses
 
 
 def _sum_of(unowned: Sequence[Unowned]) -> Use:
     # MPS' server is overhead of its clients, and does not count as a process
-    pids = {one.process.pid for one in unowned if one.reason != "mps_server"}
-    return _sum([one.process for one in unowned], len(pids))
+    pids = {of_nobody.process.pid for of_nobody in unowned if of_nobody.reason != "mps_server"}
+    return _sum([of_nobody.process for of_nobody in unowned], len(pids))
 
 
 def _uses(
@@ -259,12 +262,13 @@ def _without_share(unowned: Iterable[Unowned], keys: HeldKeys) -> tuple[set[Devi
     """The devices with processes that may be any holder's, and the shares that may have a process of their owner."""
     nameless: set[DeviceKey] = set()
     spread: set[_Share] = set()
-    for one in unowned:
-        device = one.process.device
-        if one.reason in ("unknown_container", "unread"):
+    for of_nobody in unowned:
+        device = of_nobody.process.device
+        owner = of_nobody.owner
+        if of_nobody.reason in ("unknown_container", "unread"):
             nameless.add(keys.of(device))
-        elif one.reason == "unknown_instance" and one.owner:
-            spread.update((key, one.owner) for key in keys.instances(device.uuid, one.owner))
+        elif of_nobody.reason == "unknown_instance" and owner:
+            spread.update((key, owner) for key in keys.instances(device.uuid, owner))
     return nameless, spread
 
 

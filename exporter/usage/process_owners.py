@@ -27,7 +27,7 @@ owner counts only if the process is in the owner's pod, by the pod's UID in the 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -74,7 +74,7 @@ def read_cgroups(text: str, root: Root | None = None) -> ProcessPlace | None:
     With `root` (see `kubelet_root`) the kubelet's part begins right below it. A line that names a pod comes before
     other lines, since the kubelet does not use every hierarchy.
     """
-    places = {place for path in _paths(text) if (place := _read_path(path, root))}
+    places = set(filter(None, (_read_path(path, root) for path in _paths(text))))
     named = {place for place in places if place.is_of_pod} or places
     return next(iter(named)) if len(named) == 1 else None
 
@@ -106,12 +106,14 @@ def _paths(text: str) -> Iterable[str]:
 def _read_path(path: str, root: Root | None) -> ProcessPlace | None:
     levels = path.split("/")[1:]
     ups = next((depth for depth, level in enumerate(levels) if level != ".."), len(levels))
-    if ups == 1 and (sibling := _CONTAINER.fullmatch(levels[1])):
+    sibling = _CONTAINER.fullmatch(levels[1]) if ups == 1 else None
+    if sibling:
         return ProcessPlace(container_id=sibling["id"])  # the container is in the reader's own pod
     return _read_pod(levels, ups, root) or _read_elsewhere(path)
 
 
 def _read_pod(levels: list[str], ups: int, root: Root | None) -> ProcessPlace | None:
+    """The kubelet's part of a path; None if it has none. `ups` of its levels lead out of the reader's cgroup."""
     below = ups
     if not ups and root is not None:
         if tuple(levels[: len(root)]) != root:
@@ -215,18 +217,18 @@ def containers_of_logs(links: Iterable[LogLink], alone: Iterable[LogLink] = ()) 
 
 def containers_of_pods(pods: Iterable[PodInfo]) -> Containers:
     """The containers of these pods, whose status has ids such as containerd://<id>."""
-    return Containers(
-        by_id=_by_id(
-            NamedContainer(
+    return Containers(by_id=_by_id(container for pod in pods for container in _containers_of(pod)))
+
+
+def _containers_of(pod: PodInfo) -> Iterator[NamedContainer]:
+    for container, text in pod.container_ids.items():
+        container_id = text.rpartition("://")[2]
+        if _ID.fullmatch(container_id):
+            yield NamedContainer(
                 container_id=container_id,
                 owner=Owner(namespace=pod.namespace, pod=pod.name, container=container),
                 pod_uid="" if pod.is_static else pod.uid,
             )
-            for pod in pods
-            for container, text in pod.container_ids.items()
-            if _ID.fullmatch(container_id := text.rpartition("://")[2])
-        )
-    )
 
 
 def owner_of(place: ProcessPlace, tables: Sequence[Containers]) -> Owner | None:

@@ -27,13 +27,11 @@ def _accounts(look: Look) -> Accounts:
 def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
     """The text of each row's labels, and the text of its begin."""
     names = tuple(sorted({name for row in accounts.rows for name, _ in row.labels}))
-    return [
-        (
-            (_labels if len(device.uuid) <= _LONGEST else _labels.__wrapped__)(owner, device, labels, names, node),
-            _began(ns),
-        )
-        for owner, device, labels, *_, ns, _ in accounts.rows
-    ]
+    texts: list[tuple[bytes, bytes]] = []
+    for owner, device, labels, *_, ns, _ in accounts.rows:
+        text_of = _labels if len(device.uuid) <= _LONGEST else _labels.__wrapped__
+        texts.append((text_of(owner, device, labels, names, node), _began(ns)))
+    return texts
 
 
 # Most rows are the same at the next look. Labels with a long UUID are not kept, since upstreams choose its length.
@@ -61,9 +59,9 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
 
     def write(look: Look) -> Sequence[Written]:
         return [
-            (labels, render_units(units, row.power), began)
+            (labels, render_units(account.amounts[row.amount], row.power), began)
             for account, (labels, began) in _rows(look)
-            if (units := account.amounts.get(row.amount)) is not None
+            if row.amount in account.amounts
         ]
 
     def write_by_label(look: Look) -> Sequence[Written]:

@@ -37,8 +37,9 @@ class OwnFamily(Family, Generic[LookT_contra]):
 
 def container_labels(owner: Owner | None, device: DeviceKey, node: str) -> tuple[str, ...]:
     """The values of OF_CONTAINER. Without an owner, its names are ""."""
-    names = (owner.namespace, owner.pod, owner.container) if owner else ("", "", "")
-    return (*names, device.uuid, device.instance, node)
+    if owner is None:
+        return ("", "", "", device.uuid, device.instance, node)
+    return (owner.namespace, owner.pod, owner.container, device.uuid, device.instance, node)
 
 
 def container_text(owner: Owner | None, device: DeviceKey, node: str, *more: tuple[str, str]) -> bytes:
@@ -53,18 +54,29 @@ _ROWS: Mapping[str, Any] = {row["name"]: row for row in json.loads(get_data(__pa
 def own(name: str, fill: Fill[LookT] = _nothing, *, write: Write[LookT] = _nothing) -> OwnFamily[LookT]:
     """The family of this name in families.json."""
     row = _ROWS[name]
-    labels = (*(OF_CONTAINER if row.get("of_container") else ()), *row.get("labels", ()))
+    labels = tuple(row.get("labels", ()))
+    if row.get("of_container"):
+        labels = (*OF_CONTAINER, *labels)
     return OwnFamily(name, row["kind"], row["help"], labels, fill=fill, write=write)
 
 
 def single(value: Callable[[LookT], float | None]) -> Fill[LookT]:
     """A filler that makes one sample without a label; none if the value is not known."""
-    return lambda look: [] if (number := value(look)) is None else [((), float(number))]
+
+    def fill(look: LookT) -> Samples:
+        number = value(look)
+        return [] if number is None else [((), float(number))]
+
+    return fill
 
 
 def by_label(numbers: Callable[[LookT], Mapping[str, float | None]]) -> Fill[LookT]:
     """A filler that makes a sample for each value of the family's only label, if its number is known."""
-    return lambda look: [((label,), float(number)) for label, number in numbers(look).items() if number is not None]
+
+    def fill(look: LookT) -> Samples:
+        return [((label,), float(number)) for label, number in numbers(look).items() if number is not None]
+
+    return fill
 
 
 def filled(families: Iterable[OwnFamily[LookT_contra]], look: LookT_contra) -> Iterable[Filled]:

@@ -14,7 +14,8 @@ _MARKS = {False: (WITHOUT_OWNERS,), True: (WITHOUT_OWNERS, (SHARED_LABEL, "true"
 
 
 def _device_owners(look: Look) -> Samples:
-    cut, node = cut_gpus(look.devices), look.snapshot.node
+    cut = cut_gpus(look.devices)
+    node = look.snapshot.node
     return [
         (
             # a device without a UUID has its name instead, so that two such devices stay apart
@@ -55,7 +56,8 @@ def _info_of(device: Subject, holder: Holder, node: str) -> tuple[str, ...]:
 def _pod_gpu_info(look: Look) -> Samples:
     if not look.snapshot.context.names_owners:
         return ()
-    owners, node = look.snapshot.owners, look.snapshot.node
+    owners = look.snapshot.owners
+    node = look.snapshot.node
     return [(_info_of(device, holder, node), 1.0) for device in look.devices for holder in owners.of(device.key)]
 
 
@@ -64,12 +66,13 @@ def _in_place_of_samples(look: Look) -> Sequence[Written]:
     snapshot = look.snapshot
     if snapshot.context.names_owners:
         return ()
-    rows = (
-        (*zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True), *_MARKS[holder.shared], *labels)
-        for device in look.devices
-        for holder, labels in (_by_kubelet(look, device) if snapshot.owners.of(device.key) else _by_page(look, device))
-    )
-    return [(line, b"1", b"") for line in dict.fromkeys(map(render_labels, rows))]
+    lines: dict[bytes, None] = {}
+    for device in look.devices:
+        holders = _by_kubelet if snapshot.owners.of(device.key) else _by_page
+        for holder, labels in holders(look, device):
+            names = zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True)
+            lines[render_labels((*names, *_MARKS[holder.shared], *labels))] = None
+    return [(line, b"1", b"") for line in lines]
 
 
 def _by_kubelet(look: Look, device: Subject) -> Iterator[tuple[Holder, AddedLabels]]:
@@ -95,12 +98,14 @@ def _health(look: Look) -> Samples:
 
 
 def _verdicts(look: Look) -> Samples:
-    owners, node = look.snapshot.owners, look.snapshot.node
-    return [
-        ((*container_labels(owner, device, node), verdict.gpu, verdict.verdict, verdict.code), 1.0)
-        for device, verdict in look.snapshot.verdicts.items()
-        for owner in dict.fromkeys(holder.owner for holder in owners.of(device)) or (None,)
-    ]
+    snapshot = look.snapshot
+    samples: list[tuple[tuple[str, ...], float]] = []
+    for device, verdict in snapshot.verdicts.items():
+        words = (verdict.gpu, verdict.verdict, verdict.code)
+        owners = dict.fromkeys(holder.owner for holder in snapshot.owners.of(device))
+        rows = [container_labels(owner, device, snapshot.node) for owner in owners or (None,)]
+        samples += (((*labels, *words), 1.0) for labels in rows)
+    return samples
 
 
 MAP_INFO = own("pod_and_gpu_map_info", _map_info)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from exporter.model.measured import Measured, Use
 
 
-def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use", AddedLabels]]:
+def _uses(measured: "Measured | None") -> Iterator[tuple[Owner | None, DeviceKey, "Use", AddedLabels]]:
     """The use of a device by each owner, by strangers, and by processes of nobody."""
+    if measured is None:
+        return
     for (device, owner), use in measured.uses.items():
         yield owner, device, use, ()
     for (device, owner), use in measured.strangers.items():
@@ -28,12 +30,13 @@ def _uses(measured: "Measured") -> Iterator[tuple[Owner | None, DeviceKey, "Use"
 
 def _each(value: Callable[["Use"], float | None]) -> Callable[[Look], Sequence[Written]]:
     def write(look: Look) -> Sequence[Written]:
-        measured, node = look.snapshot.measured, look.snapshot.node
-        return [
-            (container_text(owner, device, node, *holds), render_number(float(amount)), b"")
-            for owner, device, use, holds in (_uses(measured) if measured else ())
-            if (amount := value(use)) is not None
-        ]
+        written: list[Written] = []
+        for owner, device, use, holds in _uses(look.snapshot.measured):
+            amount = value(use)
+            if amount is not None:
+                labels = container_text(owner, device, look.snapshot.node, *holds)
+                written.append((labels, render_number(float(amount)), b""))
+        return written
 
     return write
 

@@ -25,7 +25,8 @@ SHARED = " The line of a shared GPU has what it does as a whole, and below it st
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # The mark of rows whose values were read before the device changed hands, or before its holder changed its activity.
 BEFORE: Final = ' <span class="badge before">before</span>'
-_POWER, _TEMPERATURE = 2, 3
+_POWER = 2
+_TEMPERATURE = 3
 _OF_GPU = frozenset({_POWER, _TEMPERATURE})
 _ORDERS = (("-", "▾"), ("", "▴"))  # the highest first, and the lowest
 _CELL = '<span class="cell {}" aria-hidden="true"></span>'
