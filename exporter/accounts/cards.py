@@ -229,6 +229,7 @@ def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") ->
 
 
 def _cards(used: Sequence[_Used], asked: _Asked, index_of: Mapping[str, str]) -> Cards:
+    """A container's cards: its use by card, where the card's index is known, and of all of them together."""
     by_index: defaultdict[str, list[_Used]] = defaultdict(list)
     for use in used:
         index = index_of.get(use.gpu)

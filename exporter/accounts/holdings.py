@@ -241,8 +241,8 @@ class _GpuMaker:
 
     def _device(self, key: DeviceKey, slices: int, unit: int, parts: Mapping[Owner, int], whole: int) -> Device[Owner]:
         """A device whose holders have `parts` of `whole`. In the GPU's numbers a slice is `unit`."""
-        each = slices * (unit // whole)
-        holders = tuple((owner, part * each) for owner, part in sorted(parts.items()))
+        of_part = slices * (unit // whole)
+        holders = tuple((owner, part * of_part) for owner, part in sorted(parts.items()))
         is_shared = any(holder.shared for holder in self.owners.of(key))
         return Device(key, slices, key in self.sampled, holders, part=slices * unit, is_shared=is_shared)
 

@@ -168,7 +168,7 @@ class ObservationReader:
         """The page's samples, by the GPU's UUID (`Subject.key`). Rows of a virtual GPU's pods are left out."""
         readings = yield from listed(joined.readings(FAMILIES))
         # series are the same objects as long as the page has them
-        series = [each for each, _ in readings]
+        series = [sampled for sampled, _ in readings]
         if series != self._series:
             self._series, self._tables = series, (yield from _tables_of(series))
         samples_by_gpu: dict[str, GpuSamples] = {}
@@ -185,16 +185,17 @@ class ObservationReader:
 
 
 def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
+    """The places of the series that each GPU has of each family (and XID)."""
     tables: defaultdict[_Table, _SampleRows] = defaultdict(_SampleRows)
-    for place, each in enumerate(series):
+    for place, sampled in enumerate(series):
         if place % ITEMS_A_SLICE == ITEMS_A_SLICE - 1:
             yield
-        subject = each.subject
-        family = _OF[each.name]
+        subject = sampled.subject
+        family = _OF[sampled.name]
         if subject.vgpu:
             continue
         key = subject.key
-        (xid,) = each.own_labels or ("",)
+        (xid,) = sampled.own_labels or ("",)
         rows = tables[_Table(key.uuid, family, xid)]
         rows.places.append(place)
         rows.instances.append(key.instance)

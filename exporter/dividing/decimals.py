@@ -155,9 +155,9 @@ def minus(one: Amount, other: Amount) -> Amount:
 
 def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:
     """Equal parts that add up to the amount. The first parts get the remainder, unit by unit."""
-    each, left = divmod(abs(amount.units), parts)
+    part, left = divmod(abs(amount.units), parts)
     sign = -1 if amount.units < 0 else 1
-    return [Amount(sign * (each + (number < left)), amount.places) for number in range(parts)]
+    return [Amount(sign * (part + (number < left)), amount.places) for number in range(parts)]
 
 
 def divisible(amount: Amount) -> Amount:

@@ -49,8 +49,8 @@ def weights(slices: Sequence[int], activities: Sequence[float | None]) -> Sequen
     Only the slices count if no instance is active, or if no activity is known.
     """
     by_activity = [
-        of * round(min(max(activity or 0.0, 0.0), 1.0) * _WHOLE)
-        for of, activity in zip(slices, activities, strict=True)
+        of_instance * round(min(max(activity or 0.0, 0.0), 1.0) * _WHOLE)
+        for of_instance, activity in zip(slices, activities, strict=True)
     ]
     return by_activity if any(by_activity) else slices
 

@@ -212,8 +212,8 @@ class _Additions:
                 yield
                 rows += attribute(samples[start:end])
             yield
-            each = iter(rows)
-            self._rows_of_block = {block: tuple(islice(each, len(block.series))) for block in shape.blocks}
+            following = iter(rows)
+            self._rows_of_block = {block: tuple(islice(following, len(block.series))) for block in shape.blocks}
             return
         rows_of: dict[int, Rows] = {}
         subjects = iter(shape.subjects)

@@ -153,6 +153,7 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _read_comment(line: bytes) -> Line:
+    """Read a line that begins with #: HELP and TYPE are metadata, any other comment passes."""
     metadata = _METADATA.fullmatch(line)
     if metadata is None:
         # an incomplete HELP or TYPE is a comment to Prometheus and promtool, but an error to prometheus_client

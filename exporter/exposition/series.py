@@ -116,6 +116,7 @@ def _series(
     twin: Series | None = None,
     own_labels: tuple[str, ...] = (),
 ) -> Series:
+    """A series with the labels that are `kept`, under the name and labels that it goes out with."""
     name = line.name
     labels = dict(line.labels)
     is_as_it_came = len(kept) == len(line.labels)

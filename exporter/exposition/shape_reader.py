@@ -205,6 +205,7 @@ class ShapeReader:
         return family.wanted
 
     def _take_metadata(self, line: MetadataLine) -> None:
+        """Take in a HELP or TYPE, under the name that its family goes out with, and once more for the family's twin."""
         renaming = self._reader.renaming
         renamed = renaming.families.get(line.name)
         twin = renaming.twins.get(line.name)
@@ -221,6 +222,7 @@ class ShapeReader:
                 self._twin_lines[len(self._heads)] = twin.texts
 
     def _add_metadata(self, line: MetadataLine, entries: list[ShapeRow | bytes]) -> Reason | None:
+        """Add a HELP or TYPE to the entries. Returns the reason why it cannot go out."""
         if line.name.startswith(RESERVED_PREFIX):
             return Reason.RESERVED_NAME
         family = self._family(line.name)
@@ -229,9 +231,10 @@ class ShapeReader:
         if text is not None or family.has_samples:
             # The next upstream repeats HELP and TYPE. If they are the same word for word, nothing is lost.
             return Reason.LATE_METADATA if text != mark else None
-        self._left[family.name] = (
-            family._replace(help=mark) if line.keyword == b"HELP" else family._replace(type=line.text)
-        )
+        if line.keyword == b"HELP":
+            self._left[family.name] = family._replace(help=mark)
+        else:
+            self._left[family.name] = family._replace(type=line.text)
         if family.wanted:
             entries.append(line.line)
         return None

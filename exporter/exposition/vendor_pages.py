@@ -107,6 +107,36 @@ class _Samples:
         return {row: put_together(parts, family.row.unit) for row, parts in self.parts.items()}
 
 
+class _PageSamples:
+    """The samples of a page that rules count, the owners that they came with, and the rules that must not count."""
+
+    def __init__(self) -> None:
+        self.by_family: defaultdict[VendorFamily, defaultdict[_Device, _Samples]]
+        self.by_family = defaultdict(lambda: defaultdict(_Samples))
+        self.refused: dict[VendorFamily, str] = {}
+        self._owners: defaultdict[_Device, set[bytes]] = defaultdict(set)
+
+    def add(self, series: _VendorSeries, text: bytes, timestamp: bytes) -> None:
+        """Add a sample of this series, if the vendor has measured it."""
+        value = _read_value(text, series.family, timestamp)
+        if value is None:
+            return
+        if _is_beyond(value, series.family.row.unit):
+            self.refused.setdefault(series.family, f"it has the value {text.decode()}")
+        self.by_family[series.family][series.device].add(series, value)
+        self._owners[series.device].add(series.owner)
+
+    @property
+    def owner_of(self) -> Mapping[_Device, bytes]:
+        """The owner of each device that one container holds. All samples of the device are that container's."""
+        owner_of: dict[_Device, bytes] = {}
+        for device, owners in self._owners.items():
+            named = owners - {b""}
+            if len(named) == 1:
+                owner_of[device] = named.pop()
+        return owner_of
+
+
 class VendorPages:
     """Adds DCGM's families to one vendor's pages. It remembers the series of the last page."""
 
@@ -120,44 +150,38 @@ class VendorPages:
 
     def with_dcgm(self, body: bytes, odd: list[Trouble]) -> Work[bytes]:
         """The page with DCGM's families after its own, in slices. Troubles with its units go into `odd`."""
-        refused: dict[VendorFamily, str] = {}
-        samples: defaultdict[VendorFamily, defaultdict[_Device, _Samples]]
-        samples = defaultdict(lambda: defaultdict(_Samples))
-        owners: defaultdict[_Device, set[bytes]] = defaultdict(set)
+        samples = _PageSamples()
         series_of: dict[bytes, Sequence[_VendorSeries]] = {}
         for number, line in enumerate(body.split(b"\n"), start=1):
             if not number % ITEMS_A_SLICE:
                 yield
             if line.startswith((b"# HELP ", b"# UNIT ")):
-                self._refuse_named_otherwise(line, refused)
-            # a sample without labels belongs to no device
-            elif line.partition(b"{")[0] in self._families and (sample := _SAMPLE.fullmatch(line)):
-                head, text, timestamp = sample.groups()
-                # a series stays the same object from page to page, since reading a line takes ten times as long
-                series_of[head] = self._series.get(head) or self._read_series(head)
-                for series in series_of[head]:
-                    value = _read_value(text, series.family, timestamp)
-                    if value is None:
-                        continue
-                    if _is_beyond(value, series.family.row.unit):
-                        refused.setdefault(series.family, f"it has the value {text.decode()}")
-                    samples[series.family][series.device].add(series, value)
-                    owners[series.device].add(series.owner)
+                self._refuse_named_otherwise(line, samples.refused)
+            if line.partition(b"{")[0] not in self._families:
+                continue
+            sample = _SAMPLE.fullmatch(line)
+            if sample is None:
+                continue  # a sample without labels belongs to no device
+            head, text, timestamp = sample.groups()
+            # a series stays the same object from page to page, since reading a line takes ten times as long
+            series_of[head] = self._series.get(head) or self._read_series(head)
+            for series in series_of[head]:
+                samples.add(series, text, timestamp)
         self._series = series_of
-        # if one container holds a device, all its samples are that container's, also samples without an owner
-        owner_of = {device: next(iter(of)) for device, each in owners.items() if len(of := each - {b""}) == 1}
+        owner_of = samples.owner_of
         pieces = [body if body.endswith(b"\n") else body + b"\n"]
-        for row, by_device in self._fields(samples, refused).items():
+        for row, by_device in self._fields(samples.by_family, samples.refused).items():
             yield
             pieces.append(_text(row, by_device, owner_of))
-        odd += _troubles(refused)
+        odd += _troubles(samples.refused)
         return b"".join(pieces)
 
     def _refuse_named_otherwise(self, line: bytes, refused: dict[VendorFamily, str]) -> None:
         """Note the families for which this line, a HELP or UNIT, names another unit."""
         name, _, text = line[len(b"# HELP ") :].partition(b" ")
         for family in self._families.get(name, ()):
-            if word := unit_named(text.decode("utf-8", "replace"), family.named_in):
+            word = unit_named(text.decode("utf-8", "replace"), family.named_in)
+            if word:
                 refused[family] = f"its HELP or UNIT names {word}"
 
     def _read_series(self, head: bytes) -> Sequence[_VendorSeries]:
@@ -171,18 +195,19 @@ class VendorPages:
         if not gpu:
             return ()
         owner = tuple((name, value) for name, value in labels.items() if name in self._vendor.owner_labels)
-        return [
-            _VendorSeries(
-                family=family,
-                name=line.name.decode(),
-                device=(gpu, named.get("GPU_I_ID", "")),
-                labels=render_labels(tuple(named.items())),
-                owner=render_labels(owner),
-                is_part=bool(family.plus) or any(part in labels for part in family.parts),
-            )
-            for family in self._families[line.name]
-            if all(labels.get(label, "") in values for label, values in family.where)
-        ]
+        of_rules: list[_VendorSeries] = []
+        for family in self._families[line.name]:
+            if all(labels.get(label, "") in values for label, values in family.where):
+                series = _VendorSeries(
+                    family=family,
+                    name=line.name.decode(),
+                    device=(gpu, named.get("GPU_I_ID", "")),
+                    labels=render_labels(tuple(named.items())),
+                    owner=render_labels(owner),
+                    is_part=bool(family.plus) or not labels.keys().isdisjoint(family.parts),
+                )
+                of_rules.append(series)
+        return of_rules
 
     def _named(self, labels: Mapping[str, str]) -> dict[str, str]:
         """DCGM's labels of a sample with these labels, as far as they hold something."""
@@ -200,7 +225,7 @@ class VendorPages:
         by_rule: dict[VendorFamily, dict[_Device, _Values]] = {}
         for family, of_devices in samples.items():
             try:
-                by_rule[family] = {device: each.values(family) for device, each in of_devices.items()}
+                by_rule[family] = {device: of_device.values(family) for device, of_device in of_devices.items()}
             except ValueError as error:
                 refused.setdefault(family, str(error))
         fields: defaultdict[DcgmField, dict[_Device, _Values]] = defaultdict(dict)
@@ -277,6 +302,7 @@ def _is_beyond(value: _Value, unit: Unit) -> bool:
 
 
 def _text(row: DcgmField, by_device: Mapping[_Device, _Values], owner_of: Mapping[_Device, bytes]) -> bytes:
+    """A field's family as text: its HELP and TYPE, and a sample for each row of each device."""
     name = row.family.encode()
     lines = [b"# HELP %b %b\n# TYPE %b %b\n" % (name, row.help.encode(), name, row.kind.encode())]
     for device, values in by_device.items():
@@ -288,8 +314,9 @@ def _text(row: DcgmField, by_device: Mapping[_Device, _Values], owner_of: Mappin
 
 
 def _troubles(refused: Mapping[VendorFamily, str]) -> Iterator[Trouble]:
-    if refused:
-        odd = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
+    """What is wrong with the units of these families, in one; none if all are as documented."""
+    odd = sorted({f"{family.family} (in {family.unit or 'numbers'}): {why}" for family, why in refused.items()})
+    if odd:
         yield Trouble(
             "unit",
             f"values of families are left out, since they do not fit --device-rules: {listed(odd, _MOST_NAMED, '; ')}",

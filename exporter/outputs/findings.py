@@ -393,8 +393,8 @@ def _attributed_by_page(snapshot: Snapshot) -> frozenset[Assignment]:
             unresolved[match.assignment.owner].add(match.assignment)
     if not snapshot.joined:
         return frozenset()
-    unheld = {(each.came_with, each.key) for each in snapshot.joined.subjects if not snapshot.owners.of(each.key)}
-    named = Counter(owner for owner, _ in unheld)
+    unheld = [subject for subject in snapshot.joined.subjects if not snapshot.owners.of(subject.key)]
+    named = Counter(owner for owner, _ in {(subject.came_with, subject.key) for subject in unheld})
     by_page = (held for owner, held in unresolved.items() if named[owner] >= len(held))
     return frozenset().union(*by_page)
 

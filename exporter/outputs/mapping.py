@@ -95,6 +95,7 @@ def _of_nobody(measured: "Measured") -> dict[str, Any]:
 
 
 def _process(unowned: "Unowned") -> dict[str, Any]:
+    """A process that counts for no owner."""
     process = unowned.process
     place = unowned.place
     return {

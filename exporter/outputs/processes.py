@@ -46,6 +46,7 @@ def _row(
     owner: Owner | None,
     unowned: "Unowned | None",
 ) -> Object:
+    """One process on one device; `unowned` is None if it counts for an owner of the device."""
     # another process may have the pid of a process that has ended
     is_gone = unowned is not None and unowned.reason == "gone"
     of_host = measured.host.by_pid.get(process.pid) if measured.host is not None and not is_gone else None

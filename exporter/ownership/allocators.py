@@ -68,4 +68,4 @@ _HAMI = Allocator(
     " count (docs/devices.md has it); else ",
 )
 # the first allocator counts whose resource and id fit
-ALLOCATORS: Final[Mapping[str, Allocator]] = {each.name: each for each in (_GPUSHARE, _VOLCANO, _HAMI)}
+ALLOCATORS: Final[Mapping[str, Allocator]] = {allocator.name: allocator for allocator in (_GPUSHARE, _VOLCANO, _HAMI)}

@@ -89,6 +89,7 @@ class Tenures:
         return page.read_at_seconds
 
     def _note(self, owners: Owners, at_seconds: float) -> None:
+        """Note from when on new holders hold a device; the owners of the first look may have held it for long."""
         noted = self._noted
         self._noted = owners
         if noted is None:

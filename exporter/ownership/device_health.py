@@ -110,12 +110,14 @@ def _word_on(held: Assignment, words: _DeviceWords) -> DeviceHealth | None:
 def _words(allocated: Iterable[AllocatedDevice]) -> _DeviceWords:
     """The words of a container's status on its devices, by resource and id. All claims have the resource _CLAIM."""
     words: dict[tuple[str, str], DeviceHealth] = {}
-    for each in allocated:
-        if each.health:
-            name = _CLAIM if each.resource.startswith(_CLAIM) else each.resource, each.device_id
-            word = each.health if each.health in _WORDS else "Unknown"
-            health = DeviceHealth(word=word, message=each.message[:MOST_MESSAGE_CHARS])
-            words[name] = _worst((words.get(name, health), health))
+    for device in allocated:
+        if not device.health:
+            continue
+        resource = _CLAIM if device.resource.startswith(_CLAIM) else device.resource
+        name = (resource, device.device_id)
+        word = device.health if device.health in _WORDS else "Unknown"
+        health = DeviceHealth(word=word, message=device.message[:MOST_MESSAGE_CHARS])
+        words[name] = _worst((words.get(name, health), health))
     return words
 
 

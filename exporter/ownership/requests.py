@@ -46,10 +46,14 @@ class Requests:
         self._got = got
         if not got:
             return assignments
-        return frozenset(each for each in assignments if each.claim is None or self._has(each.owner, each.claim))
+        return frozenset(filter(self._has, assignments))
 
-    def _has(self, owner: Owner, claim: Claim) -> bool:
-        got = self._got.get(_use(owner, claim))
+    def _has(self, assignment: Assignment) -> bool:
+        """Whether the container asked for the device, as far as is known."""
+        claim = assignment.claim
+        if claim is None:
+            return True
+        got = self._got.get(_use(assignment.owner, claim))
         return got is None or not got.names.isdisjoint(claim.status_names)
 
 

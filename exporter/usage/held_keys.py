@@ -73,7 +73,7 @@ class HeldKeys:
 
     def _of_pod(self, device: DeviceKey, owner: Owner) -> list[Owner]:
         holders = self.holders.get(device, ())
-        return [each for each in holders if each.pod_key == owner.pod_key]
+        return [holder for holder in holders if holder.pod_key == owner.pod_key]
 
     def _add(self, device: DeviceKey, names: Sequence[str], mig: str = "") -> None:
         keys = [DeviceKey(uuid=name, instance=device.instance) for name in names]

@@ -58,7 +58,8 @@ def unexplained_of(
 def _explained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: HeldKeys, totals: Mapping[DeviceKey, Total]
 ) -> Mapping[DeviceKey, _Explained]:
-    reasons = {(one.process.device, one.process.pid): one.reason for one in unowned}
+    """What the listed processes account for, of each device."""
+    reasons = {(nobodys.process.device, nobodys.process.pid): nobodys.reason for nobodys in unowned}
     explained: defaultdict[DeviceKey, _Explained] = defaultdict(_Explained)
     for process in listed:
         reason = reasons.get((process.device, process.pid))

@@ -37,8 +37,8 @@ FAMILIES: Sequence[OwnFamily[AnyLook]] = (
     own("pod_gpu_exporter_tasks", single(lambda look: look.telemetry.tasks)),
     own("pod_gpu_exporter_event_loop_lag_seconds", lambda look: histogram_samples(look.telemetry.loop_lag)),
     own("pod_gpu_exporter_memory_limit_bytes", single(lambda look: look.telemetry.memory_limit_bytes)),
-    own("pod_gpu_exporter_bound_used", by_label(lambda look: {of: used for of, _, used in look.telemetry.bounds})),
-    own("pod_gpu_exporter_bound_limit", by_label(lambda look: {of: most for of, most, _ in look.telemetry.bounds})),
+    own("pod_gpu_exporter_bound_used", by_label(lambda look: {name: used for name, _, used in look.telemetry.bounds})),
+    own("pod_gpu_exporter_bound_limit", by_label(lambda look: {name: most for name, most, _ in look.telemetry.bounds})),
 )
 # absent if nothing is pushed
 OTLP: Sequence[OwnFamily[AnyLook]] = (

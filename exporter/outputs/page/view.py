@@ -61,7 +61,7 @@ class PageView:
 
     def toggled(self, key: str) -> str:
         """The address of this view with the line of this key folded if it is open, or opened if it is folded."""
-        others = tuple(other for other in self.but if other != key)
+        others = tuple(folded for folded in self.but if folded != key)
         return self.address(but=others if key in self.but else (*others, key))
 
     def sorted_by(self, column: str) -> str:
