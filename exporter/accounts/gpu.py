@@ -13,8 +13,9 @@ from exporter.accounts.holders import HeldGpu
 from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.kernels import NO_KERNELS_OF_GPU, KernelsOfGpu
 from exporter.accounts.observation import GpuSamples
-from exporter.accounts.stretches import NO_KERNELS, CountersAtLook, Kernels, Stretch
+from exporter.accounts.stretches import CountersAtLook, Kernels, Stretch
 from exporter.model.devices import DeviceKey
+from exporter.model.nothing import nothing
 
 WHOLE = 1_000_000  # activity in millionths
 
@@ -87,7 +88,7 @@ class GpuAtLook:
     state: GpuState
     idle_power: IdlePower
     nobody: Callable[[DeviceKey], Entry]
-    kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    kernels: Kernels = field(default_factory=nothing)
     waiting: KernelsOfGpu = field(default_factory=lambda: NO_KERNELS_OF_GPU)
     is_away: bool = False
     counts_xids: bool = True

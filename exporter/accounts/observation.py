@@ -4,15 +4,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.dcgm.fields import FIELDS
 from exporter.dividing.decimals import is_amount
+from exporter.model.nothing import NOTHING
 from exporter.model.pages import JoinedPage, Reading, Sampled
 from exporter.model.slices import ITEMS_A_SLICE, Work, listed
 
-_NO_ROWS: Mapping[str, int] = MappingProxyType({})
 _REASONS = "reasons"
 
 
@@ -47,7 +46,7 @@ class GpuSamples:
 
     def of(self, kind: str) -> Mapping[str, int]:
         """The rows of a kind; empty if the page has none."""
-        return self.rows.get(kind, _NO_ROWS)
+        return self.rows.get(kind, NOTHING)
 
     def differs_from(self, before: "GpuSamples") -> bool:
         """Whether dcgm-exporter has read the GPU again since. XIDs do not count, as some pages show them at once.

@@ -6,11 +6,11 @@ counter's growth covers the time since the last change. It is divided among all 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from exporter.accounts.holders import HeldGpu
 from exporter.dividing.instances import apportion
 from exporter.model.devices import DeviceKey
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pods import Owner
 
 # dcgm-exporter must have read the GPU anew within this time, even if the page still has the same values.
@@ -23,10 +23,10 @@ FAINT_NS = 1_000
 # By GPU_I_ID, the times (ns) for which kernels ran: one for each holder of the device, in the order of its holders, and
 # last the time of processes of no holder. A device with an unknown time is left out.
 Kernels = Mapping[str, Sequence[int]]
-NO_KERNELS: Kernels = MappingProxyType({})
+NO_KERNELS: Kernels = NOTHING
 Times = Mapping[Owner | None, int]
 SmNs = Mapping[DeviceKey, Times]
-NOT_MEASURED: SmNs = MappingProxyType({})
+NOT_MEASURED: SmNs = NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Stretch:
     held: HeldGpu
     ns: int
     is_gap: bool = False
-    kernels: Kernels = field(default_factory=lambda: NO_KERNELS)
+    kernels: Kernels = field(default_factory=nothing)
     is_blind: bool = False
 
     @property

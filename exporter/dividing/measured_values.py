@@ -8,7 +8,6 @@ each owner's kernels ran.
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import FIELDS
@@ -16,6 +15,7 @@ from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import Amount, divisible, in_parts, is_amount, read_amount, write_amount
 from exporter.dividing.instances import apportion
 from exporter.model.devices import DeviceKey
+from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class MeasuredShares:
         self.memory_bytes: Mapping[Share, int] = {}
         self.sm_ratios: Mapping[Share, float] = {}
         self.nobodys_sm_ratios: Mapping[DeviceKey, float] = {}
-        self.sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = MappingProxyType({})
+        self.sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = NOTHING
         if measured is not None:
             uses = measured.uses.items()
             self.memory_bytes = {share: use.memory_bytes for share, use in uses if use.memory_bytes is not None}

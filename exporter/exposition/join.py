@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
-from types import MappingProxyType
 from typing import Protocol
 
 from exporter.exposition.labelled_block import LaidOut, Layout, Parts, lay_out_for
@@ -28,6 +27,7 @@ from exporter.exposition.plain_block import Closings, Owned, PlainBlock
 from exporter.exposition.renaming import AS_IT_CAME, Renaming
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader, unread
 from exporter.exposition.shape_reader import Wanted
+from exporter.model.nothing import NOTHING
 from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
 from exporter.model.slices import Work, at_once
 
@@ -36,7 +36,6 @@ _SAMPLES_A_SLICE = 2_000
 # Above this number of samples, laid-out texts are not kept but written anew for each page, which takes 2 us more for
 # each sample. 16 GPUs with 7 instances each and 100 families have fewer samples.
 MOST_KEPT_SERIES = 15_000
-_NO_PARTS: Parts = MappingProxyType({})
 
 
 class Attribute(Protocol):
@@ -126,7 +125,7 @@ class OwnedPage:
     def _share(self, body: bytes, places: Places) -> Work[Parts]:
         """The values that replace others before they are divided, for which rows of the page must know each other."""
         if not self._read_first:
-            return _NO_PARTS
+            return NOTHING
         return (yield from self.attribute.share(self._readings(body, places, self._read_first)))
 
     def _joined(self, body: bytes, pieces: Sequence[bytes], size: int, places: Places, parts: Parts) -> JoinedPage:

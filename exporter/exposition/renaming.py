@@ -6,9 +6,9 @@ and values. `Texts` keeps the texts of values, so that most of them are not work
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from exporter.exposition.lines import MetadataLine
+from exporter.model.nothing import NOTHING
 
 _MOST_TEXTS = 2_048
 _LONGEST_KEPT = 40
@@ -83,4 +83,4 @@ class Renaming:
         return frozenset(twin.name for twin in self.twins.values())
 
 
-AS_IT_CAME = Renaming(MappingProxyType({}))
+AS_IT_CAME = Renaming(NOTHING)

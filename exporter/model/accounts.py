@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from exporter.model.devices import AddedLabels, DeviceKey
+from exporter.model.nothing import nothing
 from exporter.model.pods import Owner
 
 # The source that was missing in a time when nothing could be seen: the kubelet, a page of samples, the exporter itself.
@@ -53,6 +54,6 @@ class Accounts:
 
     rows: tuple[Account, ...] = ()
     gap_ns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType(dict.fromkeys(GAPS, 0)))
-    capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    allocated: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    capacity: Mapping[str, int] = field(default_factory=nothing)
+    allocated: Mapping[str, float] = field(default_factory=nothing)
     began_ns: int | None = None

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from exporter.errors import Trouble
 from exporter.model.device_row import DeviceRow
+from exporter.model.nothing import nothing
 
 OWNERS_UNKNOWN = Trouble(
     "missing",
@@ -75,7 +75,7 @@ class ClusterView:
     no events.
     """
 
-    nodes: Mapping[str, NodeView] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, NodeView] = field(default_factory=nothing)
     at_seconds: float = 0.0
     trouble: Trouble | None = None
     events: tuple[NodeEvent, ...] | None = None

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey
 from exporter.model.measured import ProcessPlace
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pods import Owner
 
 # cudaMemcpyKind: 0 to 4; `default` is worked out by CUDA from the addresses, which the probe does not know.
@@ -57,7 +57,7 @@ class CudaCounts(NamedTuple):
     peak_bytes: int = 0
     copies: tuple[int, ...] = (0,) * len(DIRECTIONS)
     copied_bytes: tuple[int, ...] = (0,) * len(DIRECTIONS)
-    errors: Mapping[int, int] = MappingProxyType({})
+    errors: Mapping[int, int] = NOTHING
 
 
 class WorkSpan(NamedTuple):
@@ -96,10 +96,10 @@ class CudaReading:
     """
 
     read_at_ns: int
-    processes: Mapping[ProcessId, CudaProcess] = field(default_factory=lambda: MappingProxyType({}))
-    counts: Mapping[CudaDevice, CudaCounts] = field(default_factory=lambda: MappingProxyType({}))
+    processes: Mapping[ProcessId, CudaProcess] = field(default_factory=nothing)
+    counts: Mapping[CudaDevice, CudaCounts] = field(default_factory=nothing)
     spans: tuple[WorkSpan, ...] = ()
-    lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, int] = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +152,9 @@ class CudaUses:
     processes that the exporter may not look at, so that nobody knows whether they use CUDA.
     """
 
-    uses: Mapping[CudaKey, CudaUse] = field(default_factory=lambda: MappingProxyType({}))
+    uses: Mapping[CudaKey, CudaUse] = field(default_factory=nothing)
     programs: int = 0
-    failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    failures: Mapping[str, int] = field(default_factory=nothing)
     unreadable: int = 0
-    lost: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    lost: Mapping[str, int] = field(default_factory=nothing)
+    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=nothing)

@@ -11,10 +11,10 @@ field to each output that shows it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import isfinite
-from types import MappingProxyType
 from typing import Any, NamedTuple, get_type_hints
 
 from exporter.lenient import AnyObject, each_mapping, mapping, whole
+from exporter.model.nothing import NOTHING
 from exporter.model.states import AT_WORK_BYTES, BROKEN, IDLE_BELOW, DeviceState
 
 _LARGEST = 10**18  # nanoseconds of 31 years, the largest that a counter shows
@@ -23,8 +23,6 @@ _MOST_NAMED_USERS = 3
 _MOST_COMMAND_CHARS = 60
 _ID_CHARS = 12  # engines shorten a container's id to these
 
-_NO_LABELS: Mapping[str, str] = MappingProxyType({})
-_NO_FIELDS: AnyObject = MappingProxyType({})
 
 # A finite number of JSON, whole or not. None: not known, which is never 0.
 Number = int | float | None
@@ -138,7 +136,7 @@ class DeviceRow(NamedTuple):
     workload_name: str = ""
     workload_kind: str = ""
     pod_uid: str = ""
-    pod_labels: Mapping[str, str] = _NO_LABELS
+    pod_labels: Mapping[str, str] = NOTHING
     whole_device: WholeDevice | None = None
     measured: OwnUse | None = None
     cuda: AnyObject | None = None  # what its programs asked of CUDA, by the probe's names
@@ -147,7 +145,7 @@ class DeviceRow(NamedTuple):
     health_message: str = ""
     used_by: tuple[DeviceUser, ...] = ()
     state_reason: str = ""
-    unknown_fields: AnyObject = _NO_FIELDS  # of a newer exporter; `as_object` gives them back
+    unknown_fields: AnyObject = NOTHING  # of a newer exporter; `as_object` gives them back
 
     @property
     def row_device(self) -> RowDevice:

@@ -2,10 +2,10 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.errors import Trouble
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pods import Owner
 
 AddedLabels = tuple[tuple[str, str], ...]
@@ -98,7 +98,7 @@ class PodResources:
 
 # All device ids that the kubelet has, handed out or not, by resource.
 Allocatable = Mapping[str, frozenset[str]]
-NONE_ALLOCATABLE: Allocatable = MappingProxyType({})
+NONE_ALLOCATABLE: Allocatable = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -224,7 +224,7 @@ class CdiPlace:
 
 # By a CDI device's qualified name: k8s.gpu.nvidia.com/claim=<claim's UID>-gpu-3. None: its place is not known.
 CdiPlaces = Mapping[str, CdiPlace | None]
-NO_PLACES: CdiPlaces = MappingProxyType({})
+NO_PLACES: CdiPlaces = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class Inventory:
 
     gpus: tuple[InventoryGpu, ...] = ()
     doubts: tuple[InventoryDoubt, ...] = ()
-    places: CdiPlaces = field(default_factory=lambda: NO_PLACES)
+    places: CdiPlaces = field(default_factory=nothing)
 
 
 class Taint(NamedTuple):
@@ -303,7 +303,7 @@ class DeviceHealth:
 
 
 DeviceHealths = Mapping[tuple[DeviceKey, Owner], DeviceHealth]
-NO_HEALTHS: DeviceHealths = MappingProxyType({})
+NO_HEALTHS: DeviceHealths = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,11 +342,11 @@ class Owners:
             have, and nobody can say which one. So they are not counted as further devices.
     """
 
-    holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=nothing)
     matches: tuple[Match, ...] = ()
     units: tuple[Assignment, ...] = ()
     looks: tuple[Match, ...] = ()
-    offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=lambda: MappingProxyType({}))
+    offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=nothing)
     unnamed: frozenset[DeviceKey] = frozenset()
 
     @property

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey, Inventory
 from exporter.model.health import HealthReason
+from exporter.model.nothing import nothing
 
 
 class Host(NamedTuple):
@@ -70,7 +70,7 @@ class DriverReading:
     inventory: Inventory = field(default_factory=Inventory)
     processes: tuple[GpuProcess, ...] | None = None
     unknown: frozenset[str] = frozenset()
-    memory_used: Mapping[DeviceKey, int] = field(default_factory=lambda: MappingProxyType({}))
-    busy: Mapping[DeviceKey, float] = field(default_factory=lambda: MappingProxyType({}))
-    lost: Mapping[str, HealthReason] = field(default_factory=lambda: MappingProxyType({}))
+    memory_used: Mapping[DeviceKey, int] = field(default_factory=nothing)
+    busy: Mapping[DeviceKey, float] = field(default_factory=nothing)
+    lost: Mapping[str, HealthReason] = field(default_factory=nothing)
     read_at: float

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey
+from exporter.model.nothing import NOTHING
 
 Verdict = Literal["ok", "degraded", "unknown", "failing", "gone"]
 # the worst first; `unknown` may hide something worse than what stands after it
@@ -47,4 +47,4 @@ class DeviceVerdict(NamedTuple):
 
 
 DeviceVerdicts = Mapping[DeviceKey, DeviceVerdict]
-NO_VERDICTS: DeviceVerdicts = MappingProxyType({})
+NO_VERDICTS: DeviceVerdicts = NOTHING

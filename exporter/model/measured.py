@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from exporter.model.devices import DeviceKey
 from exporter.model.driver import GpuProcess
+from exporter.model.nothing import nothing
 from exporter.model.pods import Owner
 
 
@@ -137,16 +137,16 @@ class Measured:
         unexplained: the devices whose holders' use is not known, and the reason.
     """
 
-    uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
+    uses: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=nothing)
     unowned: tuple[Unowned, ...] = ()
-    nobodys: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
-    strangers: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=lambda: MappingProxyType({}))
-    unnamed: Mapping[DeviceKey, Use] = field(default_factory=lambda: MappingProxyType({}))
-    sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=lambda: MappingProxyType({}))
-    owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=lambda: MappingProxyType({}))
+    nobodys: Mapping[DeviceKey, Use] = field(default_factory=nothing)
+    strangers: Mapping[tuple[DeviceKey, Owner], Use] = field(default_factory=nothing)
+    unnamed: Mapping[DeviceKey, Use] = field(default_factory=nothing)
+    sm_ns: Mapping[DeviceKey, Mapping[Owner | None, int]] = field(default_factory=nothing)
+    owned: Mapping[tuple[DeviceKey, Owner], Sequence[GpuProcess]] = field(default_factory=nothing)
     host: HostProcesses | None = None
     unread: frozenset[str] = frozenset()
-    unexplained: Mapping[DeviceKey, Unexplained] = field(default_factory=lambda: MappingProxyType({}))
+    unexplained: Mapping[DeviceKey, Unexplained] = field(default_factory=nothing)
 
     @property
     def lists_all(self) -> bool:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+
+from exporter.model.nothing import nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -67,8 +68,8 @@ class PodInfo:
     phase: str = ""
     ip: str = ""
     created_at_seconds: float | None = None
-    container_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    allocated: Mapping[str, tuple[AllocatedDevice, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    container_ids: Mapping[str, str] = field(default_factory=nothing)
+    allocated: Mapping[str, tuple[AllocatedDevice, ...]] = field(default_factory=nothing)
     is_acknowledged: bool = True
     is_static: bool = False
 

@@ -5,13 +5,11 @@ Every list of devices has each device once, in stable order.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import Trouble
 from exporter.model.accounts import Accounts
 from exporter.model.devices import (
-    NO_HEALTHS,
     AddedLabels,
     Assignment,
     DeviceHealths,
@@ -21,7 +19,8 @@ from exporter.model.devices import (
     Owners,
     SliceDevices,
 )
-from exporter.model.health import NO_VERDICTS, DeviceVerdicts
+from exporter.model.health import DeviceVerdicts
+from exporter.model.nothing import nothing
 from exporter.model.pages import Attribute, JoinedPage, Rows, Subject, gpus_among, in_order, merged, nobodys
 from exporter.model.pods import Owner, PodName
 from exporter.model.states import IDLE_BELOW
@@ -91,10 +90,10 @@ class LookContext:
     names_owners: bool = True
     has_inventory_file: bool = False
     kubelet_version: str = ""
-    label_problems: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    label_problems: Mapping[str, int] = field(default_factory=nothing)
     node_is_named: bool = True
     follows_claims: bool = True
-    slice_devices: SliceDevices = field(default_factory=lambda: MappingProxyType({}))
+    slice_devices: SliceDevices = field(default_factory=nothing)
     slices_up: bool | None = None
     exposes_processes: bool = False
     idle_below: float = IDLE_BELOW
@@ -137,16 +136,16 @@ class Snapshot:
     context: LookContext = field(default_factory=LookContext)
     read_at_seconds: float | None = None
     values_read_at_seconds: float | None = None
-    held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=lambda: MappingProxyType({}))
-    workloads: Mapping[PodName, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    pod_labels: Mapping[PodName, AddedLabels] = field(default_factory=lambda: MappingProxyType({}))
+    held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=nothing)
+    workloads: Mapping[PodName, tuple[str, str]] = field(default_factory=nothing)
+    pod_labels: Mapping[PodName, AddedLabels] = field(default_factory=nothing)
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
     measured: "Measured | None" = None
     unmeasured: Trouble | None = None
     cuda: "CudaUses | None" = None
-    healths: DeviceHealths = field(default_factory=lambda: NO_HEALTHS)
-    verdicts: DeviceVerdicts = field(default_factory=lambda: NO_VERDICTS)
+    healths: DeviceHealths = field(default_factory=nothing)
+    verdicts: DeviceVerdicts = field(default_factory=nothing)
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None

@@ -19,10 +19,10 @@ import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from exporter.lenient import AnyObject, mapping, mappings, text
 from exporter.model.devices import Claim
+from exporter.model.nothing import nothing
 
 MOST_RESULTS = 4096  # devices of one claim; Kubernetes allows 32
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -72,8 +72,8 @@ class KnownClaims:
     claims in `asked_of`, so no more will be known of these claims soon. None: nobody asks about claims.
     """
 
-    by_uid: Mapping[str, AdminAccess] = field(default_factory=lambda: MappingProxyType({}))
-    by_name: Mapping[ClaimName, tuple[str, AdminAccess]] = field(default_factory=lambda: MappingProxyType({}))
+    by_uid: Mapping[str, AdminAccess] = field(default_factory=nothing)
+    by_name: Mapping[ClaimName, tuple[str, AdminAccess]] = field(default_factory=nothing)
     admin_namespaces: AbstractSet[str] = frozenset()
     asked_of: AbstractSet[Claim] | None = None
 

@@ -11,7 +11,6 @@ Pure, except for what it remembers. Callers pass moments in, in seconds since 19
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.dividing.measured_values import MeasuredShares
@@ -30,6 +29,7 @@ from exporter.model.devices import (
     SliceDevices,
 )
 from exporter.model.memo import Memo, same
+from exporter.model.nothing import NOTHING
 from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
@@ -118,8 +118,8 @@ def _holding(holders: Mapping[DeviceKey, Sequence[Holder]], key: DeviceKey) -> f
 
 
 MeasuredFor = Callable[[Owners], "Measured | None"]
-NO_SLICES: SliceDevices = MappingProxyType({})
-NO_PODS: PodsOfNames = MappingProxyType({})
+NO_SLICES: SliceDevices = NOTHING
+NO_PODS: PodsOfNames = NOTHING
 _NOT_ASKED = Listing()
 
 

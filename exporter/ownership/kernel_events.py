@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.dcgm.xids import OTHER_XID, XIDS, is_error, verdict_of
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.health import HealthReason
 from exporter.model.kernel import DeviceEvent, KernelEvent, XidCounts, pci_address
+from exporter.model.nothing import NOTHING
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodName, PodsByName
 from exporter.ownership.owners import Unmatched
@@ -88,7 +88,7 @@ class _HoldersAtEvent(NamedTuple):
     """The holders of a GPU at an event, each with a device that it held; None if nobody can say who they are."""
 
     devices: Mapping[Owner, DeviceKey] | None
-    uids: Mapping[PodName, str] = MappingProxyType({})
+    uids: Mapping[PodName, str] = NOTHING
 
 
 class KernelEvents:
@@ -163,7 +163,7 @@ class KernelEvents:
         inventory: Inventory,
         subjects: Iterable[Subject] = (),
         *,
-        pods: PodsByName = MappingProxyType({}),
+        pods: PodsByName = NOTHING,
         measured: "Measured | None" = None,
         asked_at: float | None,
         now: float,

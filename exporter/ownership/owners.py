@@ -27,6 +27,7 @@ from exporter.model.devices import (
     Owners,
     SliceDevice,
 )
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
@@ -51,7 +52,7 @@ def profile_of_resource(resource: str) -> str:
 
 
 ADMIN_ACCESS = "admin access"
-NOTHING_OFFERED: "Offered" = MappingProxyType({})
+NOTHING_OFFERED: "Offered" = NOTHING
 
 
 class Unmatched(StrEnum):
@@ -88,9 +89,9 @@ class Knowledge:
 
     rules: Sequence[Rule] = RULES
     inventory: Inventory = field(default_factory=Inventory)
-    slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=lambda: MappingProxyType({}))
+    slices: Mapping[tuple[str, str, str], SliceDevice] = field(default_factory=nothing)
     node: str = ""
-    places: CdiPlaces = field(default_factory=lambda: NO_PLACES)
+    places: CdiPlaces = field(default_factory=nothing)
     claims: KnownClaims = NO_CLAIMS
 
 

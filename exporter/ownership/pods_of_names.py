@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from types import MappingProxyType
 
 from exporter.model.devices import Assignment
 from exporter.model.memo import Memo
+from exporter.model.nothing import NOTHING
 from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
 
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -70,7 +70,7 @@ class PodsOfOwners:
     """The pods that hold devices, worked out again only if their inputs may have changed."""
 
     def __init__(self) -> None:
-        self.pods: PodsByName = MappingProxyType({})
+        self.pods: PodsByName = NOTHING
         self._names: Memo[frozenset[PodName]] = Memo(frozenset())
         self._unlisted = Memo[frozenset[PodName]](frozenset())
 

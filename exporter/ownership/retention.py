@@ -47,6 +47,7 @@ from exporter.model.devices import (
     SliceDeviceName,
     SliceDevices,
 )
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import complete_pools, devices_of
 from exporter.ownership.device_names import identity
@@ -57,7 +58,6 @@ Read = Callable[[Assignment], DeviceRef | None]
 GRACE_SECONDS = 10.0  # after a reconnect, an owner goes when the kubelet has listed other pods for this long without it
 STALE_WHILE_REFUSED_SECONDS = 600.0
 STALE_OTHERWISE_SECONDS = 60.0
-_NONE: Mapping[Assignment, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Retained:
     """
 
     assignments: frozenset[Assignment] = frozenset()
-    unlisted: Mapping[Assignment, float] = field(default_factory=lambda: _NONE)
+    unlisted: Mapping[Assignment, float] = field(default_factory=nothing)
     lists_pods: bool = False
     answered_at: float | None = None
     listed_at: float | None = None
@@ -115,7 +115,7 @@ def answered(
         since = _listed_for(before, now, up_for_seconds if reconnected else None)
         unlisted = {held: missing + since for held, missing in unlisted.items() if missing + since < GRACE_SECONDS}
     elif listed_at is not None and now - listed_at > max_stale_seconds:
-        unlisted = _NONE
+        unlisted = NOTHING
     # An equal set stays the same object, so that nobody works anything out again for it.
     assignments = answer.assignments.union(unlisted)
     return Retained(
@@ -185,7 +185,7 @@ def failed(
         return before
     if now - before.answered_at <= max_stale_seconds and now - before.known_at <= max_unlisted_seconds:
         return before
-    return replace(before, assignments=frozenset(), unlisted=_NONE)
+    return replace(before, assignments=frozenset(), unlisted=NOTHING)
 
 
 def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str) -> bool:
@@ -276,8 +276,8 @@ class KnownDevices:
     `kept` are the devices that no slice describes now, each with the moment since when.
     """
 
-    devices: SliceDevices = field(default_factory=lambda: MappingProxyType({}))
-    kept: Mapping[SliceDeviceName, float] = field(default_factory=lambda: MappingProxyType({}))
+    devices: SliceDevices = field(default_factory=nothing)
+    kept: Mapping[SliceDeviceName, float] = field(default_factory=nothing)
 
 
 def described(before: KnownDevices, slices: Iterable[ResourceSlice], *, now: float) -> KnownDevices:

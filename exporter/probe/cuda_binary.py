@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.errors import Malformed, Unavailable
+from exporter.model.nothing import nothing
 from exporter.probe.elf import (
     SYMBOL,
     SYMBOL_TABLE,
@@ -216,7 +217,7 @@ class CudaBinary:
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     lto: tuple[str, ...] = ()
-    unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unread: Mapping[str, int] = field(default_factory=nothing)
     ended_early: str = ""
 
 

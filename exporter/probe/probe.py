@@ -15,6 +15,7 @@ from typing import Self
 from exporter.errors import SourceError, Unavailable
 from exporter.model.cuda import CudaReading, ProcessId, SeenProcess
 from exporter.model.measured import ProcessPlace
+from exporter.model.nothing import NOTHING, nothing
 from exporter.probe import functions, gate, map_records
 from exporter.probe.functions import Role
 from exporter.probe.libbpf import BpfError, Link, Object, close_all
@@ -39,11 +40,11 @@ class ProbeAnswer:
     """The answer of a turn; see `CudaUses` for the numbers."""
 
     reading: CudaReading
-    seen: Mapping[ProcessId, SeenProcess] = field(default_factory=lambda: MappingProxyType({}))
+    seen: Mapping[ProcessId, SeenProcess] = field(default_factory=nothing)
     programs: int = 0
-    failures: Mapping[FailReason, int] = field(default_factory=lambda: MappingProxyType({}))
+    failures: Mapping[FailReason, int] = field(default_factory=nothing)
     unreadable: int = 0
-    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    map_entries: Mapping[str, tuple[int, int]] = field(default_factory=nothing)
 
 
 class Uprobes:
@@ -137,14 +138,12 @@ class Probe:
         self._uprobes = Uprobes(loaded)
         self._programs = Programs(proc=proc, wanted=functions.WANTED, attach=self._uprobes, most_programs=most_programs)
         self._faults = FaultLog()
-        self._scanned = Scanned(processes={}, programs=0, failures=MappingProxyType({}), unreadable=0)
+        self._scanned = Scanned(processes={}, programs=0, failures=NOTHING, unreadable=0)
         self._seen: dict[ProcessId, SeenProcess] = {}
         self._entries: dict[str, tuple[int, int]] = {}
 
     @classmethod
-    def open(
-        cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = MappingProxyType({})
-    ) -> Self:
+    def open(cls, *, proc: Path, most_programs: int, any_kernel: bool, most: Mapping[str, int] = NOTHING) -> Self:
         """Load the program for the kernel.
 
         Args:

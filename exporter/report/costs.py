@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from exporter.errors import ConfigError, read_flag
+from exporter.model.nothing import NOTHING
 from exporter.report.rows import Amounts
 
 SECONDS_OF_HOUR = 3600.0
@@ -24,7 +25,7 @@ _MOST = 10**12  # of any currency; sums of such prices are still numbers
 _PRICE = re.compile(r"[0-9]{1,13}(?:\.[0-9]{0,20})?")
 _BILLION = 10**9
 _NO_CURRENCY = "which begins with a digit and names no currency (--currency does; of $2.50 a shell leaves .50)"
-_NONE: Mapping[str, Decimal] = MappingProxyType({})
+_NONE: Mapping[str, Decimal] = NOTHING
 Cost = Fraction | None
 
 

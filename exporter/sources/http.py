@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from http import HTTPStatus
 from math import inf
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +35,7 @@ from exporter.errors import (
     Unavailable,
     UnavailableReason,
 )
+from exporter.model.nothing import NOTHING
 from exporter.sources.unpack import Body
 from exporter.wording import one_line
 
@@ -56,7 +56,7 @@ _SOCKET_OPTIONS = tuple(
 )
 
 _NO_DEADLINE = nullcontext()
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_HEADERS: Mapping[str, str] = NOTHING
 _MOST_REFUSAL_BYTES = 16 * 1024
 _MOST_TEXT_CHARS = 200
 _LACKS_RIGHT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)

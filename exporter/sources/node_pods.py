@@ -17,6 +17,7 @@ from typing import Protocol
 
 from exporter import log
 from exporter.errors import Malformed
+from exporter.model.nothing import NOTHING
 from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.pods_of_names import may_come_again
@@ -219,8 +220,8 @@ class Pods(Source, Protocol):
 class NoPods(NoSource):
     """The placeholder of a source of pods, if there is none."""
 
-    pods: Mapping[tuple[str, str], PodInfo] = MappingProxyType({})
-    pods_of_names: PodsOfNames = MappingProxyType({})
+    pods: Mapping[tuple[str, str], PodInfo] = NOTHING
+    pods_of_names: PodsOfNames = NOTHING
 
     def __init__(self, health: Health, on_health: OnHealth) -> None:
         """`health` says why there is none. If it is down, pods are required, and `on_health` is called."""

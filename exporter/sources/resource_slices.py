@@ -1,10 +1,10 @@
 """What a source of ResourceSlices is, and its placeholder. The source itself is in sources/kubernetes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from exporter.model.devices import Assignment, SliceDevice, SliceDeviceName
+from exporter.model.nothing import NOTHING
 from exporter.model.snapshot import Health
 from exporter.ownership.retention import MOST_KEPT
 from exporter.sources.source import Bound, NoSource, Source
@@ -29,7 +29,7 @@ class Slices(Source, Protocol):
 class NoSlices(NoSource):
     """The placeholder of ResourceSlices, if they are not read."""
 
-    devices: Devices = MappingProxyType({})
+    devices: Devices = NOTHING
 
     def __init__(self, health: Health) -> None:
         super().__init__(SLICES, health, bounds(lambda: 0, lambda: 0))

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from exporter.errors import SourceError, Trouble
+from exporter.model.nothing import NOTHING, nothing
 from exporter.model.snapshot import Health
 
 Attempt = asyncio.Task[object]
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
     used: Callable[[], int]
 
 
-NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
+NO_BOUNDS: Mapping[str, Bound] = NOTHING
 
 
 class Source(Protocol):
@@ -154,7 +154,7 @@ class NoSource:
 
     name: str
     health: Health
-    bounds: Mapping[str, Bound] = field(default_factory=lambda: NO_BOUNDS)
+    bounds: Mapping[str, Bound] = field(default_factory=nothing)
 
     def begin(self) -> Attempt | None:
         """Begin nothing."""

@@ -18,12 +18,13 @@ from exporter.dividing.measured_values import scale_down
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.measured import HostProcesses, Measured, Process, Total, Unexplained, Unowned, Use, WithoutOwner
+from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner
 from exporter.usage.held_keys import HeldKeys
 from exporter.usage.process_owners import Containers, owner_of
 from exporter.usage.unexplained import unexplained_of, why_unknown
 
-NO_TOTALS: Mapping[DeviceKey, Total] = MappingProxyType({})
+NO_TOTALS: Mapping[DeviceKey, Total] = NOTHING
 _Share = tuple[DeviceKey, Owner]
 _NOTHING = Total()
 _UNKNOWN = Use(memory_bytes=None, sm_ratio=None, processes=None)

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from exporter.model.measured import NamedContainer, ProcessPlace
+from exporter.model.nothing import nothing
 from exporter.model.pods import Owner, PodInfo
 
 _HEX = "[0-9a-f]"
@@ -172,8 +173,8 @@ class LogLink:
 class Containers:
     """Containers by id (several if several claim the same id), and the only container of a pod by the pod's UID."""
 
-    by_id: Mapping[str, tuple[NamedContainer, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    alone: Mapping[str, Owner] = field(default_factory=lambda: MappingProxyType({}))
+    by_id: Mapping[str, tuple[NamedContainer, ...]] = field(default_factory=nothing)
+    alone: Mapping[str, Owner] = field(default_factory=nothing)
 
 
 def read_log_link(name: str, target: str) -> LogLink | None:

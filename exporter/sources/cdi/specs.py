@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.config.files import Identity, identity_of, open_regular, unique_keys
 from exporter.errors import DuplicateKey, Malformed, SourceError, Trouble, Unavailable
 from exporter.model.devices import Inventory
+from exporter.model.nothing import NOTHING
 from exporter.ownership.inventories import CdiDevice, CutPlace, inventory_of, read_mig_minors, read_spec
 
 MOST_ENTRIES = 4096  # of a folder
@@ -31,7 +31,7 @@ _NO_MINORS = Trouble(
 )
 _KEPT = "have it written anew (nvidia-ctk cdi generate); until then what it said last counts"
 _NEVER: Identity = (0, 0, 0, 0)
-NO_CAPS: Mapping[int, CutPlace] = MappingProxyType({})
+NO_CAPS: Mapping[int, CutPlace] = NOTHING
 
 
 class Spec(NamedTuple):
