@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.config.files import read_regular
+from exporter.config.parsers import Pairs
 from exporter.config.sections import Section
 from exporter.config.tls import ClientTls, read_tls
 from exporter.errors import ConfigError
@@ -33,7 +34,7 @@ class HttpConfig:
     scheme: str = ""
     username: Secret = _NO_SECRET
     credentials: Secret = _NO_SECRET
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    headers: Pairs = field(default=(), repr=False)
     tls: ClientTls = _NO_TLS
 
 
@@ -108,7 +109,7 @@ def _secret(section: Section, key: str, folder: Path) -> Secret:
     return Secret(value=value, file=file)
 
 
-def _headers(section: Section) -> tuple[tuple[str, str], ...]:
+def _headers(section: Section) -> Pairs:
     headers = []
     for name in section:
         for value in section.section(name).texts("values"):

@@ -9,7 +9,7 @@ from typing import Literal
 from exporter.config import parsers
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.page_settings import DcgmSettings, FamilySettings, NvmlSettings, ProbeSettings, ProcessSettings
-from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, SettingKind, choice, one_of
+from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, Pairs, SettingKind, choice, one_of
 from exporter.config.settings import Configuration, all_settings, groups_of, optional, setting, several
 
 
@@ -280,8 +280,8 @@ class OtlpSettings:
         "otlp.http-config", FILE, "TLS and authorisation towards the receiver, in the form of Prometheus' http_config."
     )
     url: str | None
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
-    resource: tuple[tuple[str, str], ...]
+    headers: Pairs = field(repr=False)
+    resource: Pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ them.
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
+from exporter.config.parsers import Pairs
 from exporter.config.settings import Given
 from exporter.errors import Trouble
 
@@ -16,7 +17,6 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCO
 _RESOURCE, _SERVICE = "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"
 _SPOKEN = "http/protobuf"
 _PATH = "/v1/metrics"
-Pairs = tuple[tuple[str, str], ...]
 
 
 def endpoint(environ: Mapping[str, str]) -> dict[str, Given]:

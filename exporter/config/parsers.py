@@ -153,7 +153,8 @@ def label_names(text: str) -> tuple[str, str, str]:
     return names[0], names[1], names[2]
 
 
-Selector = tuple[tuple[str, str], ...]
+Pairs = tuple[tuple[str, str], ...]  # names and values, such as headers
+Selector = Pairs
 # the labels of dcgm-exporter's pods by its own chart, by NVIDIA's GPU operator and by that operator's variant for DRA
 DCGM_EXPORTERS: tuple[Selector, ...] = (
     (("app.kubernetes.io/name", "dcgm-exporter"),),

@@ -10,6 +10,7 @@ field to each output that shows it.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, get_type_hints
 
@@ -364,14 +365,10 @@ def _users(value: object) -> tuple[DeviceUser, ...]:
     return tuple(DeviceUser(**_read(DeviceUser, user)[0]) for user in each_mapping(value))
 
 
-def _own_use(value: object) -> OwnUse | None:
-    fields, _ = _read(OwnUse, mapping(value))
-    return OwnUse(**fields) if fields else None
-
-
-def _whole_device(value: object) -> WholeDevice | None:
-    fields, _ = _read(WholeDevice, mapping(value))
-    return WholeDevice(**fields) if fields else None
+def _part(kind: type[tuple[Any, ...]], value: object) -> object:
+    """The part of a row that has this type; None if none of its fields is known."""
+    fields, _ = _read(kind, mapping(value))
+    return kind(**fields) if fields else None
 
 
 _STATES = frozenset(map(str, DeviceState))
@@ -383,8 +380,8 @@ _BY_TYPE: Mapping[Any, Callable[[object], Any]] = {
     int | None: whole,
     DeviceState: _state,
     Mapping[str, str]: _labels,
-    WholeDevice | None: _whole_device,
-    OwnUse | None: _own_use,
+    WholeDevice | None: partial(_part, WholeDevice),
+    OwnUse | None: partial(_part, OwnUse),
     AnyObject | None: lambda value: mapping(value) or None,
     tuple[str, ...]: _reasons,
     tuple[DeviceUser, ...]: _users,

@@ -18,7 +18,7 @@ from typing import Protocol
 from exporter import log
 from exporter.errors import Malformed
 from exporter.model.nothing import NOTHING
-from exporter.model.pods import PodInfo, PodOfName, PodsOfNames
+from exporter.model.pods import PodInfo, PodOfName, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.pods_of_names import may_come_again
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
@@ -209,7 +209,7 @@ class Pods(Source, Protocol):
     """A source of pods."""
 
     @property
-    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+    def pods(self) -> PodsByName:
         """The pods by namespace and name; the same object as long as nothing changed."""
 
     @property
@@ -220,7 +220,7 @@ class Pods(Source, Protocol):
 class NoPods(NoSource):
     """The placeholder of a source of pods, if there is none."""
 
-    pods: Mapping[tuple[str, str], PodInfo] = NOTHING
+    pods: PodsByName = NOTHING
     pods_of_names: PodsOfNames = NOTHING
 
     def __init__(self, health: Health, on_health: OnHealth) -> None:

@@ -14,7 +14,7 @@ import grpc.aio
 
 from exporter._gen import pods_pb2 as messages
 from exporter.errors import SourceError, Unavailable, Unsupported
-from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsOfNames
+from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
@@ -93,7 +93,7 @@ class PodsApi(Watch):
         self._version = VERSIONS[0]
 
     @property
-    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+    def pods(self) -> PodsByName:
         """The pods by namespace and name; the same object as long as nothing changed."""
         return self._table.by_name(now=self._clock())
 

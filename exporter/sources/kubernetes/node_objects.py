@@ -7,7 +7,7 @@ from math import inf
 
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, Taint
-from exporter.model.pods import AllocatedDevice, PodInfo, PodsOfNames
+from exporter.model.pods import AllocatedDevice, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import KnownDevices, described, named
 from exporter.ownership.workloads import read_owners
@@ -97,7 +97,7 @@ class ApiPods(ListWatch):
         self._on_health = on_health
 
     @property
-    def pods(self) -> Mapping[tuple[str, str], PodInfo]:
+    def pods(self) -> PodsByName:
         """The pods by namespace and name; the same object as long as nothing changed."""
         return self._table.by_name(now=self._clock())
 

@@ -6,11 +6,11 @@ namespace; of several pods the oldest comes first.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from exporter.config.parsers import Address, Selector
-from exporter.model.pods import PodInfo
+from exporter.model.pods import PodInfo, PodsByName
 from exporter.model.snapshot import Health
 from exporter.sources.pages.url import DcgmSource
 from exporter.sources.source import NO_BOUNDS, Attempt, OnHealth, absent, missing
@@ -69,7 +69,7 @@ class Discovery:
         """Close the sources, and wait for those that are closing."""
         await asyncio.gather(*(source.close() for source in self._sources.values()), *self._leaving)
 
-    def update(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[DcgmSource, ...]:
+    def update(self, pods: PodsByName) -> tuple[DcgmSource, ...]:
         """The sources of these pods, the oldest pod's first. A source whose pod has gone is closed."""
         meant = [pod for pod in pods.values() if pod.namespace in self.namespaces and self._is_labelled(pod)]
         # a pod of unknown age comes last
@@ -84,7 +84,7 @@ class Discovery:
         selectors = [",".join(f"{name}={value}" for name, value in selector) for selector in self.selectors]
         return f"{' or '.join(selectors)} in the namespaces {', '.join(self.namespaces)}"
 
-    def note_nothing(self, pods: Mapping[tuple[str, str], PodInfo], of_pods: Health) -> None:
+    def note_nothing(self, pods: PodsByName, of_pods: Health) -> None:
         """Note that no pod can be asked, and why. `of_pods` is the health of the source of `pods`."""
         looked_for = f"no running pod of node {self.node} with an address has {self} (--dcgm.selector)"
         message = looked_for
@@ -100,7 +100,7 @@ class Discovery:
         self.health = missing(message, remedy)
         self.on_health(self.name, self.health)
 
-    def elsewhere(self, pods: Mapping[tuple[str, str], PodInfo]) -> tuple[str, ...]:
+    def elsewhere(self, pods: PodsByName) -> tuple[str, ...]:
         """The namespaces of pods that have the labels, but are not asked because of their namespace."""
         namespaces = {pod.namespace for pod in pods.values() if self._is_labelled(pod)}
         return tuple(sorted(namespaces - set(self.namespaces)))
