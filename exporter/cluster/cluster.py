@@ -65,7 +65,8 @@ class Cluster:
     outputs: Sequence[Output[Any]] = OUTPUTS
 
     def __post_init__(self) -> None:
-        self.telemetry, self.instance = self.handover.telemetry, self.handover.instance
+        self.telemetry = self.handover.telemetry
+        self.instance = self.handover.instance
         self._shown = (self.source, *self.others, *([self.scaled_objects] if self.scaled_objects else ()))
         for each in self._shown:
             for of, (most, used) in each.bounds.items():

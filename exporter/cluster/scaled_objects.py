@@ -96,7 +96,8 @@ class ScaledObjects(AskedSource):
 def _target(item: Object, namespace: str, name: str) -> ScaledObjectTarget:
     """The target of a ScaledObject. Raises Malformed: it names none."""
     reference = mapping(item, "spec", "scaleTargetRef")
-    kind, target = reference.get("kind") or USUAL_KIND, reference.get("name")
+    kind = reference.get("kind") or USUAL_KIND
+    target = reference.get("name")
     if not isinstance(target, str) or not is_object_name(target) or not isinstance(kind, str) or not kind.isalnum():
         message = f"ScaledObject {namespace}/{name} names no workload in spec.scaleTargetRef"
         raise Malformed("garbage", message, remedy="give it the name, and the kind where it is no Deployment")

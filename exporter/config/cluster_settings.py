@@ -168,7 +168,8 @@ def load_cluster(
 
 def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
     """The settings of --cluster.http-config. Raises ConfigError: the file, or a file that it names, cannot be used."""
-    flag, path = "--cluster.http-config", cluster.http_config_file
+    flag = "--cluster.http-config"
+    path = cluster.http_config_file
     http = read_http_file(path, flag)
     if http.scheme and not cluster.nodes and not cluster.prometheus_url and http.tls == ClientTls():
         raise ConfigError(

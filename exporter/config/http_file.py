@@ -45,13 +45,17 @@ def read_http_config(content: object, path: str, flag: str = "--dcgm.http-config
     """
     folder = Path(path).parent
     top = Section(content, f"{flag}: {path!r}")
-    basic, authorization = top.section("basic_auth"), top.section("authorization")
+    basic = top.section("basic_auth")
+    authorization = top.section("authorization")
     if basic.is_given and authorization.is_given:
         raise top.error("basic_auth", "and authorization cannot both be given")
-    scheme, username, credentials = "", Secret(), Secret()
+    scheme = ""
+    username = Secret()
+    credentials = Secret()
     if basic.is_given:
         scheme = "Basic"
-        username, credentials = _secret(basic, "username", folder), _secret(basic, "password", folder)
+        username = _secret(basic, "username", folder)
+        credentials = _secret(basic, "password", folder)
         if username == Secret():
             raise basic.error("username", "is missing")
     if authorization.is_given:
@@ -103,7 +107,8 @@ def authorization(config: HttpConfig, where: str) -> dict[str, str]:
 
 
 def _secret(section: Section, key: str, folder: Path) -> Secret:
-    value, file = section.line(key), section.file(f"{key}_file", folder)
+    value = section.line(key)
+    file = section.file(f"{key}_file", folder)
     if value and file:
         raise section.error(key, f"and {key}_file cannot both be given")
     return Secret(value=value, file=file)

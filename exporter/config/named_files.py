@@ -35,7 +35,8 @@ class NodeFiles:
 
 def read_node_files(config: Config) -> NodeFiles:
     """Read the files of a node. Raises ConfigError: one of them, or a file that it names, cannot be used."""
-    path, dcgm = config.devices.rules_file, config.dcgm
+    path = config.devices.rules_file
+    dcgm = config.dcgm
     rules = read_structured(path, "--device-rules") if path is not None else None
     http = read_http_file(dcgm.http_config_file, "--dcgm.http-config")
     where = f"--dcgm.http-config: {dcgm.http_config_file!r}"

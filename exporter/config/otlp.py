@@ -11,10 +11,13 @@ from exporter.config.parsers import Pairs
 from exporter.config.settings import Given
 from exporter.errors import Trouble
 
-_ENDPOINT, _METRICS_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
-_HEADERS, _METRICS_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_METRICS_ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+_METRICS_HEADERS = "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_RESOURCE, _SERVICE = "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"
+_RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
+_SERVICE = "OTEL_SERVICE_NAME"
 _SPOKEN = "http/protobuf"
 _PATH = "/v1/metrics"
 
@@ -39,7 +42,8 @@ def url_of(endpoint: str | None, given: Given | None) -> str | None:
 
 def headers(environ: Mapping[str, str]) -> Pairs:
     """The headers of each push. Headers that are for metrics alone win over headers for all signals."""
-    of_all, of_metrics = dict(_pairs(environ, _HEADERS)), dict(_pairs(environ, _METRICS_HEADERS))
+    of_all = dict(_pairs(environ, _HEADERS))
+    of_metrics = dict(_pairs(environ, _METRICS_HEADERS))
     return tuple((of_all | of_metrics).items())
 
 

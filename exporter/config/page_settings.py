@@ -9,7 +9,8 @@ from exporter.config import parsers
 from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, REGEX, SettingKind, choice, one_of
 from exporter.config.settings import optional, setting, several
 
-AS_IS, BOTH = "as-is", "both"
+AS_IS = "as-is"
+BOTH = "both"
 DEFAULT_DCGM_URL = "http://127.0.0.1:9401/metrics"
 USUAL_DCGM_FILE = "/run/prometheus/dcgm.prom"  # where dcgm-exporter 1.x writes its page
 

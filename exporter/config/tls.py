@@ -130,7 +130,8 @@ def client_context(tls: ClientTls, where: str) -> ssl.SSLContext:
 def _limit(context: ssl.SSLContext, least: str, most: str, where: str) -> None:
     if VERSIONS[least] > VERSIONS[most]:
         raise ConfigError(f"{where}: min_version: {least!r} is not allowed; it is above max_version {most}")
-    context.minimum_version, context.maximum_version = VERSIONS[least], VERSIONS[most]
+    context.minimum_version = VERSIONS[least]
+    context.maximum_version = VERSIONS[most]
 
 
 def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, where: str) -> None:

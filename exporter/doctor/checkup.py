@@ -56,7 +56,8 @@ class Checkup:
         with tarfile.open(path, "w:gz") as archive:
             for name, body in files.items():
                 entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
-                entry.size, entry.mtime = len(body), int(time.time())
+                entry.size = len(body)
+                entry.mtime = int(time.time())
                 archive.addfile(entry, io.BytesIO(body))
 
     def with_evidence(self, path: Path) -> "Checkup":
@@ -74,7 +75,8 @@ class Checkup:
                 f"--conformance: {path} is the name of the JUnit file beside the YAML; give it another name, such as"
                 f" {path.stem}.yaml"
             )
-        where, moment = self.where or "doctor, in its place", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        where = self.where or "doctor, in its place"
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         of_exporter = {"where": where, "version": __version__, "moment": moment}
         try:
             judged = conformance.judge(where, self.files)

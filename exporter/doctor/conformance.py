@@ -24,7 +24,10 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import WITHOUT_SAMPLES
 from exporter.wording import listed
 
-_DONE, _PARTLY, _NOT, _UNJUDGED = "Implemented", "Partially Implemented", "Not Implemented", ""
+_DONE = "Implemented"
+_PARTLY = "Partially Implemented"
+_NOT = "Not Implemented"
+_UNJUDGED = ""
 # fields of the form up to Kubernetes 1.37 that only the platform can fill in
 _OF_PLATFORM = "kubernetesVersion platformName platformVersion vendorName websiteUrl repoUrl documentationUrl"
 _OF_PLATFORM += " productLogoUrl description contactEmailAddress k8sConformanceUrl"
@@ -174,7 +177,8 @@ def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -
     excerpt: dict[str, str] = {}
     for name, labels, value, line in _samples(body, _QUANTITY_OF):
         if is_amount(value):  # not one of DCGM's values for "not supported"
-            subject, quantity = _LABELS.read_subject(labels), _QUANTITY_OF[name]
+            subject = _LABELS.read_subject(labels)
+            quantity = _QUANTITY_OF[name]
             measured[quantity].add(_device(subject.gpu, subject.instance))
             families[quantity][name] += 1
             excerpt.setdefault(name, line.decode()[:_LONGEST_EXCERPT])
@@ -182,7 +186,8 @@ def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -
     asked = questions(body, _NAMES_ASKED)
     unreadable = sum(isinstance(read_line(line), Reason) for line in split_lines(body))
     if not devices or unreadable:
-        status, remedy = _NOT, "see what doctor says of its sources"
+        status = _NOT
+        remedy = "see what doctor says of its sources"
         why = f"{url} has samples of {len(devices)} accelerators, and {unreadable} lines that are no metric"
     else:
         status, why, remedy = _verdict(len(devices), without, asked)
@@ -205,7 +210,8 @@ def _verdict(
     if not missing and not not_found:
         return _DONE, f"{devices} accelerators have {', '.join(each.name for each in _QUANTITIES)}", ""
     status = _NOT if any(each.is_core for each in missing) else _PARTLY
-    whys, remedies = [], []
+    whys = []
+    remedies = []
     if missing:
         lacking = (f"{each.name} ({len(without[each])} of {devices} accelerators)" for each in missing)
         whys.append(f"missing: {', '.join(lacking)}")
@@ -254,7 +260,8 @@ def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
     claimed = [each for each in assigned if each["claim"]]
     names = sorted({each["claim"] for each in claimed})
     lost = sorted({each["claim"] for each in claimed if not each["matched"] and each["reason"] not in WITHOUT_SAMPLES})
-    status, why = _UNJUDGED, "no container here holds a device by a claim; ask where one does"
+    status = _UNJUDGED
+    why = "no container here holds a device by a claim; ask where one does"
     if claimed:
         of_lost = f"no holder was made out for {listed(lost, MOST_NAMED)}" if lost else "each has its holder"
         status = _PARTLY if lost else _DONE
@@ -281,10 +288,13 @@ def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirem
             who = "{namespace}/{pod}/{container} on {UUID} {GPU_I_ID}".format_map(defaultdict(str, labels))
             used[who.rstrip()][fields[name]] = float(value)
     strangers = sorted(who for who, amounts in used.items() if DeviceUser(**amounts).is_at_work())
-    status, why = _UNJUDGED, "no container uses an accelerator that it does not hold, which alone proves nothing"
+    status = _UNJUDGED
+    why = "no container uses an accelerator that it does not hold, which alone proves nothing"
     if strangers:
-        status, why = _NOT, f"used by containers that do not hold them: {listed(strangers, MOST_NAMED)}"
+        status = _NOT
+        why = f"used by containers that do not hold them: {listed(strangers, MOST_NAMED)}"
     elif mapping.get("unmeasured") or mapping.get("processes_of_nobody") is None:
         why = "which processes use the accelerators is not measured here (--nvml.mode)"
-    remedy, seen = "see what doctor says of these accelerators", {"url": url, "used_without_holding": strangers}
+    remedy = "see what doctor says of these accelerators"
+    seen = {"url": url, "used_without_holding": strangers}
     return JudgedRequirement("secure_accelerator_access", status, why, remedy, seen)

@@ -20,7 +20,8 @@ from exporter.top.transport import Answered, Gone, OtherProtocol, ShownReader, T
 
 FLAG = "--exporter"
 NAMESPACE = "pod-gpu-metrics"  # this and the following names are those of the shipped manifests
-CLUSTER, NODE = "pod-gpu-metrics-cluster", "pod-gpu-metrics-exporter"
+CLUSTER = "pod-gpu-metrics-cluster"
+NODE = "pod-gpu-metrics-exporter"
 PORT = "metrics"
 _DEFAULT_PORT = "9400"
 _AT_ONCE = 8
@@ -201,7 +202,8 @@ def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[s
     """
     pods: dict[str, AnyObject] = {}
     for pod in _labelled(kubectl, "pods", namespace, NODE, **fields):
-        node, is_ending = text(mapping(pod, "spec"), "nodeName"), mapping(pod, "metadata").get("deletionTimestamp")
+        node = text(mapping(pod, "spec"), "nodeName")
+        is_ending = mapping(pod, "metadata").get("deletionTimestamp")
         if text(mapping(pod, "status"), "phase") == "Running" and not is_ending:
             if node in pods:
                 both = _names((pods[node], pod))

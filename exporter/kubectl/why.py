@@ -17,7 +17,8 @@ _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
 
 def before_the_node(pod: AnyObject) -> Diagnosis | None:
     """The diagnosis that the pod's own object allows; None if its node must be asked."""
-    name, status = "/".join(place_of(pod)), mapping(pod, "status")
+    name = "/".join(place_of(pod))
+    status = mapping(pod, "status")
     phase = text(status, "phase")
     if phase in _ENDED:
         return _diagnosis(fine(name, f"it has ended ({phase}): the kubelet took its devices back"))

@@ -34,16 +34,22 @@ from exporter.probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Image, read_ima
 EM_CUDA = 190
 _RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
 _NEW_OS_ABI = 0x41  # since CUDA 13.0; 0x33 before
-_FUNCTION, _ENTRY = 2, 0x10  # STT_FUNC in st_info, STO_CUDA_ENTRY in st_other
+# STT_FUNC in st_info, STO_CUDA_ENTRY in st_other
+_FUNCTION = 2
+_ENTRY = 0x10
 
 # Since sm_90 the system takes so much of each block's static shared memory. Neither ptxas nor this module counts it.
-_RESERVED_SHARED_BYTES, _RESERVES_SINCE = 1024, 90
+_RESERVED_SHARED_BYTES = 1024
+_RESERVES_SINCE = 90
 
 # .nv.info is a list of attributes: form, number, then a value of two bytes, or for one form its length and bytes
 _ATTRIBUTE = struct.Struct("<BBH")
 _LENGTH_AND_BYTES = 4  # EIFMT_SVAL
 _OF_FUNCTION = struct.Struct("<II")  # symbol, value
-_REGISTERS, _FRAME_BYTES, _STACK_BYTES = 0x2F, 0x11, 0x12  # EIATTR_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE
+# EIATTR_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE
+_REGISTERS = 0x2F
+_FRAME_BYTES = 0x11
+_STACK_BYTES = 0x12
 
 MOST_INFO_BYTES = 8 << 20
 # Templates of templates have names of some 4,000 characters.
@@ -95,7 +101,8 @@ def read_cubin(reader: ByteRegion, most_kernels: int) -> Cubin:
     is_relocatable = elf.kind == _RELOCATABLE
     registers, stacks = _of_functions(reader, elf)
     reserved = _RESERVED_SHARED_BYTES if number >= _RESERVES_SINCE and not is_relocatable else 0
-    shared, constant = _bytes_by_code(elf, b".nv.shared."), _bytes_by_code(elf, b".nv.constant")
+    shared = _bytes_by_code(elf, b".nv.shared.")
+    constant = _bytes_by_code(elf, b".nv.constant")
     kernels: list[Kernel] = []
     name_bytes = 0
     for symbol, name, in_section in _entries(reader, elf):
@@ -162,7 +169,8 @@ def _of_functions(reader: ByteRegion, elf: Elf) -> tuple[dict[int, int], dict[in
 
 def _attributes(reader: ByteRegion, section: ElfSection) -> Iterator[tuple[int, bytes]]:
     """The attributes that have bytes, up to the end, or up to an attribute that is cut off."""
-    data, place = read_table(reader, section, MOST_INFO_BYTES), 0
+    data = read_table(reader, section, MOST_INFO_BYTES)
+    place = 0
     while place + _ATTRIBUTE.size <= len(data):
         form, number, length = _ATTRIBUTE.unpack_from(data, place)
         place += _ATTRIBUTE.size
@@ -259,7 +267,8 @@ class _BinaryReading:
     """The reading of a file: the code found so far, and the work done so far."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
-        self._limits, self._clock = limits, clock
+        self._limits = limits
+        self._clock = clock
         self._until = clock() + limits.seconds
         self._images = self._kernels = self._name_bytes = self._unpacked_bytes = 0
         self._linked: set[Compiled] = set()

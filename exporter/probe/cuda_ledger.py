@@ -115,7 +115,8 @@ def _added(one: Mapping[int, int], other: Mapping[int, int]) -> Mapping[int, int
 
 def _measure(intervals: Iterable[Interval]) -> int:
     """The length of the intervals' union."""
-    measure, until = 0, None
+    measure = 0
+    until = None
     for begin, end in sorted(intervals):
         if until is None or begin > until:
             until = begin
@@ -323,7 +324,8 @@ class CudaLedger:
         """Add the growth to the rows, and note the running processes."""
         active: defaultdict[CudaRow, dict[CudaDevice, Active]] = defaultdict(dict)
         for row in self._rows.values():
-            row.memory_bytes, row.processes = 0, set()
+            row.memory_bytes = 0
+            row.processes = set()
         for id_, process in self._processes.items():
             for ordinal, use in process.uses.items():
                 device = CudaDevice(id_, ordinal)
@@ -338,7 +340,8 @@ class CudaLedger:
                 elif use.growth is not NOTHING:
                     self.lost["rows"] += 1
                 # by now all growth is in a row, or had no room
-                use.growth, use.since_ns = NOTHING, at_ns
+                use.growth = NOTHING
+                use.since_ns = at_ns
         _count_active(active, spans, at_ns)
         for row in self._rows.values():
             row.peak_bytes = max(row.peak_bytes, row.memory_bytes)

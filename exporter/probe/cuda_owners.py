@@ -71,7 +71,8 @@ def is_by_uuid(text: str | None) -> bool:
 
 def _named(devices: Sequence[VisibleDevice], text: str) -> tuple[VisibleDevice, ...]:
     """The devices that the text's entries mean. All entries are of the same kind as the first."""
-    names_instances, names_uuids = text.lstrip().startswith("MIG-"), is_by_uuid(text)
+    names_instances = text.lstrip().startswith("MIG-")
+    names_uuids = is_by_uuid(text)
     by_uuid: dict[str, VisibleDevice] = {}
     for device in devices:
         by_uuid.setdefault(device.gpu, device)  # a GPU that is cut stands for its first instance

@@ -49,8 +49,11 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 _64_BITS_LITTLE_ENDIAN = b"\x02\x01"
 _PROGRAMS = frozenset({2, 3})  # an executable, a shared object
-_LOADED, _EXECUTABLE = 1, 1
-SYMBOL_TABLE, _STRINGS, _DYNAMIC_SYMBOLS = 2, 3, 11
+_LOADED = 1
+_EXECUTABLE = 1
+SYMBOL_TABLE = 2
+_STRINGS = 3
+_DYNAMIC_SYMBOLS = 11
 _UNDEFINED = 0
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # st_info: binding (local, global, weak) and type (2 is a function, 1 a variable). A local variable is not the variable
@@ -276,7 +279,8 @@ def in_file(descriptor: int) -> ByteRegion:
             if not piece:
                 raise BadBinary("truncated", "it became shorter while it was read")
             pieces.append(piece)
-            offset, size = offset + len(piece), size - len(piece)
+            offset += len(piece)
+            size -= len(piece)
         return b"".join(pieces)
 
     return ByteRegion(read, os.fstat(descriptor).st_size)

@@ -29,8 +29,11 @@ _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
 _UNPACKED_SIZE = struct.Struct("<Q")
 _UNPACKED_SIZE_AT = 56
 
-_LZ4, _ZSTD = 0x2000, 0x8000
-_OF_THIS_MODEL, _OF_THIS_FAMILY = 0x100000, 0x200000  # sm_90a, sm_100f
+_LZ4 = 0x2000
+_ZSTD = 0x8000
+# sm_90a, sm_100f
+_OF_THIS_MODEL = 0x100000
+_OF_THIS_FAMILY = 0x200000
 _KINDS = {1: "PTX", 2: "cubin", 8: "LTO IR"}
 
 # The largest library of NVIDIA's (cuBLASLt 13) has some 3,000 containers with 5,400 entries.
@@ -74,7 +77,8 @@ def read_images(reader: ByteRegion) -> Iterator[Image]:
 
     Raises Malformed: it is no section of containers; OSError: the file cannot be read.
     """
-    place, containers = _after_padding(reader, 0), 0
+    place = _after_padding(reader, 0)
+    containers = 0
     while place < reader.size:
         magic, version, header_size, size = _CONTAINER.unpack(reader.read(place, _CONTAINER.size))
         if magic != MAGIC:
@@ -167,5 +171,6 @@ def _decompress(compression: Compression) -> Any:  # noqa: ANN401 - a function o
         decompress: Any = getattr(CDLL(name), function)
     except (OSError, AttributeError) as error:
         raise Unavailable("missing", f"{name} is not on this machine", remedy=f"install {name}") from error
-    decompress.restype, decompress.argtypes = result, arguments
+    decompress.restype = result
+    decompress.argtypes = arguments
     return decompress

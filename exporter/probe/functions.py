@@ -10,8 +10,10 @@ from typing import Literal
 Role = Literal["cudart", "cuda", "libc"]
 
 # programs of cuda.bpf.c
-ENTERED, RETURNED = "entered", "returned"
-THREAD_ENDED, PROGRAM_REPLACED = "thread_ended", "program_replaced"
+ENTERED = "entered"
+RETURNED = "returned"
+THREAD_ENDED = "thread_ended"
+PROGRAM_REPLACED = "program_replaced"
 SET_ENVIRONMENT = "setenv_called"
 
 # By `enum shape` of cuda.bpf.c, in its order: the functions of the runtime and of the driver with such arguments.

@@ -91,7 +91,8 @@ def check(machine: ProbedMachine, *, any_kernel: bool) -> None:
 
 def refused(error: BpfError) -> SourceError:
     """The SourceError for a refusal of the kernel or of libbpf."""
-    why, number = str(error), error.number
+    why = str(error)
+    number = error.number
     if number in (EPERM, EACCES):
         return Unavailable(
             "permission",

@@ -99,12 +99,14 @@ class Ring:
     def drain(self) -> list[bytes]:
         """The records since the last call."""
         self._library.ring_buffer__consume(self._pointer)
-        records, self._records = self._records, []
+        records = self._records
+        self._records = []
         return records
 
     def close(self) -> None:
         """Unmap the buffer."""
-        pointer, self._pointer = self._pointer, None
+        pointer = self._pointer
+        self._pointer = None
         if pointer:
             self._library.ring_buffer__free(pointer)
 
@@ -115,11 +117,15 @@ _MESSAGE_BYTES = 1024
 _WARNING = 0
 _CLOSING = 16  # threads
 # linux/bpf.h
-_LINK_CREATE, _UPROBE_MULTI, _AT_RETURN = 28, 48, 1
+_LINK_CREATE = 28
+_UPROBE_MULTI = 48
+_AT_RETURN = 1
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
 
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_POINTER, _INT, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_POINTER = ctypes.c_void_p
+_INT = ctypes.c_int
+_TEXT = ctypes.c_char_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "libbpf_set_print": (_POINTER, [_PRINT]),
     "bpf_object__open_file": (_POINTER, [_TEXT, _POINTER]),
@@ -305,7 +311,8 @@ class Object:
 
     def _attach_one(self, program: str, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
         options = _UprobeOptions(size=ctypes.sizeof(_UprobeOptions), cookie=cookie, at_return=at_return)
-        attach, pointer = self._library.bpf_program__attach_uprobe_opts, self._by_name("program", program)
+        attach = self._library.bpf_program__attach_uprobe_opts
+        pointer = self._by_name("program", program)
         return self._link(attach(pointer, -1, os.fsencode(path), offset, ctypes.byref(options)), program)
 
     def attach(self, program: str) -> Link:
@@ -314,7 +321,8 @@ class Object:
 
     def close(self) -> None:
         """Unload the object. Links keep their programs in the kernel until they are closed, too."""
-        pointer, self._pointer = self._pointer, None
+        pointer = self._pointer
+        self._pointer = None
         if pointer:
             self._library.bpf_object__close(pointer)
 
@@ -335,5 +343,6 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(NAME, use_errno=True)
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype = result
+        function.argtypes = arguments
     return library

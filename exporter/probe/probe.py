@@ -76,14 +76,16 @@ class Uprobes:
     def detach(self) -> None:
         """Detach from all files, and attach to none any more. Another thread may be attaching meanwhile."""
         with self._lock:
-            attached, self._attached = self._attached or (), None
+            attached = self._attached or ()
+            self._attached = None
         close_all(link for each in attached for link in each.links)
 
     def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
         # returns are attached first, and detached last: a thread whose call is counted without its return would seem to
         # stay in the call for ever
         steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]
-        began, done = self._clock(), 0
+        began = self._clock()
+        done = 0
         for program, part in steps if role != "libc" else [(functions.SET_ENVIRONMENT, places)]:
             if part:
                 at_return = program == functions.RETURNED

@@ -140,7 +140,8 @@ class CudaProbe(AskedSource):
             raise
 
     def _give_up(self) -> None:
-        probe, self._probe = self._probe, None
+        probe = self._probe
+        self._probe = None
         if probe is not None:
             probe.close()
 

@@ -62,7 +62,8 @@ class Probing:
         self._logs = ContainerLogs(root=root, on_health=self._tell)
         self._pods: PodsByName = {}
         self._of_pods = Memo(Containers())
-        self._owners, self._inventory = Owners(), Inventory()
+        self._owners = Owners()
+        self._inventory = Inventory()
         self._there: Memo[frozenset[Owner]] = Memo(frozenset())
         self._looks = 0
         self._follows = self._has_begun = False
@@ -81,7 +82,9 @@ class Probing:
     def cuda_for(self, owners: Owners, pods: PodsByName, inventory: Inventory) -> CudaUses | None:
         """The containers' requests to CUDA up to the last turn, by these owners; None without a turn."""
         self._looks += 1
-        self._pods, self._owners, self._inventory = pods, owners, inventory
+        self._pods = pods
+        self._owners = owners
+        self._inventory = inventory
         self._of_pods.of(lambda pods: containers_of_pods(pods.values()), pods)
         self._there.of(_all_holders, owners)
         turn = self.probe.turn

@@ -30,12 +30,14 @@ from exporter.probe.elf import BadElf, variable_address
 MOST_MAPS_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _OPENAT2 = 437  # on every architecture, from Linux 5.6 on
-_RESOLVE_IN_ROOT, _RESOLVE_NO_MAGICLINKS = 0x10, 0x02
+_RESOLVE_IN_ROOT = 0x10
+_RESOLVE_NO_MAGICLINKS = 0x02
 _OVERLAY = 0x794C7630  # OVERLAYFS_SUPER_MAGIC of Linux
 _STATFS_BYTES = 256  # more than the 120 bytes of struct statfs
 _ENDED = (b"Z", b"X")  # the states of a process that has ended but is not reaped
 # fields of stat count from 1; the list begins with the third, after the command
-_STARTTIME, _THREADS = 22 - 3, 20 - 3
+_STARTTIME = 22 - 3
+_THREADS = 20 - 3
 
 
 class _OpenHow(ctypes.Structure):
@@ -112,7 +114,8 @@ def key_of(file: int, status: os.stat_result) -> FileKey:
 def read_below(process: int, name: str, most_bytes: int) -> bytes:
     """The first bytes of a file of /proc/<pid>. Raises OSError: the process has ended, or the exporter has no right."""
     with closing(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)) as file:
-        parts, left = [], most_bytes
+        parts = []
+        left = most_bytes
         while left and (part := os.read(file, min(left, _READ_BYTES))):
             parts.append(part)
             left -= len(part)
@@ -126,7 +129,8 @@ def stat_fields(process: int) -> tuple[int, int]:
     """
     fields = read_below(process, "stat", 4096).rpartition(b")")[2].split()  # a command may hold blanks and brackets
     try:
-        started, threads = int(fields[_STARTTIME]), int(fields[_THREADS])
+        started = int(fields[_STARTTIME])
+        threads = int(fields[_THREADS])
     except (IndexError, ValueError) as error:
         raise OSError("stat has another form") from error
     if threads <= 1 and fields[0] in _ENDED:

@@ -135,7 +135,8 @@ class Programs:
                 self._fail(key, "too_many_mappings")
             else:
                 self._attached[key] = role, detach
-        until, self._slow = self._clock() + ATTACH_SECONDS, 0
+        until = self._clock() + ATTACH_SECONDS
+        self._slow = 0
         for key, of_key in users.items():
             if key not in self._attached and self._is_due(key) and self._clock() < until and self._slow < MOST_SLOW:
                 try:
@@ -198,7 +199,8 @@ class Programs:
         """Probe a file by way of a process that uses it. Raises OSError: the process has ended."""
         try:
             with process_files.looked_at(process, file.path) as (descriptor, status):
-                before, stamp = self._failed.get(key), (status.st_size, status.st_mtime_ns)
+                before = self._failed.get(key)
+                stamp = (status.st_size, status.st_mtime_ns)
                 if process_files.key_of(descriptor, status) != key:
                     self._fail(key, "missing")
                 elif before is None or before.stamp != stamp:

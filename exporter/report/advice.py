@@ -16,7 +16,8 @@ from exporter.report.rows import Amounts, RowKey
 from exporter.report.sizes import GpuSize, share_of, sizes_of
 
 MARGIN = 1.2
-_LEAST_HOURS, _LEAST_SEEN = 24.0, 0.95
+_LEAST_HOURS = 24.0
+_LEAST_SEEN = 0.95
 _SHARED = 0.98  # of the device; a container that holds less shares the device with others
 # By family: the factor that turns a value into bytes, or into a part of the time. The first family that a row has
 # counts. On a shared device, only the measured families are about the holder alone.

@@ -206,7 +206,8 @@ def _zone(name: str) -> tzinfo:
 
 def _write(made: Report, form: str, currency: str, advice: str) -> None:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    focus, table = partial(render_focus, currency=currency), partial(render_table, columns=columns)
+    focus = partial(render_focus, currency=currency)
+    table = partial(render_table, columns=columns)
     forms: Mapping[str, Callable[[Report], str]]
     forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
     for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for notes

@@ -146,7 +146,8 @@ def read_prices(texts: Sequence[str], of_kwh: str | None) -> Prices:
     Raises:
         ConfigError: A text is no price, or two texts are about the same model. The message names the flag.
     """
-    flag, takes = "--price-per-gpu-hour", f"PRICE or MODEL=PRICE, such as 2.50, {_NO_CURRENCY}"
+    flag = "--price-per-gpu-hour"
+    takes = f"PRICE or MODEL=PRICE, such as 2.50, {_NO_CURRENCY}"
     of_models: dict[str, Decimal] = {}  # "" stands for any model
     for text in texts:
         model, equals, _ = text.rpartition("=")

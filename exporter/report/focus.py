@@ -55,7 +55,8 @@ def _of_all(report: Report, currency: str) -> Mapping[str, str]:
     begin = start_of_month(span.from_ms, 0, span.zone)
     end = start_of_month(span.from_ms, 1, span.zone)
     if span.to_ms > end:
-        begin, end = span.from_ms, span.to_ms
+        begin = span.from_ms
+        end = span.to_ms
     return {
         "BillingAccountName": "",
         "BillingCurrency": currency,

@@ -10,7 +10,9 @@ _WIDE = frozenset("WF")
 _NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
 _NOBODY |= dict.fromkeys(("model", "node", "cluster"), "(unknown)")
 # the numbers from which on fewer decimals are shown, and the least number that is not shown as <0.01
-_HUNDRED, _TEN_THOUSAND, _LEAST = 100, 10_000, 0.005
+_HUNDRED = 100
+_TEN_THOUSAND = 10_000
+_LEAST = 0.005
 
 
 def clean(text: str, most: int = MOST_CHARS) -> str:

@@ -23,7 +23,8 @@ MOST_CHARS_OF_NOTE = 2000
 # front, which spreadsheets do not show, makes the cell a text (OWASP, "CSV Injection").
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones, too
 _MOST_CHARS = 65_536
-_DIGITS, _CENTS = 6, 2
+_DIGITS = 6
+_CENTS = 2
 _SPECIAL = frozenset('",\r\n;')  # a cell with one of these is quoted
 # the fields of a record that each piece of the span has
 _OVER_TIME = ("gpu_hours_held", "gpu_hours_used", "gpu_hours_idle", "energy_kwh")

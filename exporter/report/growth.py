@@ -112,7 +112,8 @@ class ScrapedCounter:
 
         `samples` are seconds, target and value, in order of time. All earlier values are older than `since`.
         """
-        grown, begun = 0.0, []
+        grown = 0.0
+        begun = []
         later = deque([(since, self.high)])
         settled = 0.0
         for at, target, value in samples:
@@ -157,7 +158,8 @@ class ScrapedCounter:
         return before[0] < self._epoch
 
     def _begin_epoch(self, at: float, value: float) -> None:
-        self._high_before, self.high = self.high, value
+        self._high_before = self.high
+        self.high = value
         self._epoch += 1
         self._began = at
 
@@ -220,7 +222,8 @@ class Growth:
 
     def take_lately(self) -> Amounts:
         """Return the growth of all rows since the last call."""
-        taken, self._lately = Amounts(*self._lately), [0.0] * len(FAMILIES)
+        taken = Amounts(*self._lately)
+        self._lately = [0.0] * len(FAMILIES)
         return taken
 
     def begin(self, families: Families, scraped: Sequence[CountedSeries] = ()) -> None:

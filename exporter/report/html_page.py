@@ -23,10 +23,16 @@ from exporter.wording import counted
 MOST_ROWS = 500  # more than anybody reads; the other forms have all rows
 MOST_BARS = 20
 _WIDTH = 720
-_ROW, _BAR = 26, 16
-_NAMES, _NUMBERS = 220, 74  # pixels to the left and to the right of horizontal bars
+_ROW = 26
+_BAR = 16
+# pixels to the left and to the right of horizontal bars
+_NAMES = 220
+_NUMBERS = 74
 _MOST_NAME = 28
-_HEIGHT, _LEFT, _HEAD = 220, 44, 14  # pixels of the chart over time: its height, left of and above the columns
+# pixels of the chart over time: its height, left of and above the columns
+_HEIGHT = 220
+_LEFT = 44
+_HEAD = 14
 _FLOOR = _HEIGHT - 26  # the bottom of the columns
 _TICKS = 4
 _NICE = (1, 2, 2.5, 5, 10)
@@ -202,7 +208,8 @@ def columns_of_time(moments: Sequence[Moment]) -> str:
         return ""
     most, ticks = _axis(highest)
     scale = (_FLOOR - _HEAD) / most
-    first, last = moments[0].span, moments[-1].span
+    first = moments[0].span
+    last = moments[-1].span
     per_ms = (_WIDTH - _LEFT) / (last.to_ms - first.from_ms)
     parts: list[str] = []
     for tick in ticks:

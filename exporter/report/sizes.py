@@ -8,7 +8,9 @@ counts as the least that its name allows, and a part that is held as the most. `
 import re
 from typing import NamedTuple
 
-_LEAST_OF_SLICES, _MOST_OF_SLICES, _LEAST_OF_NAME = 0.84, 1.07, 0.95
+_LEAST_OF_SLICES = 0.84
+_MOST_OF_SLICES = 1.07
+_LEAST_OF_NAME = 0.95
 _80GB = "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb"
 _96GB = "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb"
 # words of the model's name; the whole GPU's GB and slices; the profiles that are smaller than the GPU

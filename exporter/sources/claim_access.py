@@ -28,7 +28,8 @@ MOST_CLAIMS = 50_000
 # the pause before the source asks again about claims that nobody knew
 AGAIN_SECONDS = 30.0
 # the driver may be writing the file, so it is read several times before it counts as unreadable
-_TRIES, _PAUSE_SECONDS = 5, 0.02
+_TRIES = 5
+_PAUSE_SECONDS = 0.02
 _MEANWHILE = "until then what is known counts, and claims of --claims.admin-namespaces have admin access"
 
 
@@ -141,7 +142,8 @@ class Claims(AskedSource):
 
     async def _read(self) -> None:
         """Read the checkpoint, if it has changed."""
-        started, error = self._clock(), None
+        started = self._clock()
+        error = None
         try:
             identity, claims = await self._checkpoint_now()
         except SourceError as why:
@@ -150,7 +152,8 @@ class Claims(AskedSource):
             if identity is None:
                 self._absent = self._no_file
                 return
-            self._read_as, self._checkpoint = identity, claims
+            self._read_as = identity
+            self._checkpoint = claims
         self._absent = None
         self._attempts.note(error, took_seconds=self._clock() - started, now_seconds=time.time())
 
@@ -181,7 +184,8 @@ class Claims(AskedSource):
         self._api.look()
         if not self._api.is_there:
             return {}
-        api, named = self._api.now, sorted(names)
+        api = self._api.now
+        named = sorted(names)
         answers = await asyncio.gather(*(api.get(*name) for name in named), return_exceptions=True)
         by_name: dict[ClaimName, tuple[str, AdminAccess]] = {}
         for name, answer in zip(named, answers, strict=True):

@@ -18,7 +18,8 @@ from exporter.sources.source import MOST_LINKS, Bound, OnHealth
 from exporter.usage.process_owners import Containers, LogLink, containers_of_logs, read_log_link
 
 NAME = "container-logs"
-FOLDER, PODS_FOLDER = "var/log/containers", "var/log/pods"
+FOLDER = "var/log/containers"
+PODS_FOLDER = "var/log/pods"
 # The most links with cut names. Names are cut from 186 characters on, and few users have such names.
 MOST_CUT = 200
 AGAIN_SECONDS = 1.0
@@ -34,7 +35,8 @@ class ContainerLogs(Polled):
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
         self.containers = Containers()
         self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._links))}
-        self._folder, self._pods = Path(root) / FOLDER, Path(root) / PODS_FOLDER
+        self._folder = Path(root) / FOLDER
+        self._pods = Path(root) / PODS_FOLDER
         self._links: dict[str, LogLink | None] = {}
         self._has_more = False
         self._changed_ns: int | None = None

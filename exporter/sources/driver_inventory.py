@@ -32,7 +32,8 @@ _ABSENT = absent(f"there is no {FOLDER}", "load NVIDIA's driver, and mount nothi
 def parse(text: str, location: str = "") -> InventoryGpu | None:
     """The GPU in the text of a file at this location; None as long as the driver does not know its UUID."""
     values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
-    uuid, minor = values.get("GPU UUID", ""), values.get("Device Minor", "")
+    uuid = values.get("GPU UUID", "")
+    minor = values.get("Device Minor", "")
     if not _UUID.fullmatch(uuid):
         return None
     device = f"nvidia{int(minor)}" if minor.isascii() and minor.isdigit() else ""

@@ -101,7 +101,8 @@ class JsonText:
             raise self.garbage(f"{where} is not JSON: {what} at character {at + error.pos}") from error
         except ValueError as error:
             raise self.garbage(f"{where}: {error}") from error
-        self._at, self.raw = at + length, window[:length]
+        self._at = at + length
+        self.raw = window[:length]
         if "\\u" in self.raw:
             self._refuse_surrogates(value, where)
         return value

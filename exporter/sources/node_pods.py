@@ -137,7 +137,8 @@ class PodTable:
         """
         since = since if since == inf else min(since, self._cut_off_since)
         if since != self._cut_off_since:
-            self._cut_off_since, self._pods_of_names = since, None
+            self._cut_off_since = since
+            self._pods_of_names = None
 
     def open_stream(self) -> None:
         """Note that a new stream begins, which has reported no pod yet."""

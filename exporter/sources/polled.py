@@ -97,12 +97,15 @@ class Polled(AskedSource, ABC):
             await asyncio.wait((self.task,))
 
     async def _run(self) -> None:
-        started, error, outcome = self._clock(), None, None
+        started = self._clock()
+        error = None
+        outcome = None
         try:
             outcome = await self._look()
         except SourceError as why:
             error = why
-        self._began_at, self._ended_at = started, self._clock()
+        self._began_at = started
+        self._ended_at = self._clock()
         self._absent, odd = (outcome, None) if isinstance(outcome, Health) else (None, outcome)
         if not self._absent:
             self._attempts.note(error, took_seconds=self._ended_at - started, now_seconds=time.time(), odd=odd)

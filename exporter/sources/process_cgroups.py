@@ -28,7 +28,9 @@ MOST_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 1024
 # the machine's first PID namespace (proc_ns.h of Linux)
 _FIRST_NAMESPACE = "pid:[4026531836]"
-_FLAGS, _STARTTIME = 9 - 3, 22 - 3  # fields of stat count from 1; the list begins with the third, after the name
+# fields of stat count from 1; the list begins with the third, after the name
+_FLAGS = 9 - 3
+_STARTTIME = 22 - 3
 _IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD of Linux' sched.h
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -70,7 +72,8 @@ class ProcFolder:
                 remedy="set hostPID: true in the exporter's pod; outside of pods, let it see all processes (hidepid,"
                 " ProtectProc)",
             )
-        processes, asked_for = {}, sorted(pids)[:MOST_PROCESSES]
+        processes = {}
+        asked_for = sorted(pids)[:MOST_PROCESSES]
         for pid in asked_for:
             process = self._process(pid) or self._processes.get(pid)
             if process:
@@ -97,11 +100,13 @@ class ProcFolder:
         except OSError:
             return None
         try:
-            stat, cgroup = _read("stat", folder), _read("cgroup", folder)
+            stat = _read("stat", folder)
+            cgroup = _read("cgroup", folder)
             if stat is None or cgroup is None:
                 return None
             until_name, _, rest = stat.rpartition(b")")  # a name may hold blanks and brackets
-            name, fields = _text(until_name.partition(b"(")[2]), rest.split()
+            name = _text(until_name.partition(b"(")[2])
+            fields = rest.split()
             if len(fields) <= _STARTTIME or not fields[_STARTTIME].isdigit() or not fields[_FLAGS].isdigit():
                 return None
             # init and kernel threads use no GPU: the pid belongs to a process of another PID namespace

@@ -27,7 +27,9 @@ GZIP_LEVEL = 1
 # The bytes that are written at a time.
 PIECE_BYTES = 256 * 1024
 # Every scrape needs these members: looking a member up in its enum takes six times as long as finding it in a set.
-_NODE, _DIAGNOSIS, _READINESS = Need.NODE, Need.DIAGNOSIS, Need.READINESS
+_NODE = Need.NODE
+_DIAGNOSIS = Need.DIAGNOSIS
+_READINESS = Need.READINESS
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -72,7 +74,8 @@ def prefers_openmetrics(header: str) -> bool:
 
 def _respond(request: BaseRequest, answer: Answer, packed: Sequence[bytes] | None = None) -> Response:
     """The response to a request, gzipped if the client takes that. `packed` is the body that is gzipped already."""
-    pieces, size = answer.pieces, answer.size
+    pieces = answer.pieces
+    size = answer.size
     headers = {"Content-Type": answer.content_type}
     if answer.headers:
         headers.update(answer.headers)
@@ -172,8 +175,10 @@ class Endpoints:
 
     async def _answer(self, output: Output[Any], request: BaseRequest) -> Response:
         """The response of an output, after the look that it needs. Long work is done in slices."""
-        role, needs = self._role, output.needs
-        via, query = request.headers.get("Via"), request.query_string
+        role = self._role
+        needs = output.needs
+        via = request.headers.get("Via")
+        query = request.query_string
         question = NO_QUESTION
         is_open = output.has_open and prefers_openmetrics(request.headers.get("Accept", ""))
         if via or query or output.is_below or is_open:

@@ -105,8 +105,10 @@ class ExporterPlaces(ListWatch):
                 remedy="is it the node exporters alone that it selects? Very large clusters are asked by way of"
                 " --cluster.prometheus",
             )
-        self._places_of, self._count = places_of, count
-        before, places = self.places or {}, {}
+        self._places_of = places_of
+        self._count = count
+        before = self.places or {}
+        places = {}
         for key, best_place in _best(chain.from_iterable(places_of.values())).items():
             url = f"{self._scheme}://{best_place.address}" if best_place.address else ""
             place = Place(url=url, is_named=bool(best_place.node), caution=best_place.caution)
@@ -156,7 +158,8 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
     for endpoint in item.get("endpoints") or ():
         conditions = endpoint.get("conditions") or {}
         # "nil should be interpreted as true" (in the API's own words)
-        is_ready, is_ending = conditions.get("ready") is not False, conditions.get("terminating") is True
+        is_ready = conditions.get("ready") is not False
+        is_ending = conditions.get("terminating") is True
         host = _host(endpoint["addresses"][0])
         caution = "its pod is ending" if is_ending else "" if is_ready else "its pod is not ready"
         places.append(
@@ -173,13 +176,15 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
 
 def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
     """The exporter in a Pod of core/v1; none if the pod has no node yet."""
-    metadata, status = item.get("metadata", {}), item.get("status", {})
+    metadata = item.get("metadata", {})
+    status = item.get("status", {})
     node = _text(item.get("spec", {}).get("nodeName") or "")
     if not node:
         return ()
     phase = str(status.get("phase", ""))
     is_ready = any(of.get("type") == "Ready" and of.get("status") == "True" for of in status.get("conditions") or ())
-    is_ending, has_ended = bool(metadata.get("deletionTimestamp")), phase in ENDED_PHASES
+    is_ending = bool(metadata.get("deletionTimestamp"))
+    has_ended = phase in ENDED_PHASES
     ip = status.get("podIP") or ""
     caution = "" if is_ready else f"its pod is not ready (phase {phase})"
     return (

@@ -60,7 +60,8 @@ class Exporters(AskedSource):
             http=http,
             most_in_flight_bytes=MOST_IN_FLIGHT_BYTES,
         )
-        self._clock, self._wall_clock = clock, wall_clock
+        self._clock = clock
+        self._wall_clock = wall_clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asks: dict[KnownExporter, asyncio.Task[None]] = {}
         self._ended_asks = 0

@@ -107,7 +107,8 @@ class KnownExporters:
         failed = [entry for entry in self.entries.values() if entry.failure]
         if not failed or failed[0].failure is None:
             return None, None
-        why, names = failed[0].failure, listed([entry.node or entry.key for entry in failed], _NAMED)
+        why = failed[0].failure
+        names = listed([entry.node or entry.key for entry in failed], _NAMED)
         they = f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should"
         message = f"{they}: {names}; of the first: {why.message}"
         if len(failed) < len(self.entries):
@@ -136,7 +137,8 @@ class KnownExporters:
             elif entry.place != place or entry.has_left:
                 if entry.place.url != place.url:
                     moved.append(entry)
-                entry.place, entry.left = place, inf
+                entry.place = place
+                entry.left = inf
                 self._change(entry)
         for entry in [entry for key, entry in self.entries.items() if key not in followed]:
             self._leave(entry, now)
@@ -148,7 +150,9 @@ class KnownExporters:
         """Note an exporter's answer; `now_seconds` counts from 1970."""
         if self.entries.get(entry.key) is not entry:
             return
-        entry.answer, entry.answered, entry.answered_at_seconds = answer, now, now_seconds
+        entry.answer = answer
+        entry.answered = now
+        entry.answered_at_seconds = now_seconds
         entry.claimed = entry.claimed or answer.node
         entry.failure = None
         self._change(entry)
@@ -174,7 +178,9 @@ class KnownExporters:
                 self._change(entry)
 
     def _lose(self, entry: KnownExporter) -> None:
-        entry.answer, entry.answered, entry.failure = None, -inf, _LOST
+        entry.answer = None
+        entry.answered = -inf
+        entry.failure = _LOST
         self._change(entry)
 
     def view(self, now: float, now_seconds: float, unknown: Trouble | None) -> ClusterView:

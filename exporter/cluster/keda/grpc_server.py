@@ -186,7 +186,8 @@ class Certificates:
 
     def _take(self) -> grpc.ServerCertificateConfiguration | None:
         """The certificates if they have changed since the last handshake, else None. A thread of gRPC calls this."""
-        pair, self._next = self._next, None
+        pair = self._next
+        self._next = None
         return pair
 
 
@@ -242,7 +243,8 @@ class KedaServer:
 
     def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]:
         """The methods, with messages as bytes: grpc itself would log a trace for each message that is garbage."""
-        scaler, reference = self._scaler, messages.ScaledObjectRef
+        scaler = self._scaler
+        reference = messages.ScaledObjectRef
         return {
             "IsActive": grpc.unary_unary_rpc_method_handler(self._unary("IsActive", reference, scaler.is_active)),
             "StreamIsActive": grpc.unary_stream_rpc_method_handler(self._stream),

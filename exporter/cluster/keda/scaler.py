@@ -93,7 +93,8 @@ class Notes:
     def _may_write(self) -> bool:
         now = self._clock()
         if now - self._period_began >= PERIOD_SECONDS:
-            self._period_began, self._lines = now, 0
+            self._period_began = now
+            self._lines = 0
         self._lines += 1
         if self._lines > MOST_LINES:
             self._left_out += 1

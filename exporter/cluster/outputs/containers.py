@@ -36,7 +36,8 @@ def _refuse(question: Question) -> Answer | None:
 
 
 def _make(look: ClusterLook) -> Work[Answer]:
-    view, filters = look.view, dict(look.question.query)
+    view = look.view
+    filters = dict(look.question.query)
     one = view.nodes.get(filters.get("node", ""))
     why = f"node {one.name} has not answered: {one.trouble}" if one and one.trouble else why_nothing(view)
     # a question about one node that has answered does not need the list of all nodes

@@ -53,7 +53,8 @@ def missing_header(view: ClusterView, more: Sequence[str] = ()) -> Sequence[tupl
     missing = tuple(dict.fromkeys((*view.missing, *more)))
     if not missing:
         return ()
-    names, chars = [], 0
+    names = []
+    chars = 0
     for name in missing:
         chars += len(name) + 2
         if chars > MOST_HEADER_CHARS:

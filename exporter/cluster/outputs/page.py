@@ -18,7 +18,8 @@ from exporter.outputs.page.view import PageView
 
 def render(look: ClusterLook) -> Work[Answer]:
     """The page, made of a look."""
-    view, asked = look.view, PageView.of(look.question.query)
+    view = look.view
+    asked = PageView.of(look.question.query)
     one = asked.node
     rows = [held.row for node in answered(view) for held in node.devices]
     yield

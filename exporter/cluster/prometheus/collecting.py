@@ -101,7 +101,8 @@ class NodeRows:
 def set_metric(entry: Held, family: str, value: str) -> None:
     """Note a sample's value, unless it is NaN or one of DCGM's values for "not supported"."""
     field = KNOWN[family]
-    rank, before = _RANK[family], entry.ranks.get(field.json)
+    rank = _RANK[family]
+    before = entry.ranks.get(field.json)
     value_read = number(value.encode(), field)
     if value_read is None or (before is not None and before < rank):
         return
@@ -181,9 +182,11 @@ def _measured(by_family: Mapping[str, float]) -> dict[str, Any]:
     return {MEASURED[family]: value for family, value in by_family.items()}
 
 
-_NAME, _INSTANCE = "__name__", "instance"
+_NAME = "__name__"
+_INSTANCE = "instance"
 _NO_LABELS = Target("", {})
-_MOST_MEASURED, _MOST_SECONDS = 1e300, 1e11
+_MOST_MEASURED = 1e300
+_MOST_SECONDS = 1e11
 _DEVICE_NAME = re.compile(r"(?:nvidia)?[0-9]+")
 _TOO_LARGE = Trouble("oversize", f"it has more than {MOST_ROWS} devices and containers that hold them", REMEDY)
 _TWICE = Trouble(
@@ -293,7 +296,8 @@ class Collected:
         views = {}
         for name in sorted(self._targets, key=as_people_count):
             targets = self._targets[name]
-            rows, trouble = self._rows.get(name), self._troubles.get(name)
+            rows = self._rows.get(name)
+            trouble = self._troubles.get(name)
             if rows is not None and rows.is_too_large:
                 trouble = _TOO_LARGE
             if rows is None or trouble is not None:

@@ -95,7 +95,8 @@ class Prometheus(AskedSource):
         self._matchers = cluster.prometheus_matchers or ""
         self._owner_labels = cluster.prometheus_labels or LABEL_SETS["pod"]
         self._max_age_seconds = cluster.max_age_seconds
-        self._clock, self._wall_clock = clock, wall_clock
+        self._clock = clock
+        self._wall_clock = wall_clock
         self._flight = SingleFlight(self._read)
         self._failure: Trouble | None = _NOT_ASKED
         self._not_before = -inf
@@ -157,7 +158,8 @@ class Prometheus(AskedSource):
             for query in queries.samples(self._matchers, self._owner_labels):
                 await self._take(query, collected.take_sample, at_seconds, self._max_age_seconds)
         self._views = await in_slices(collected.views())
-        self._known_at_seconds, self._known_at = at_seconds, asked_at
+        self._known_at_seconds = at_seconds
+        self._known_at = asked_at
         self._failure = None
 
     async def _take(
@@ -219,6 +221,7 @@ class Prometheus(AskedSource):
         missing = [node for node in self.view.nodes.values() if node.trouble]
         if not missing or missing[0].trouble is None:
             return None
-        why, names = missing[0].trouble, listed([node.name for node in missing], _NAMED)
+        why = missing[0].trouble
+        names = listed([node.name for node in missing], _NAMED)
         message = f"{len(missing)} of {len(self._views)} nodes are missing: {names}; of the first: {why.message}"
         return replace(why, message=message)

@@ -13,7 +13,8 @@ from exporter.dcgm.fields import FIELDS, Field
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.ownership.labels import WITHOUT_OWNERS
 
-SAMPLES_PAGE, OWN_PAGE = "/gpu/metrics", "/metrics"
+SAMPLES_PAGE = "/gpu/metrics"
+OWN_PAGE = "/metrics"
 PAGES = (SAMPLES_PAGE, OWN_PAGE)
 # The time for which the nodes of a Prometheus that died are still known, and missing. (Prometheus marks the `up` of
 # a removed target as stale, but a dead one marks nothing.) This needs a server that lets a query say how far it looks
@@ -27,13 +28,21 @@ PARTS = 7
 
 # The label that says what a row of `targets` is about, and its values.
 ABOUT = "about"
-UP, SCRAPED, LATELY = "up", "scraped", "lately"
+UP = "up"
+SCRAPED = "scraped"
+LATELY = "lately"
 
-INFO, OWNERS, ALLOCATED = "pod_gpu_info", "pod_gpu_device_owners", "pod_gpu_allocated_ratio"
-UNMATCHED, REASON = "pod_gpu_exporter_unmatched_devices", "reason"
-VERDICT, WORD = "pod_gpu_device_verdict", "verdict"
+INFO = "pod_gpu_info"
+OWNERS = "pod_gpu_device_owners"
+ALLOCATED = "pod_gpu_allocated_ratio"
+UNMATCHED = "pod_gpu_exporter_unmatched_devices"
+REASON = "reason"
+VERDICT = "pod_gpu_device_verdict"
+WORD = "verdict"
 IDLE_SINCE = "pod_gpu_idle_since_timestamp_seconds"
-SOURCE_UP, SOURCE, KUBELET = "pod_gpu_exporter_source_up", "source", "kubelet"
+SOURCE_UP = "pod_gpu_exporter_source_up"
+SOURCE = "source"
+KUBELET = "kubelet"
 MEASURED: Mapping[str, str] = {family: name for name, family in OWN_FAMILIES.items()}
 # a label of MEASURED: "false" if the container's pod does not hold the device
 HOLDS = "holds"

@@ -89,7 +89,8 @@ def _judge(members: Mapping[str, Any]) -> None:
 
 
 def _series(row: Mapping[str, Any], number: int) -> VectorSeries:
-    labels, value = row.get("metric"), row.get("value")
+    labels = row.get("metric")
+    value = row.get("value")
     if type(labels) is not dict or len(labels) > MOST_LABELS:
         raise garbage(f"row {number} has no labels, or more than {MOST_LABELS}")
     for text in labels.values():

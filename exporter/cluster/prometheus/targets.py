@@ -12,7 +12,9 @@ from exporter.cluster.prometheus.query_answer import REMEDY, VectorSeries, garba
 from exporter.errors import Malformed, Trouble
 
 MOST_NODES = 20_000
-_PATH, _NODE, _INSTANCE = "metrics_path", "node", "instance"
+_PATH = "metrics_path"
+_NODE = "node"
+_INSTANCE = "instance"
 # Two servers that scrape one target may add different labels to it (replica=…), but it is still one target. Targets in
 # two clusters are two, even if their addresses are the same.
 _CLUSTER = "cluster"

@@ -398,7 +398,8 @@ def batches(nodes: Iterable[str], most: int = 50) -> Iterator[Sequence[str]]:
     for node in sorted(nodes):
         if batch and (len(batch) == most or chars + len(node) > _MOST_CHARS):
             yield batch
-            batch, chars = [], 0
+            batch = []
+            chars = 0
         batch.append(node)
         chars += len(node) + 1
     if batch:

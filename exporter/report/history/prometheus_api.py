@@ -68,12 +68,14 @@ def read_answer(body: bytes) -> RangeAnswer:
     data = content.get("data")
     if content.get("status") != "success" or not isinstance(data, dict):
         raise _garbage("it does not say success, or has no data")
-    result, kind = data.get("result"), data.get("resultType")
+    result = data.get("result")
+    kind = data.get("resultType")
     if not isinstance(result, list) or kind not in ("vector", "matrix"):
         raise _garbage(f"its result is a {str(kind)[:20]!r}, and not a vector or a matrix")
     if len(result) > MOST_SERIES:
         raise Malformed("oversize", f"it answers {len(result)} series; at most {MOST_SERIES} are read", remedy=_LESS)
-    series, odd = [], 0
+    series = []
+    odd = 0
     for row in result:
         row_series, bad = _series(row, "value" if kind == "vector" else "values")
         odd += bad
@@ -135,7 +137,8 @@ def _point(pair: object) -> tuple[float, float] | None:
     if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(text, str):
         raise _garbage("a point is not a time and a value")
     try:
-        seconds, value = float(at), float(text)
+        seconds = float(at)
+        value = float(text)
     except (ValueError, OverflowError) as error:
         raise _garbage("a value is no number") from error
     return (seconds, value) if math.isfinite(seconds) and 0 <= value <= MOST_AMOUNT else None

@@ -162,7 +162,8 @@ def _read(path: str, identity: Identity, before: Spec | None, most: int) -> Spec
         devices = read_spec(_parse(_text(path)), most)
     except OSError as why:
         # a change of the file's rights does not change its identity, so it is tried again each time
-        identity, refused = _NEVER, why.strerror or str(why)
+        identity = _NEVER
+        refused = why.strerror or str(why)
     except RecursionError:
         refused = "it is nested too deeply"
     except (ValueError, DuplicateKey) as why:

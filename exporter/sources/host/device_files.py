@@ -21,7 +21,8 @@ from exporter.model.driver import DeviceFile, Refusal
 
 MOST_FILES = 512
 _CAPS = "nvidia-caps"
-_AT_FDCWD, _AT_EACCESS = -100, 0x200
+_AT_FDCWD = -100
+_AT_EACCESS = 0x200
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -61,7 +61,8 @@ _SEVERITIES: tuple[tuple[str, Severity], ...] = (
     ("correct", "corrected"),
 )
 _MARKS = (b";NVRM: ", b";nvidia-nvswitch", b"PCIe Bus Error", b"aer_status")
-_FIELDS, _DIGITS = 4, 19
+_FIELDS = 4
+_DIGITS = 19
 
 
 class Record(NamedTuple):
@@ -91,7 +92,8 @@ class EventReader:
     def read(self, record: Record) -> KernelEvent | None:
         """The event of a record; None if the record is no error of a GPU or NVSwitch."""
         text = _ESCAPE.sub(lambda escape: bytes([int(escape[1], 16)]), record.message).decode("utf-8", "replace")
-        begun, self._begun = self._begun, ""
+        begun = self._begun
+        self._begun = ""
         for kind, form in _FORMS.items():
             if match := form.match(text):
                 return _event(kind, record, match)

@@ -67,8 +67,11 @@ class KernelLog(Watch):
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as why:
             raise _refused(self._path, why) from why
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        self._part, self._is_new, self._hears_old = b"", False, self.sequence is not None
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        self._part = b""
+        self._is_new = False
+        self._hears_old = self.sequence is not None
         try:
             loop.add_reader(descriptor, readable.set)
             while True:

@@ -100,7 +100,8 @@ def translate(
     error: grpc.aio.AioRpcError, socket: str, of: Interface, versions: str, timeout_seconds: float = 0.0
 ) -> SourceError:
     """Grpc's status as one of our reasons, with what to do. The texts are grpc core's and the kubelet's."""
-    code, details = error.code(), error.details() or ""
+    code = error.code()
+    details = error.details() or ""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return Unsupported(f"{socket} serves no {of.name} {versions}", remedy=of.is_this_it)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -169,7 +169,8 @@ class KubernetesApi:
             Forgotten: the API answers 410 Gone.
             SourceError: no answer came, or one with a status other than 200, or one that is no JSON.
         """
-        rest, accept = b"", METADATA if metadata_only else JSON
+        rest = b""
+        accept = METADATA if metadata_only else JSON
         async with aclosing(self._chunks(path, parameters, LIST_AND_WATCH, None, accept, on_open)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -294,7 +295,8 @@ class KubernetesApi:
         self, response: aiohttp.ClientResponse, path: str, right: str, message: str, *, has_token: bool
     ) -> Unavailable:
         """The error for any other status. `right` is the right that the request needs, `message` the API server's."""
-        status, answers = response.status, f"the Kubernetes API answers {path} with"
+        status = response.status
+        answers = f"the Kubernetes API answers {path} with"
         if status == HTTPStatus.UNAUTHORIZED and not has_token:
             message = f"{answers} 401: it was asked without a token, since {self._token_file} does not exist"
             return Unavailable("unauthorized", message, remedy=_MOUNT_IT)

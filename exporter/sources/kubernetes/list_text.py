@@ -102,7 +102,8 @@ class _StreamedJson:
         """Wait until the rest of the text is twice as long, so that no value is tried often. False at the end."""
         rest = self._text[self._at :]
         self._check(len(rest))
-        pieces, wanted = [rest], len(rest)
+        pieces = [rest]
+        wanted = len(rest)
         async for chunk in self._chunks:
             pieces.append(self._decoder.decode(chunk))
             wanted -= len(pieces[-1])
@@ -111,7 +112,8 @@ class _StreamedJson:
         if len(pieces) == 1:
             self._decoder.decode(b"", final=True)
             return False
-        self._text, self._at = "".join(pieces), 0
+        self._text = "".join(pieces)
+        self._at = 0
         return True
 
     def _check(self, size: int) -> None:

@@ -69,7 +69,10 @@ class ListWatch(Watch):
         self._metadata_only = metadata_only
         self._most = most
         self._not_as_specified = f"is what answers a Kubernetes API (--kubernetes.url)? Until then {api.meanwhile}"
-        self._read, self._on_list, self._on_put, self._on_removal = read, replace, put, remove
+        self._read = read
+        self._on_list = replace
+        self._on_put = put
+        self._on_removal = remove
         self._path = ""
         self._version: str | None = None
         self._forgotten = False
@@ -86,7 +89,8 @@ class ListWatch(Watch):
             while True:
                 await self._follow()
         except Forgotten:
-            self._version, self._forgotten = None, True
+            self._version = None
+            self._forgotten = True
         except SourceError as error:
             if isinstance(error, Unsupported):
                 self._version = None  # an upgraded API server may no longer serve the API version of the path
@@ -134,7 +138,8 @@ class ListWatch(Watch):
 
     def _take(self, event: Object) -> None:
         """Take an event of the watch. Raises Forgotten: list anew; SourceError: it reports an error, or is no event."""
-        kind, item = event.get("type"), event.get("object")
+        kind = event.get("type")
+        item = event.get("object")
         if not isinstance(item, Mapping):
             raise Malformed("garbage", f"an event of {self._path} holds no object", remedy=self._not_as_specified)
         if kind == "ERROR":

@@ -23,7 +23,8 @@ _TOO_MANY = f"no node has that many: does what answers know of this node alone? 
 
 def read_pod(pod: Object) -> PodInfo:
     """The facts that this program needs of a Pod of core/v1, given as JSON."""
-    metadata, status = pod.get("metadata", {}), pod.get("status", {})
+    metadata = pod.get("metadata", {})
+    status = pod.get("status", {})
     phase = status.get("phase", "")
     return PodInfo(
         namespace=metadata.get("namespace", ""),
@@ -111,13 +112,15 @@ class ApiPods(ListWatch):
         self._on_health(name, health)
 
 
-_MOST_TAINTS, _MOST_TAINT_CHARS = 4, 128
+_MOST_TAINTS = 4
+_MOST_TAINT_CHARS = 128
 
 
 def read_slice(item: Object) -> ResourceSlice:
     """The facts of a ResourceSlice. v1 has attributes in the device itself, v1beta1 in the device's field `basic`."""
     spec = item.get("spec", {})
-    pool, driver = spec.get("pool", {}), spec.get("driver", "")
+    pool = spec.get("pool", {})
+    driver = spec.get("driver", "")
     devices = {}
     for device in spec.get("devices") or ():
         attributes = {

@@ -127,7 +127,9 @@ class Workloads:
 
     async def _resolve(self, pod: PodInfo) -> Workload | None:
         """The workload of a pod, which is kept. If the API fails, the nearest controller so far counts for a while."""
-        top, workload_now, kept_seconds = controller(pod.owners), None, FAILURE_KEPT_SECONDS
+        top = controller(pod.owners)
+        workload_now = None
+        kept_seconds = FAILURE_KEPT_SECONDS
         try:
             for _ in range(MOST_STEPS):
                 above = await self._above(pod.namespace, top) if top and not is_top(top) else None
@@ -141,7 +143,8 @@ class Workloads:
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the answer
             log.error("a workload failed by a fault of the exporter", error, pod=pod.name)
         else:
-            workload_now, kept_seconds = workload(pod, top, self._labels), KEPT_SECONDS
+            workload_now = workload(pod, top, self._labels)
+            kept_seconds = KEPT_SECONDS
         self._pods.put(_key(pod), workload_now, kept_seconds)
         return workload_now
 

@@ -171,7 +171,8 @@ _MIG_IS_ON = 1
 _MOST_INSTANCES = 64
 # NVML_GPU_INSTANCE_PROFILE_1_SLICE to _6_SLICE; those behind them have more media engines, and as many slices
 _PROFILES = range(7)
-_MIB, _GIB = 1024**2, 1024**3
+_MIB = 1024**2
+_GIB = 1024**3
 # NVIDIA's own names of memory round up to eighths of a GPU's
 _EIGHTHS = 8
 # since R470 an instance is called "NVIDIA H100 80GB HBM3 MIG 1g.10gb"

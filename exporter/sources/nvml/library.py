@@ -18,10 +18,23 @@ from exporter.model.health import HealthReason
 if TYPE_CHECKING:
     from types import ModuleType
 
-SUCCESS, UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 0, 1, 3, 4, 6
-DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13
-GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, NO_DATA = 15, 16, 18, 21
-ARGUMENT_VERSION_MISMATCH, DEPRECATED, GPU_NOT_FOUND, UNKNOWN = 25, 26, 28, 999
+SUCCESS = 0
+UNINITIALIZED = 1
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+NO_DATA = 21
+ARGUMENT_VERSION_MISMATCH = 25
+DEPRECATED = 26
+GPU_NOT_FOUND = 28
+UNKNOWN = 999
 # a code that is not in nvml.h: the bindings could not read the answer
 NO_TEXT = -1
 
@@ -104,7 +117,8 @@ def source_error(failed: Failed) -> SourceError:
 
 NAME = "libnvidia-ml.so.1"
 # the most characters that are taken of a text of NVML's
-MOST_GPUS, MOST_PROCESSES = 256, 4096
+MOST_GPUS = 256
+MOST_PROCESSES = 4096
 # NVML_INIT_FLAG_NO_GPUS: a node without GPUs is no failure
 _NO_GPUS_IS_FINE = 1
 
@@ -174,7 +188,8 @@ class Library:
     def _unload(self) -> None:
         with self._lock:
             Library.users -= 1
-            bindings, self._bindings = self._bindings, None
+            bindings = self._bindings
+            self._bindings = None
             if not Library.users and bindings is not None:
                 loaded = vars(bindings).pop("nvmlLib")
                 vars(bindings)["nvmlLib"] = None
@@ -194,7 +209,8 @@ def _dlopen(path: str) -> int:
     import ctypes  # noqa: PLC0415 - see Library
 
     program = ctypes.CDLL(None)
-    program.dlopen.argtypes, program.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    program.dlopen.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    program.dlopen.restype = ctypes.c_void_p
     program.dlerror.restype = ctypes.c_char_p
     handle: int | None = program.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
     if not handle:

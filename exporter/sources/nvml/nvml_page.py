@@ -20,12 +20,15 @@ from exporter.model.devices import DeviceKey
 from exporter.sources.nvml.gpus import Memory, NvmlGpu, optional
 from exporter.sources.nvml.library import Failed, Library
 
-_KIB, _MIB = 1024, 1024**2
+_KIB = 1024
+_MIB = 1024**2
 _KIB_IN_MB = 1000  # as DCGM counts NVLink's
 _MILLI = 1000
 # NVML_VALUE_NOT_AVAILABLE in 32 and in 64 bits
 _NOTHING = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
-_MOST_PERCENT, _MOST_CELSIUS = 100, 200  # drivers sometimes answer more, which means nothing
+# drivers sometimes answer more, which means nothing
+_MOST_PERCENT = 100
+_MOST_CELSIUS = 200
 _VGPU = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 _ALL_LINKS = 0xFFFF_FFFF
 # nvmlValueType_t, by its number

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from exporter.sources.nvml.nvml_page import PageMaker
 
 Answer = TypeVar("Answer")
-XID, MIG_CHANGE = 0x8, 0x100  # nvmlEventTypeXidCriticalError, nvmlEventMigConfigChange
+# nvmlEventTypeXidCriticalError, nvmlEventMigConfigChange
+XID = 0x8
+MIG_CHANGE = 0x100
 # Events beyond this number wait for the next reading.
 MOST_EVENTS = 64
 
@@ -140,7 +142,8 @@ def _address(handle: object) -> int | None:
 
 # The GPUs are read again when the driver reports a change, and at the latest after the first of these times. If the
 # driver does not report changes, it is after the second.
-INVENTORY_SECONDS, UNTOLD_SECONDS = 60.0, 5.0
+INVENTORY_SECONDS = 60.0
+UNTOLD_SECONDS = 5.0
 # A call about a lost GPU may take 10 s to fail.
 LOST_SECONDS = 60.0
 # Between the first two samples of profiling counters.
@@ -184,7 +187,9 @@ class NvmlReader:
         try:
             if not self.library.is_open:
                 self.library.open()
-                self._gpus, self._lost, self._inventory_at = {}, {}, None
+                self._gpus = {}
+                self._lost = {}
+                self._inventory_at = None
                 self.events.forget()
                 if self._pages is not None:
                     self._pages.forget()

@@ -87,7 +87,8 @@ class Nvml(AskedSource):
         now = self._clock()
         busy_seconds = self._worker.busy_seconds
         if busy_seconds is None and now >= self._due:
-            self._began, self._is_late = now, False
+            self._began = now
+            self._is_late = False
             self._worker.begin(self._read, self._done)
         elif busy_seconds is not None and busy_seconds > DEADLINE_SECONDS and not self._is_late:
             self.give_up()
@@ -146,8 +147,11 @@ class Nvml(AskedSource):
         self._heard.set()
         self._wake()
         if isinstance(result, DriverReading):
-            self._absent, self._failures, self._due = None, 0, self._began + AGAIN_SECONDS
-            self.reading, self.inventory = result, result.inventory
+            self._absent = None
+            self._failures = 0
+            self._due = self._began + AGAIN_SECONDS
+            self.reading = result
+            self.inventory = result.inventory
             self._take_page()
             if self.reading is result:
                 for hears in tuple(self.followers):
@@ -183,12 +187,14 @@ class Nvml(AskedSource):
             self._note(None)
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for each in waiting:
             wake(each)
 
     def _fail(self, error: SourceError) -> None:
-        self._absent, self.failure = None, error
+        self._absent = None
+        self.failure = error
         if self.reading is not None and self.reading.processes is not None:
             self.reading = replace(self.reading, processes=None)
         self._note(error)
@@ -221,7 +227,9 @@ class NvmlPage:
         self._of: DriverReading | None = None
         self._flight = SingleFlight(self._read, DEADLINE_SECONDS)
         # a failed wait raises a SourceError: what NVML failed by, or that it does not come back
-        self.begin, self.wait, self.close = self._flight.begin, self._flight.wait, self._flight.close
+        self.begin = self._flight.begin
+        self.wait = self._flight.wait
+        self.close = self._flight.close
 
     @property
     def health(self) -> Health:
@@ -237,7 +245,8 @@ class NvmlPage:
             if not self._flight.timed_out:
                 raise
             self._nvml.give_up()
-        failure, reading = self._nvml.failure, self._nvml.reading
+        failure = self._nvml.failure
+        reading = self._nvml.reading
         if failure is not None:
             raise failure.with_traceback(None)
         assert reading is not None, "a reading that ended came or failed"  # noqa: S101 - a fault of this program

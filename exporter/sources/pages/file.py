@@ -68,7 +68,9 @@ class PromFileSource(AskedSource):
         self._unit = UtilizationUnit()
         self._odd: list[Trouble] = []  # about the newest page
         self._flight = SingleFlight(self._read)
-        self.begin, self.wait, self.close = self._flight.begin, self._flight.wait, self._flight.close
+        self.begin = self._flight.begin
+        self.wait = self._flight.wait
+        self.close = self._flight.close
         self._read_as: os.stat_result | None = None
         self._age_when_read = self._read_at = 0.0
 
@@ -125,7 +127,8 @@ class PromFileSource(AskedSource):
         body = self._unit.settle(body, self._odd)
         self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
         self._read_as = before
-        self._age_when_read, self._read_at = age, time.monotonic()
+        self._age_when_read = age
+        self._read_at = time.monotonic()
         return self.page
 
     def _age_of(self, status: os.stat_result) -> float:

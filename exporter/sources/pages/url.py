@@ -114,7 +114,8 @@ class DcgmSource(AskedSource):
         self._unit = UtilizationUnit()
         self._client = _client(http, headers, timeout_seconds, max_bytes)
         self._flight = SingleFlight(self._read, timeout_seconds)
-        self.begin, self.wait = self._flight.begin, self._flight.wait
+        self.begin = self._flight.begin
+        self.wait = self._flight.wait
 
     @property
     def page(self) -> Page | None:
