@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 AnyObject = Mapping[str, Any]
+Object = dict[str, Any]  # an object of JSON that is made here, or some of its fields
 _NOTHING: AnyObject = {}
 _LARGEST_WHOLE = 2**31 - 1
 _LARGEST = 1e15

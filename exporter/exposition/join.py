@@ -28,7 +28,7 @@ from exporter.exposition.renaming import AS_IT_CAME, Renaming
 from exporter.exposition.series import IsOwnerLabel, ReadSubject, SeriesReader, unread
 from exporter.exposition.shape_reader import Wanted
 from exporter.model.nothing import NOTHING
-from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject
+from exporter.model.pages import Cell, JoinedPage, Reading, Rows, Subject, SubjectsOfFamilies
 from exporter.model.slices import Work, at_once
 
 _SUBJECTS_A_SLICE = 1000
@@ -45,7 +45,7 @@ class Attribute(Protocol):
     def looks_at_families(self) -> bool:
         """Whether rows depend on the family's name even if no sample came with an owner."""
 
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> Sequence[Rows]:
+    def __call__(self, samples: SubjectsOfFamilies, /) -> Sequence[Rows]:
         """One `Rows` for each sample, in the order given, with at least one row.
 
         Equal answers should be the same object.

@@ -14,7 +14,7 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, get_type_hints
 
-from exporter.lenient import AnyObject, each_mapping, mapping, whole
+from exporter.lenient import AnyObject, Object, each_mapping, mapping, whole
 from exporter.model.nothing import NOTHING
 from exporter.model.states import AT_WORK_BYTES, BROKEN, IDLE_BELOW, DeviceState
 
@@ -278,9 +278,9 @@ ALWAYS = _NAMES[: _NAMES.index("mig_profile")]
 _SOMETIMES = _NAMES[len(ALWAYS) :]
 
 
-def as_object(row: DeviceRow) -> dict[str, Any]:
+def as_object(row: DeviceRow) -> Object:
     """The row as an object of JSON. It includes the fields of a newer exporter that the row was read with."""
-    made: dict[str, Any] = dict(zip(ALWAYS, row, strict=False))
+    made: Object = dict(zip(ALWAYS, row, strict=False))
     rest = zip(_SOMETIMES, row[len(ALWAYS) :], strict=True)
     made.update((name, value) for name, value in rest if value)
     for name in ("measured", "whole_device"):
@@ -294,7 +294,7 @@ def as_object(row: DeviceRow) -> dict[str, Any]:
     return made
 
 
-def _part_object(part: OwnUse | WholeDevice | DeviceUser) -> dict[str, Any]:
+def _part_object(part: OwnUse | WholeDevice | DeviceUser) -> Object:
     """The known fields of such a part, as an object of JSON."""
     return {name: value for name, value in part._asdict().items() if value not in (None, "")}
 
@@ -318,10 +318,10 @@ def from_objects(items: object, most: int) -> Sequence[DeviceRow]:
     return [from_object(item) for item in each_mapping(items, most)]
 
 
-def _read(kind: type[tuple[Any, ...]], item: AnyObject) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(kind: type[tuple[Any, ...]], item: AnyObject) -> tuple[Object, Object]:
     """The mapping's fields that `kind` has, where the types agree; and the fields that `kind` does not have."""
-    fields: dict[str, Any] = {}
-    others: dict[str, Any] = {}
+    fields: Object = {}
+    others: Object = {}
     readers = _READERS[kind]
     for name, value in item.items():
         reader = readers.get(name)

@@ -121,10 +121,11 @@ class Rows:
     peek: ShareValues | None = None
 
 
-Attribute = Callable[[Sequence[tuple[bytes, Subject]]], Sequence[Rows]]
+SubjectsOfFamilies = Sequence[tuple[bytes, Subject]]  # of samples: the family's name, and the subject
+Attribute = Callable[[SubjectsOfFamilies], Sequence[Rows]]
 
 
-def nobodys(samples: Sequence[tuple[bytes, Subject]]) -> Sequence[Rows]:
+def nobodys(samples: SubjectsOfFamilies) -> Sequence[Rows]:
     """An `Attribute` for which no device has an owner: one row without added labels for each sample."""
     return [Rows((Row(labels=()),))] * len(samples)
 

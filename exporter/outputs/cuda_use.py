@@ -5,7 +5,9 @@ In JSON they have the names of the families pod_gpu_cuda_*, without that prefix 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from exporter.lenient import Object
 
 if TYPE_CHECKING:
     from exporter.model.cuda import CudaUse
@@ -26,9 +28,9 @@ class CudaFigure:
     grows: bool = True
 
 
-def as_object(use: "CudaUse") -> dict[str, Any]:
+def as_object(use: "CudaUse") -> Object:
     """The figures as an object of JSON. Copies by direction, and errors by code, are objects within it."""
-    figures: dict[str, Any] = {}
+    figures: Object = {}
     for figure in FIGURES:
         amount = figure.amount(use)
         if figure.power and not isinstance(amount, Mapping):

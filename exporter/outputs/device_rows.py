@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from exporter.dcgm.fields import FIELDS, METRICS
 from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning, error_on_page
 from exporter.dividing.decimals import number
 from exporter.dividing.instances import is_repeated
+from exporter.lenient import Object
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, WholeDevice, in_its_state
 from exporter.model.devices import DeviceKey
 from exporter.model.kernel import DeviceEvent
@@ -48,8 +48,8 @@ class _HolderFields:
     """A device in one container: its metrics, and what is known of the pod beside its names."""
 
     shared: bool = False
-    of_pod: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
+    of_pod: Object = field(default_factory=dict)
+    metrics: Object = field(default_factory=dict)
 
 
 _Holders = dict[Owner, _HolderFields]
@@ -105,7 +105,7 @@ class _RowMaker:
     def rows_of(self, device: Subject, key: DeviceKey, holders: _Holders) -> Iterator[DeviceRow]:
         """The rows of one device, by its holders."""
         snapshot = self._snapshot
-        of_device: dict[str, Any] = {
+        of_device: Object = {
             "node_name": _node_of(device, snapshot),
             **object_of(device, self._cut),
             "timestamp": self._timestamp,
@@ -215,7 +215,7 @@ def _hold(holders: _Holders, row: Row, subject: Subject) -> _HolderFields:
     return entry
 
 
-def _of_pod(row: Row) -> dict[str, Any]:
+def _of_pod(row: Row) -> Object:
     of_pod = {"pod_uid": row.uid, "pod_labels": dict(row.pod_labels)}
     return {name: value for name, value in of_pod.items() if value}
 
@@ -238,7 +238,7 @@ def _seems_kubelet_silent(snapshot: Snapshot) -> bool:
     return kubelet is not None and is_kubelet_silent(kubelet, snapshot.owners)
 
 
-def _of_owner(owner: Owner, snapshot: Snapshot) -> dict[str, Any]:
+def _of_owner(owner: Owner, snapshot: Snapshot) -> Object:
     name, kind = snapshot.workloads.get(owner.pod_key, ("", ""))
     return {**asdict(owner), "workload_name": name, "workload_kind": kind}
 
@@ -268,9 +268,9 @@ def _sure(values: Mapping[str, Sequence[int | float]]) -> Mapping[str, int | flo
     return {name: max(of_field) for name, of_field in values.items() if is_repeated(of_field)}
 
 
-def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
+def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     """The container's own measured use of the device, and its programs' requests to CUDA there."""
-    own_use: dict[str, Any] = {}
+    own_use: Object = {}
     if snapshot.measured and (device, owner) in snapshot.measured.uses:
         own_use["measured"] = OwnUse(**_amounts(snapshot.measured.uses[device, owner]))
     holder = None if owner == _NOBODY else owner
@@ -279,7 +279,7 @@ def _use(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
     return own_use
 
 
-def _amounts(use: Use) -> dict[str, Any]:
+def _amounts(use: Use) -> Object:
     return {
         "memory_used_bytes": use.memory_bytes,
         "utilization_ratio": use.sm_ratio,
@@ -287,9 +287,9 @@ def _amounts(use: Use) -> dict[str, Any]:
     }
 
 
-def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> dict[str, Any]:
+def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
     """The device's health with its reasons, and the kubelet's message."""
-    fields: dict[str, Any] = {}
+    fields: Object = {}
     verdict = snapshot.verdicts.get(device)
     if verdict is not None:
         fields = {"health": verdict.verdict, "health_reasons": tuple(map(str, verdict.reasons))}
@@ -308,7 +308,7 @@ def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _HolderFields) -> in
     return error_on_page(entry.metrics.get("xid_errors"))
 
 
-def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[dict[str, Any]]:
+def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[Object]:
     """One object of /events for each event, in their order."""
     return [_event_row(node, event) for event in events]
 
@@ -333,7 +333,7 @@ def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
     return fields
 
 
-def _event_row(node: str, device_event: DeviceEvent) -> dict[str, Any]:
+def _event_row(node: str, device_event: DeviceEvent) -> Object:
     """One object of /events."""
     event = device_event.event
     holders = device_event.holders
@@ -388,7 +388,7 @@ def users_of_devices(snapshot: Snapshot) -> Mapping[DeviceKey, list[DeviceUser]]
     return users
 
 
-def _outside_pods(unowned: Unowned, measured: Measured, *, exposes_processes: bool) -> dict[str, Any]:
+def _outside_pods(unowned: Unowned, measured: Measured, *, exposes_processes: bool) -> Object:
     """The names of the container or command of a process outside pods.
 
     Empty if they must not be shown, or for a pod's process.

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from exporter.errors import Trouble
+from exporter.lenient import Object
 from exporter.wording import escaped
 
 MOST_NAMED = 5
@@ -72,7 +73,7 @@ class Diagnosis:
         lines += ["", self._last_line()] if is_of_node else []
         return "".join(f"{escaped(line)}\n" for line in lines)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Object:
         """The report for /debug/mapping. `read_report` reads it back."""
         return {
             "summary": self.summary,

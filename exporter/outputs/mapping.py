@@ -3,9 +3,10 @@
 import json
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exporter.errors import Trouble
+from exporter.lenient import Object
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match, bare
 from exporter.model.pages import Subject
 from exporter.model.slices import Work
@@ -22,7 +23,7 @@ MOST_PROCESSES = 100  # the most processes that are named; /metrics counts all
 _TEXTS_A_SLICE = 5_000  # names, values and signs: 2 ms
 
 
-def debug(snapshot: Snapshot) -> dict[str, Any]:
+def debug(snapshot: Snapshot) -> Object:
     """The devices of a look, as JSON."""
     words = explainer(snapshot)
     owners = snapshot.owners
@@ -45,7 +46,7 @@ def debug(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _seen(subject: Subject, words: Explainer, sources: list[str]) -> dict[str, Any]:
+def _seen(subject: Subject, words: Explainer, sources: list[str]) -> Object:
     """A device of samples, with its owners, or the reason why it has none."""
     holders = words.owners.of(subject.key)
     return {
@@ -64,7 +65,7 @@ def _seen(subject: Subject, words: Explainer, sources: list[str]) -> dict[str, A
 
 def _assigned(
     assignment: Assignment, reason: str, why: Trouble | None, match: Match | None = None, **more: object
-) -> dict[str, Any]:
+) -> Object:
     """An id, the meaning that was read in it, its device, and the number of samples of that device."""
     claim = assignment.claim
     ref = match and match.ref
@@ -86,7 +87,7 @@ def _assigned(
     }
 
 
-def _of_nobody(measured: "Measured") -> dict[str, Any]:
+def _of_nobody(measured: "Measured") -> Object:
     """The processes on GPUs that count for no owner of their GPU, each with the reason; MOST_PROCESSES at most."""
     return {
         "processes": [_process(unowned) for unowned in measured.unowned[:MOST_PROCESSES]],
@@ -94,7 +95,7 @@ def _of_nobody(measured: "Measured") -> dict[str, Any]:
     }
 
 
-def _process(unowned: "Unowned") -> dict[str, Any]:
+def _process(unowned: "Unowned") -> Object:
     """A process that counts for no owner."""
     process = unowned.process
     place = unowned.place
@@ -113,7 +114,7 @@ def _process(unowned: "Unowned") -> dict[str, Any]:
     }
 
 
-def _inventory(inventory: Inventory) -> dict[str, Any]:
+def _inventory(inventory: Inventory) -> Object:
     """The GPUs and MIG instances that are known by themselves, with the sources that know each, and every doubt."""
     return {
         "gpus": [
@@ -132,7 +133,7 @@ def _inventory(inventory: Inventory) -> dict[str, Any]:
     }
 
 
-def _instances(gpu: InventoryGpu) -> list[dict[str, Any]]:
+def _instances(gpu: InventoryGpu) -> list[Object]:
     return [
         {"uuid": mig.uuid, "gpu_i_id": mig.instance_id, "gpu_i_profile": mig.profile, "known_by": mig.sources}
         for mig in gpu.mig

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from exporter.lenient import Object
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot, known_devices
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from exporter.model.driver import GpuProcess
     from exporter.model.measured import Measured, ProcessPlace, Unowned
 
-Object = dict[str, Any]
 _OFF = (
     "--processes.expose is off: command lines may hold secrets, so processes are shown only where it is on, and then to"
     " whoever may ask for metrics (see --web.config.file)"

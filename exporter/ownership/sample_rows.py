@@ -18,7 +18,7 @@ from exporter.dividing.measured_values import (
 )
 from exporter.dividing.sharing import CounterBook, share_page, split_gauge
 from exporter.model.devices import DeviceKey, Holder, Owners
-from exporter.model.pages import Reading, Row, Rows, Subject
+from exporter.model.pages import Reading, Row, Rows, Subject, SubjectsOfFamilies
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.ownership.labels import (
@@ -41,7 +41,7 @@ class PerOwner:
     a virtual GPU's row it is the part that no owner holds.
     """
 
-    def __init__(self, samples: Sequence[tuple[bytes, Subject]]) -> None:
+    def __init__(self, samples: SubjectsOfFamilies) -> None:
         came_with_owners = any(subject.came_with for _, subject in samples)
         self._device_of = _device_numbers(samples) if came_with_owners else {}
         self._several = _of_several_owners(samples, self._device_of) if came_with_owners else frozenset()
@@ -57,7 +57,7 @@ class PerOwner:
         return (name, self._device_of[id(subject)]) in self._several
 
 
-def _device_numbers(samples: Sequence[tuple[bytes, Subject]]) -> dict[int, int]:
+def _device_numbers(samples: SubjectsOfFamilies) -> dict[int, int]:
     """A number for each device, by id(subject). On a large page a key for every sample would cost 100 ms."""
     numbers: dict[object, int] = {}
     number_of: dict[int, int] = {}
@@ -67,9 +67,7 @@ def _device_numbers(samples: Sequence[tuple[bytes, Subject]]) -> dict[int, int]:
     return number_of
 
 
-def _of_several_owners(
-    samples: Sequence[tuple[bytes, Subject]], device_of: Mapping[int, int]
-) -> frozenset[tuple[bytes, int]]:
+def _of_several_owners(samples: SubjectsOfFamilies, device_of: Mapping[int, int]) -> frozenset[tuple[bytes, int]]:
     """The families and device numbers of which the page has a virtual GPU's row, or rows of different owners."""
     first: dict[tuple[bytes, int], Subject] = {}
     several: set[tuple[bytes, int]] = set()
@@ -202,7 +200,7 @@ class Attribution:
         """
         return share_page(readings, self._of_gpu, self._book.share)
 
-    def __call__(self, samples: Sequence[tuple[bytes, Subject]], /) -> list[Rows]:
+    def __call__(self, samples: SubjectsOfFamilies, /) -> list[Rows]:
         """The rows of each sample, by family name and subject.
 
         Callers pass the same subject object for a whole device.
@@ -229,7 +227,7 @@ class Attribution:
             rows.append(its_rows)
         return rows
 
-    def _by_subject_alone(self, samples: Sequence[tuple[bytes, Subject]]) -> list[Rows]:
+    def _by_subject_alone(self, samples: SubjectsOfFamilies) -> list[Rows]:
         worked_out: dict[int, Rows] = {}
         for _, subject in samples:
             if id(subject) not in worked_out:
