@@ -47,7 +47,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards of a container: `each` card with a known index, its use of all cards together, and what it asked for.
+    """The cards of a container: `each` card with a known index, its use of all cards together, and its requests.
 
     `asked_cards` counts physical GPUs: a share, or a MIG instance, is a part of a GPU.
     """
@@ -192,7 +192,7 @@ def _add_units(
     used: "defaultdict[Owner, list[_Used]]",
     asked: dict[Owner, _Asked],
 ) -> None:
-    """Add the holders of units of GPUs: their ids tell what they asked for, and their processes what they use."""
+    """Add the holders of units of GPUs: their ids tell their requests, and their processes tell their use."""
     units: defaultdict[Owner, dict[str, Assignment]] = defaultdict(dict)
     for held in owners.units:
         units[held.owner][held.resource] = held

@@ -143,11 +143,10 @@ class GpuAtLook:
         return self.state.samples if stretch.held is self.state.steady else self.samples
 
     def edges(self, window: Sequence[Stretch], *, is_whole: bool = True) -> tuple[HeldGpu | None, HeldGpu | None]:
-        """The holders before and after the period that a page describes; None where they are the ones within it.
+        """The holders before and after the period that a page describes; None if they are the holders within it.
 
         dcgm-exporter reads the GPU at any time between two looks, and containers come and go at any time. So the
-        previous holders and the next ones may have a part of what the page describes, although no look saw them in that
-        period.
+        previous holders and the next holders may have a part of the period, although no look saw them in it.
         """
         before = self.state.holders_before if is_whole else None
         if before is not None and any(entry.is_dropped for _, entry in before.holders):

@@ -1,8 +1,8 @@
-"""The kernels that ran between two looks, as NVML measures them, until a page tells how active the device was then.
+"""The kernels that ran between two looks, as NVML measures them, until a page has the device's activity of that time.
 
 NVML measures a container from its first look on, and half of the time before that (`SmTimes`). After the last look that
-saw the container it measures nothing. The container is taken to work on at its last pace, for so long that its time
-before the first look and its time after the last one are one look together: that is what they are on average.
+saw the container it measures nothing. The container is assumed to go on at its last pace, for so long that its time
+before the first look and its time after the last look are together as long as a look, which is their mean.
 
 dcgm-exporter reads a GPU at some time between two looks, on average midway. So half of the kernels between the last two
 looks belong to the page that the last look saw, and half belong to the next page.
@@ -27,9 +27,9 @@ _Holding = Mapping[str, HeldGpu]
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """The kernels of one device that no page has told yet, for one amount. `last` are those since the look before.
+    """The kernels of a device that no page covers yet, for an amount. `last` are the kernels since the look before.
 
-    `doubled` has twice the time of those before that. The `counted` containers' part of `last` is counted by now.
+    `doubled` has twice the time of earlier kernels. The `counted` containers' part of `last` is counted by now.
     `is_known` is False if the kernels of some look are not known, and before the first page.
     """
 
@@ -68,7 +68,7 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class KernelsOfGpu:
-    """The kernels of a GPU that no page has told yet, by amount and GPU_I_ID. `ran` are those since the look before."""
+    """The kernels of a GPU that no page covers yet, by amount and GPU_I_ID. `ran` are kernels since the look before."""
 
     ran: Mapping[str, Ran] = field(default_factory=dict)
     activity: dict[str, Waiting] = field(default_factory=dict)
@@ -177,8 +177,8 @@ class KernelTimes:
     ) -> Mapping[str, Kernels]:
         """The times for which kernels of the last look's holders ran since that look, by GPU.
 
-        `now` is the measurement of this look, at `at_ns`; it is empty if nobody measures. `before` are the holders of
-        the last look, and `after` those of this one. `step_ns` is the time between the looks, None for a gap.
+        `now` is the measurement of this look, at `at_ns`; it is empty if nothing is measured. `before` are the holders
+        of the last look, `after` the holders of this look. `step_ns` is the time between the looks; None for a gap.
         """
         last = self._last
         self._last = now

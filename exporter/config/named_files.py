@@ -1,6 +1,6 @@
 """The files that a configuration names. Each is read once, before the parts are made, so that all parts agree.
 
-The inventory file is not among them: it is a source, which is read again whenever it changes (sources/inventories.py).
+The inventory file is not among them: it is a source, read again whenever it changes (sources/node_inventory.py).
 """
 
 import ssl

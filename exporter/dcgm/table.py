@@ -85,23 +85,23 @@ Kind = Literal["gauge", "counter", "label"]
 class DcgmField:
     """One row of the table. Names lack DCGM_FI_ or, for what dcgm-exporter counts itself, DCGM_.
 
-    - `newer`: the name in DCGM 4.9 and its unit; None where the name stayed, or where no new name is known;
-    - `oldest`: the name that the shell version wrote, "" for none. `also` are further names, whole ones, and
-      `also_newer` further ones with the newer unit;
+    - `newer`: the name in DCGM 4.9 and its unit; None if the name stayed, or if no new name is known;
+    - `oldest`: the name that the shell version wrote, "" for none. `also` are further whole names, and `also_newer`
+      further names with the newer unit;
     - `json`: the field of /container/metrics that holds the value in the first name's unit, and its place there;
-    - `additive`: whether the value adds up over the owners of a device. `--sharing split` divides these. The name
+    - `additive`: whether the value adds up over the owners of a device. `--sharing split` divides such values. The name
       decides, never the TYPE: dcgm-exporter types NVLINK_BANDWIDTH_TOTAL a counter, but it is a rate;
     - `of_gpu`: whether an additive value is the whole GPU's, which dcgm-exporter repeats on the row of each MIG
       instance. Memory is the instance's own;
-    - `accounts`: what the accounts read it as, and the power of ten that makes their unit (a millionth, and of time
-      the nanosecond) of the first name's;
-    - `nvml`: None where NVML does not know the value;
-    - `otel`: the metric of OpenTelemetry's conventions that has the value, and the attribute that says which of its
-      values it is. It is in DCGM 4.9's unit there. A GPU has the first row's value that a page has;
-    - `labels`: what tells a device's samples of this family apart, and says something of each;
+    - `accounts`: the accounts' name for it, and the power of ten from the first name's unit to the accounts' unit,
+      which is a millionth, and for time the nanosecond;
+    - `nvml`: None if NVML does not know the value;
+    - `otel`: the metric of OpenTelemetry's conventions with the value, in DCGM 4.9's unit, and the attribute that names
+      the value. If several rows have the same metric, a GPU's value is the first row's that a page has;
+    - `labels`: the labels that tell a device's samples of this family apart, and that describe each sample;
     - `is_in_file`: whether the counters file of daemonset.yaml has it;
-    - `since`: the first dcgm-exporter that knows the name, one of COUNTERS_FILES; "" where each does. A name in its
-      file that it does not know ends dcgm-exporter. `before` is what older ones call the field, "" where they lack it.
+    - `since`: the first dcgm-exporter that knows the name, one of COUNTERS_FILES; "" if each does. dcgm-exporter ends
+      at a name in its file that it does not know. `before` is the field's name in older ones, "" if they lack it.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The XIDs that data centres see: their meaning, usual cause, and what to do, which also tells how bad an XID is.
 
 They are in xids.json, after NVIDIA's catalogue of XIDs (docs.nvidia.com/deploy/xid-errors, r590), in our own words.
-Where the catalogue tells GPUs apart, they are as for A100 and later. The names are dcgm-exporter's, which writes the
-name of the last error beside its number. One long row has the XIDs of copies, videos and bad commands, and those that
-the GPU survives. Nothing is wrong with a GPU if only its program must be mended or started again.
+If the catalogue has several texts for an XID, the text for A100 and later counts. The names are dcgm-exporter's, which
+writes the name of the last error beside its number. A single long row has the XIDs of copies, videos and bad commands,
+and the XIDs that the GPU survives. Nothing is wrong with a GPU if only its program must be mended or started again.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 The page, `top` and `kubectl gpu` all take their figures from here, so that they agree. A row is a device and one
 container that holds it. If several containers hold the device, most of the row's fields are values of the whole device
-(--sharing copy) or a part by a rule (split). Of such a holder only `measured` is its own; only the device's line shows
-the rest. dcgm-exporter repeats the power of a whole GPU on each of its MIG instances; only the GPU's line shows it.
+(--sharing copy) or a part by a rule (split). For such a holder only `measured` is its own use; the device's line shows
+the other fields. dcgm-exporter repeats a whole GPU's power on each of its MIG instances; only the GPU's line shows it.
 
 If several containers hold a device, its rows also have the device's own values (`whole_device`). Rows of an older
 exporter, and of a Prometheus server that a cluster role asks, lack them. Then the values follow from the rows, if
@@ -69,7 +69,7 @@ def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_inst
     """The figures of a GPU that is cut into MIG instances.
 
     Args:
-        parent: the GPU's own row; None where there is none.
+        parent: the GPU's own row; None if there is none.
         instances: a row of each of its instances.
         of_instances: their figures.
     """
@@ -113,7 +113,10 @@ def is_older(rows: Sequence[DeviceRow]) -> bool:
 
 
 def _is_of_several_older(rows: Sequence[DeviceRow]) -> bool:
-    """Kernels of all holders cannot run for longer than those of each do, one after the other."""
+    """Whether the page contradicts the state of a device with several holders.
+
+    The page's activity is above the sum of the holders' own activities only if one of the two is older.
+    """
     of_holders = total_of(row.own_activity for row in rows)
     of_page = _activity(rows)
     state = state_of_device(row.state for row in rows)
@@ -125,10 +128,7 @@ def _is_of_several_older(rows: Sequence[DeviceRow]) -> bool:
 
 
 def _activity(rows: Sequence[DeviceRow]) -> float | None:
-    """The device's activity: of a single row the activity of which its state is made.
-
-    Of several the page's for the device.
-    """
+    """The device's activity: a single row's activity, by which its state is judged; with several rows, the page's."""
     if len(rows) == 1:
         return rows[0].activity
     whole = rows[0].whole_device

@@ -4,17 +4,19 @@ First come MIG instances: dcgm-exporter repeats the GPU's power, energy and byte
 each instance. Each instance gets a part, by its activity (instances.py). Rows that differ are the instances' own
 values.
 
-Then come owners. The value of a gauge is divided as it is. Of a counter the increases are divided, since owners come
-and go while it only grows:
+Then come owners. A gauge is divided by its present value. A counter is divided by its increases, since owners come and
+go while it only grows:
 
-- every row starts at 0: an owner's when it first holds the device, and the row without owner, which is always there;
-- each row gets its part of every later increase, the row without owner gets what comes while nobody holds the device;
-- parts are equal or, where that is measured, proportional to the time for which each owner's kernels ran meanwhile:
+- every row starts at 0: an owner's row when it first holds the device, and the row without owner, which is always
+  there;
+- each row gets its part of every later increase; the row without owner gets the increase while nobody holds the device;
+- parts are equal or, if kernels are measured, in proportion to the time for which each owner's kernels ran meanwhile:
   then the row without owner gets the part of kernels that are no owner's;
-- no row ever falls, and together the rows grow by what the device grew by.
+- no row ever falls, and the rows together grow as much as the device's counter.
 
-So increase() sees a restart of the exporter as any counter's restart: nothing was consumed. An increase belongs to who
-held the device at both its ends, since a new row cannot show growth. A row that comes back continues where it was.
+So increase() sees a restart of the exporter like any counter's restart: nothing was consumed. An increase belongs to
+the owners that held the device at both its ends, since a new row cannot show growth. A row that comes back continues
+from its old value.
 Values that are no amounts (not-supported values, NaN, Inf) are copied.
 """
 

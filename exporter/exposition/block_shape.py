@@ -1,7 +1,7 @@
 """The shape of a block of lines: everything but the values of its samples.
 
 A shape stays the same from scrape to scrape. So it is read once (shape_reader.py), and after that only compared. It
-does not depend on owners, who come in with the layout (layout.py).
+does not depend on owners, who come in with the layout (labelled_block.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ _IN_PLAIN_DECIMALS = b"0123456789.+-eE\n"
 
 
 T = TypeVar("T", bound=Texts | None)
-# The first line, the line after the last, and the texts that replace their values; None where the values stay.
+# The first line, the line after the last, and the texts that replace their values; None if the values stay.
 Run = tuple[int, int, T]
 
 
@@ -53,10 +53,10 @@ class Converted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """A block without values: the head of each line, which is the whole line where it has no value.
+    """A block without values: the head of each line, which is the whole line if it has no value.
 
-    `size`: of all heads. `changes` are the lines whose values go out as other texts. The values of the lines in `twins`
-    go out a second time, behind all others.
+    `size` is the size of all heads. `changes` are the lines whose values go out as other texts. The values of the lines
+    in `twins` go out a second time, after all others.
     """
 
     heads: Sequence[bytes]

@@ -7,7 +7,7 @@
                │ yes                       │ no
                ▼                           ▼
              the same lines,             take the values out, put them where they belong
-             other heads                 (layout.py)
+             other heads                 (labelled_block.py)
              (plain.py, cuts.py)
 
 Pure, except that it remembers the shape of one page: nothing here waits, logs or reads a clock.

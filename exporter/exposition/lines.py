@@ -1,10 +1,10 @@
 r"""Reading one line of the Prometheus text format, version 0.0.4.
 
-The grammar is what two readers both accept, Prometheus' scraper and promtool's, since the whole page must pass both.
-Where they differ (measured on 2.42), the stricter reader decides:
+The grammar is what two readers both accept, Prometheus' scraper and promtool's, since the whole page must pass both. If
+they differ (measured on 2.42), the stricter reader decides:
 
-- Prometheus alone fails on blanks before a name, on `TYPE x  gauge` and `TYPE x Gauge`, on signed timestamps, and stops
-  reading without a word at a NUL byte.
+- Prometheus alone fails on blanks before a name, on `TYPE x  gauge` and `TYPE x Gauge`, on signed timestamps, and
+  silently stops reading at a NUL byte.
 - promtool alone fails on blanks after a value, on escapes other than `\\`, `\"` and `\n`, on labels without a comma
   between them, on a second HELP or TYPE, and reads `#HELP` (no blank) as metadata.
 

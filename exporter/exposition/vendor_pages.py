@@ -1,7 +1,7 @@
 """DCGM's families beside another vendor's: the same samples with the names, units and labels of DCGM. Pure.
 
-They are added to a page as it comes in, and joined like all others. So outputs, accounts, `--sharing` and the rules for
-Prometheus need to know DCGM's names alone. What a vendor does not measure has no sample.
+They are added to a page as it comes in, and joined like all other samples. So outputs, accounts, `--sharing` and the
+rules for Prometheus need to know only DCGM's names. A field that a vendor does not measure has no sample.
 
     body ──► samples of the families that the rules name ──► by device and family (_Samples)
                                                                 │ units that are not the documented ones: a Trouble
@@ -247,7 +247,7 @@ class VendorPages:
 
 
 def _of_too_much_memory(sums: Mapping[str, tuple[VendorFamily, float]]) -> Sequence[VendorFamily]:
-    """The families of a device that say that more of its memory is used than it has; none where it fits."""
+    """The device's families by which it uses more memory than it has; none if the values agree."""
     used = sums.get(USED)
     total = sums.get(TOTAL)
     if used is None or total is None or used[1] <= total[1]:

@@ -16,10 +16,10 @@ GAPS: Final[tuple[Gap, ...]] = ("exporter", "kubelet", "page")
 
 # Every look makes an Account for every row. Making a NamedTuple takes a sixth of the time of a frozen dataclass.
 class Account(NamedTuple):
-    """What one container has had of one device, or what nobody had (`owner` None).
+    """A container's use of a device, counted up; with `owner` None, the times in which nobody held the device.
 
     Attributes:
-        owner: the container. None: the account counts the times in which nobody held the device.
+        owner: the container; None for nobody.
         labels: labels of the container's pod (pod_uid, label_…, workload_…), which go out with the amounts.
         allocated_ratio: the part of a physical GPU that the container holds now; None if it no longer holds any.
         amounts: by name, in whole numbers of small units, so that sums are exact. An amount that no page has shown so

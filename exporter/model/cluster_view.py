@@ -61,7 +61,7 @@ class NodeView:
 
     @property
     def is_missing(self) -> bool:
-        """Whether nothing is known of the node, or what is known may be wrong by now."""
+        """Whether nothing is known about the node, or the last facts may be wrong by now."""
         return self.trouble is not None
 
 

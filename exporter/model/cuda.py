@@ -1,4 +1,4 @@
-"""What the CUDA probe counts in the kernel: per process and CUDA device, as the process itself numbers its devices."""
+"""The CUDA probe's counts in the kernel, per process and CUDA device, as the process itself numbers its devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,14 +25,14 @@ class ProcessId(NamedTuple):
 
 
 class CudaDevice(NamedTuple):
-    """A device as one process numbers it: `ordinal` is that of cudaSetDevice, 0 where the process never called it."""
+    """A device as one process numbers it: `ordinal` is that of cudaSetDevice, 0 if the process never called it."""
 
     process: ProcessId
     ordinal: int
 
 
 class CudaCounts(NamedTuple):
-    """What one process asked of one device since its first call. Only `memory_bytes` ever falls.
+    """The counts of a process' requests to a device since its first call. Only `memory_bytes` ever falls.
 
     Launches, graph launches, copies and synchronisations count when they are called, even if they fail; threads, bytes,
     allocations and frees count when the call succeeds. Bytes are what the process asked for; the driver rounds them up.
@@ -40,7 +40,7 @@ class CudaCounts(NamedTuple):
     the time spent waiting in synchronisations. `active_ns` is the time in which at least one stream had work that no
     synchronisation had ended. `errors` counts calls that did not return success, by cudaError_t or CUresult.
 
-    It is a tuple, since thousands are made each second. usage/cuda_ledger.py relies on the order of the fields.
+    It is a tuple, since thousands are made each second. probe/cuda_ledger.py relies on the order of the fields.
     """
 
     launches: int = 0
@@ -77,7 +77,7 @@ class CudaProcess:
     """A process that called CUDA.
 
     `cgroup_id` is the id of its cgroup of version 2 (1, the root, on a node that uses version 1). `visible` is what the
-    program itself set CUDA_VISIBLE_DEVICES to before its first call; None where the probe did not see that. `ended_ns`
+    program itself set CUDA_VISIBLE_DEVICES to before its first call; None if the probe did not see that. `ended_ns`
     is when its last thread ended, on the monotonic clock; None while it runs.
     """
 
@@ -104,11 +104,11 @@ class CudaReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenProcess:
-    """What /proc says of a process that maps CUDA: its container, and what the environment lets it see.
+    """The facts in /proc about a process that maps CUDA: its container, and the devices that it may see.
 
-    `visible` is CUDA_VISIBLE_DEVICES in its memory, or else in the environment of its start; None where it is not set.
+    `visible` is CUDA_VISIBLE_DEVICES in its memory, or else in the environment of its start; None if it is not set.
     `is_hidden`: the exporter may read neither. `gpu_files` is the number of the GPUs' device files (/dev/nvidia<N>)
-    that it sees; 0 where that is not known.
+    that it sees; 0 if that is not known.
     """
 
     id: ProcessId
@@ -120,10 +120,11 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaUse:
-    """What all processes of one container, running or ended, asked of one device: see `CudaCounts`.
+    """The requests to a device by all processes of a container, running or ended: see `CudaCounts`.
 
-    `memory_bytes` is what running processes have allocated. `peak_bytes` is the largest sum in a reading, or the
-    largest peak of one process, if that is larger. `released_bytes` is what processes had not freed when they ended.
+    `memory_bytes` is the memory that running processes have allocated. `peak_bytes` is the largest sum in a reading, or
+    a process' largest peak, if that is larger. `released_bytes` is the memory that processes had not freed when they
+    ended.
     Errors whose codes are not counted one by one are under OTHER_ERRORS. `active_seconds` counts a time in which
     several processes are active once.
     """
@@ -145,7 +146,7 @@ UNKNOWN_DEVICE = DeviceKey(uuid="")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CudaUses:
-    """What every container asked of every device; and the state of the probe.
+    """The requests to every device by every container, and the state of the probe.
 
     `programs` is the number of probed files, `failures` the number of files that could not be probed, by reason.
     `map_entries` has two numbers for each map in the kernel: its entries and its size. `unreadable` is the number of

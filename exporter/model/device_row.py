@@ -32,7 +32,7 @@ RowDevice = tuple[str, str, str]
 
 
 class OwnUse(NamedTuple):
-    """What the container's own processes use of the device, by NVML: bytes, a part of its time (0 to 1), a count."""
+    """The use of the device by the container's own processes (NVML): bytes, a part of its time (0 to 1), a count."""
 
     memory_used_bytes: Number = None
     utilization_ratio: Number = None
@@ -386,7 +386,7 @@ _BY_TYPE: Mapping[Any, Callable[[object], Any]] = {
     tuple[str, ...]: _reasons,
     tuple[DeviceUser, ...]: _users,
 }
-# What reads each field of the mapping that becomes a tuple of this type, by the field's type.
+# For each type of tuple, the readers of its fields in a mapping, by the fields' types.
 _READERS: Mapping[Any, Mapping[str, Callable[[object], Any]]] = {
     kind: {name: _BY_TYPE[of_type] for name, of_type in get_type_hints(kind).items() if name != "unknown_fields"}
     for kind in (OwnUse, WholeDevice, DeviceUser, DeviceRow)

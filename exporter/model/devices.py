@@ -34,7 +34,7 @@ MEMORY_MIB = 256
 class Claim:
     """A device that came through Dynamic Resource Allocation: DynamicResource and one of its ClaimResources.
 
-    `cdi_names` are the names of its CDI devices, `share` its share_id ("" where the device is not shared that way).
+    `cdi_names` are the names of its CDI devices, `share` its share_id ("" if the device is not shared that way).
     """
 
     namespace: str
@@ -111,7 +111,7 @@ class DeviceKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRef:
-    """What a device id says of its device; a text is "" where the id does not say it.
+    """The facts that a device id gives about its device; a text is "" if the id does not give it.
 
     Attributes:
         form: the name of the rule that read the id.
@@ -166,7 +166,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryGpu:
-    """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" where not given.
+    """A GPU of an inventory. `device` is its name in device ids; `device` and `index` are "" if not given.
 
     `uuid` is "" if a source has only the `device`. The node's inventory, put together from all sources, has no GPU
     without a UUID. `sources` are as in MigInstance. `slices` is the number of compute slices that the GPU can be cut

@@ -21,8 +21,8 @@ class Host(NamedTuple):
     architecture: str
 
 
-# What keeps a process from opening a device file: its mode, the rules of the cgroup for devices, or a security module
-# such as SELinux, although its mode would allow it. "" for nothing.
+# The reason why a process cannot open a device file: the file's mode, the cgroup's rules for devices, or a security
+# module such as SELinux, although the mode would allow it. "" for none.
 Refusal = Literal["", "mode", "cgroup", "security_module"]
 
 
@@ -43,7 +43,7 @@ class GpuProcess:
 
     `pid` is the host's, if the exporter shares the host's PID namespace. `device` is the UUID of the physical GPU with
     the GPU instance id ("" for a GPU that is not cut). `sm_ratio` is the part of the time since the previous reading (0
-    to 1) in which its kernels ran. `sm_ratio` and `memory_bytes` are None where the driver does not say them. `kinds`
+    to 1) in which its kernels ran. `sm_ratio` and `memory_bytes` are None if the driver does not say them. `kinds`
     has at least one kind.
     """
 

@@ -24,7 +24,7 @@ class HealthReason(Trouble):
 
 
 def rank(reason: HealthReason) -> tuple[int, bool, HealthReason]:
-    """The key that sorts reasons, the worst first. Of two equally bad, DCGM's summary comes after what was read."""
+    """The key that sorts reasons, the worst first. Among equally bad reasons, DCGM's summary comes last."""
     return VERDICTS.index(reason.verdict), reason.reason.startswith(OF_DCGM), reason
 
 

@@ -1,4 +1,4 @@
-"""What is made again only if an input is another object."""
+"""A value that is made again only if an input is another object."""
 
 from collections.abc import Callable, Sequence
 from operator import is_

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 EVENTS_HEADER = "X-Newest-Event"
 # The header of a node whose kubelet does not say who holds the GPUs. Without it, they would seem to be free.
 OWNERS_UNKNOWN_HEADER = "X-Owners-Unknown"
-# What the driver's processes show of a container itself: the names in the object `measured`, and the families that say
-# the same on /metrics.
+# The measurements of a container's own processes: their names in the object `measured`, and their families on /metrics.
 OWN_FAMILIES: Mapping[str, str] = {
     name: f"pod_gpu_{name}" for name in ("memory_used_bytes", "utilization_ratio", "processes")
 }

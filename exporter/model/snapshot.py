@@ -52,17 +52,17 @@ class Health:
 
     @property
     def reason(self) -> str:
-        """The trouble's reason; "" where there is none."""
+        """The trouble's reason; "" if there is none."""
         return self.trouble.reason if self.trouble else ""
 
     @property
     def message(self) -> str:
-        """The trouble's message; "" where there is none."""
+        """The trouble's message; "" if there is none."""
         return self.trouble.message if self.trouble else ""
 
     @property
     def remedy(self) -> str:
-        """The trouble's remedy; "" where there is none."""
+        """The trouble's remedy; "" if there is none."""
         return self.trouble.remedy if self.trouble else ""
 
 

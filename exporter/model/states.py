@@ -71,9 +71,6 @@ def state_of_device(states: Iterable[DeviceState]) -> DeviceState:
 
 
 def counts_of(states: Iterable[DeviceState]) -> Mapping[str, int]:
-    """The number of devices that are held, and of those among them that are idle.
-
-    And of those free, failing, outside, unknown.
-    """
+    """The numbers of devices that are held, idle (held devices, too), free, failing, outside and unknown."""
     counts = Counter(states)
     return {"held": sum(counts[state] for state in IN_HAND), **{str(state): counts[state] for state in _COUNTED}}

@@ -79,7 +79,7 @@ def _policy(config: Config, rules: DeviceRules, *, divides_counters: bool) -> La
 
 
 def _source_of_assignments(config: Config) -> tuple[object, ...]:
-    """What tells the source of the assignments in force: another source's answers would not continue them."""
+    """The settings that identify the source of assignments: answers of another source would not continue them."""
     return config.kubelet.socket, config.devices.resources, config.devices.follows_claims, config.node.name
 
 
@@ -90,7 +90,7 @@ def _owners(
     pod_labels: PodLabelPolicy | None,
     rules: Sequence[Rule],
 ) -> CurrentOwners:
-    """Who holds what, which goes on from what the previous node knew."""
+    """The owners, which continue those of the previous node."""
     before = handover.owners
     return CurrentOwners(
         policy,

@@ -171,7 +171,7 @@ class Node:
         self._show_bounds()
 
     async def close(self) -> None:
-        """End what is in flight, and keep the accounts."""
+        """End the looks in flight, and keep the accounts."""
         await asyncio.gather(*(source.close() for source in self.sources.cache.sources.values()))
         if self._accounting is not None:
             await self._accounting.save()

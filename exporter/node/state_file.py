@@ -1,7 +1,7 @@
 """The file of --accounting.state: read once when it is taken up, then replaced after each look of the pulse.
 
 The new file is written beside the old one, synced and renamed, so that a process that is killed leaves the old file
-whole. accounts/state.py knows the content. A file that cannot be used is set aside and never overwritten.
+whole. accounts/state_bytes.py knows the content. A file that cannot be used is set aside and never overwritten.
 """
 
 import os

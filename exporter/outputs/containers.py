@@ -36,7 +36,7 @@ def render(device_rows: Sequence[DeviceRow], filters: Mapping[str, str]) -> Work
 
 
 def wrong_query(given: Iterable[tuple[str, str]]) -> str:
-    """What is wrong with a query's parameters, or ""."""
+    """The fault of a query's parameters in words; "" if there is none."""
     names = [name for name, _ in given]
     for name in names:
         if name not in FILTERS:

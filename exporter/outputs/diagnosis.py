@@ -1,4 +1,4 @@
-"""What `doctor` found out, as data and as a report for a terminal. Pure."""
+"""The diagnosis of `doctor`, as data and as a report for a terminal. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
 
-# What this program cannot resolve the page may know: dcgm-exporter may have attributed it already.
+# Ids that this program cannot resolve; dcgm-exporter may have attributed their devices on the page already.
 _UNRESOLVED = frozenset(
     {Unmatched.MIG_UNRESOLVED, Unmatched.UNKNOWN_ID, Unmatched.CLAIM_UNRESOLVED, Unmatched.AMBIGUOUS, Unmatched.UNNAMED}
 )
@@ -232,7 +232,7 @@ def _of_source(snapshot: Snapshot, name: str, is_down: Level) -> Iterator[Findin
 
 
 def of_device_files(files: Sequence[DeviceFile] | None, *, asks_nvml: bool) -> Iterator[Finding]:
-    """Which of the driver's files the exporter may open, which NVML does. None where no driver is loaded."""
+    """The findings about the driver's device files, which NVML opens. `files` is None if no driver is loaded."""
     if files is None:
         return
     if not files:

@@ -28,7 +28,7 @@ _NOT_OFFERED_OR_UNHEALTHY = DeviceHealth(
 
 
 NOT_OFFERED = frozenset({_NOT_OFFERED.message, _NOT_OFFERED_OR_UNHEALTHY.message})
-# What a container's status says of its devices, by resource and id.
+# The health of devices by their container's status, by resource and id.
 _DeviceWords = Mapping[tuple[str, str], DeviceHealth]
 
 
@@ -43,9 +43,9 @@ class HealthWatch:
 
     @property
     def doubted_at(self) -> float | None:
-        """The moment since which an answer on the offered ids must have been asked for; an older answer is out of date.
+        """The moment from which an answer about the offered ids counts. If it was asked for earlier, it is out of date.
 
-        None while every device is offered that is not called unhealthy: then the words are enough.
+        None while the kubelet offers every device that it does not call unhealthy: then the pods' status is enough.
         """
         return self._changed_at.value if self._missing_since else None
 

@@ -79,7 +79,7 @@ _MONITORING = Trouble(
     "this resource is for monitoring: its container looks at the node's devices and holds none",
     "nothing is wrong: the vendor's exporter asks for it, and it counts in no sum",
 )
-# by the reason for which an assignment has no samples, where the words are always the same
+# by the reason why an assignment has no samples, for reasons whose text is always the same
 _OF_UNMATCHED: Mapping[str, Trouble] = {
     Unmatched.NO_GPU: Trouble(
         "",
@@ -143,13 +143,13 @@ WITHOUT_OWNER: "Mapping[WithoutOwner, str]" = {
     "unresolved": "its pod may hold this GPU: which of its containers holds what is not known",
     "unknown_instance": "its container has several instances of the GPU, and the driver does not say which one",
 }
-# why a device has no owner where nothing is wrong
+# why a device has no owner although nothing is wrong
 NOBODY: Final = "the kubelet names no container that holds this device; it leaves out init containers, which may"
 
 
 @dataclass(eq=False)
 class Explainer:
-    """The explanations for one state of owners and one page. What is common to all devices is worked out once."""
+    """The explanations for a state of owners and a page. Facts that all devices share are worked out once."""
 
     owners: Owners
     subjects: Iterable[Subject]

@@ -2,7 +2,7 @@
 
 The exporter hears of an event within milliseconds, and asks the kubelet at once: the containers that the kubelet lists
 then held the GPU. The look before may be ten seconds old. It counts only if it agrees, or if it is not older than a
-second, since a pod may be gone with its GPU. Otherwise nobody can say who held it. Of several holders, the error
+second, since a pod may be gone with its GPU. Otherwise the holder is unknown. If there are several holders, the error
 belongs to the holder of the process, if the exporter measures whose processes run on the GPU.
 
 A driver prints several lines for one error, and many for one crash. So lines with the same number, GPU and process

@@ -42,7 +42,7 @@ _PART_OF_INSTANCE = re.compile(r"[0-9]+c\.")
 
 
 def profile_of_resource(resource: str) -> str:
-    """The MIG profile in a resource's name: 1g.10gb of `nvidia.com/mig-1g.10gb`; "" where the name has none.
+    """The MIG profile in a resource's name: 1g.10gb of `nvidia.com/mig-1g.10gb`; "" if the name has none.
 
     NVIDIA's device plugin writes the + of a profile as a dot (1g.10gb+me is mig-1g.10gb.me), and adds .shared to a
     resource whose devices it shares.

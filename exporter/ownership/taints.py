@@ -2,13 +2,13 @@
 
 NVIDIA's DRA driver writes three taints (its cmd/gpu-kubelet-plugin/device_health.go), which stay until it restarts:
 
-- gpu.nvidia.com/xid=<number>, the last XID of the device: NoSchedule, or None for one that is a program's fault. It is
-  read as an error of that moment, so it ends as those of the kernel's log do;
+- gpu.nvidia.com/xid=<number>, the last XID of the device: NoSchedule, or None for an XID that is a program's fault. It
+  is read as an error of that moment, so it ends as errors of the kernel's log do;
 - gpu.nvidia.com/gpu-lost, NoSchedule: NVML has said that a GPU is lost, and does not say which one. All devices of the
   node get it;
 - gpu.nvidia.com/unmonitored, None: the driver cannot watch the device.
 
-Of other drivers' taints only the effect tells the meaning.
+For taints of other drivers, only the effect has a known meaning.
 """
 
 import re

@@ -40,8 +40,8 @@ _PROFILE = re.compile(r"(\d)g\.(\d+)gb")
 class GpuSize(NamedTuple):
     """A part of a GPU.
 
-    `share` is its share of the GPU's price, 0 to 1. `least` and `memory` are the least that it has: of the GPU's SMs,
-    0 to 1, and of memory, in bytes.
+    `share` is its share of the GPU's price, 0 to 1. It has at least the part `least` of the GPU's SMs (0 to 1), and at
+    least `memory` bytes.
     """
 
     name: str

@@ -62,7 +62,7 @@ class Span:
     def before(self, *, is_month: bool) -> Self:
         """The preceding span of the same length.
 
-        Of a month it is the preceding month; of a month that still runs, an equally long part of the preceding one.
+        For a month it is the preceding month; for a month that still runs, an equally long part of the preceding month.
         """
         if not is_month:
             return type(self)(self.from_ms - self.ms, self.from_ms, self.zone)

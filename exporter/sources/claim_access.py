@@ -1,7 +1,7 @@
 """The source of claims' admin access: the checkpoint of NVIDIA's DRA driver, else the Kubernetes API.
 
 The driver writes its checkpoint before the kubelet names a claim's devices, so the file is read when the kubelet names
-unknown claims. The API is asked only for claims that the file lacks, and once for each of them. ownership/claims.py
+unknown claims. The API is asked only for claims that the file lacks, and once for each. ownership/admin_access.py
 interprets the answers.
 """
 

@@ -69,7 +69,7 @@ class ShownReader:
     """A reader of one exporter of either role. Requests are independent, so one lost request costs only its answer."""
 
     def __init__(self, transports: Sequence[Transport]) -> None:
-        """Make a reader; of several transports it uses the first whose protocol the exporter speaks."""
+        """Make a reader. It uses the first of the transports whose protocol the exporter speaks."""
         self._transports = transports
         self._transport = transports[0]
         self._role: Role | None = None

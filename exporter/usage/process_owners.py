@@ -136,7 +136,7 @@ def _read_pod(levels: list[str], ups: int, root: Root | None) -> ProcessPlace | 
 
 
 def _read_elsewhere(path: str) -> ProcessPlace | None:
-    """A container outside pods. Of nested containers it is the outermost, which the machine's engine knows."""
+    """A container outside pods. If containers are nested, it is the outermost, which the machine's engine knows."""
     made = _ELSEWHERE.search(path)
     if made is None:
         return None

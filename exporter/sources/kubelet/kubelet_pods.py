@@ -1,10 +1,10 @@
 """The kubelet's Pods API: labels, UIDs, owners and container ids of this node's pods, over a socket on this node.
 
 One stream (WatchPods) sends every pod, then INITIAL_SYNC_COMPLETE, and then all changes. It needs no API server and no
-token. The package is v1alpha1 today; newer ones are tried first.
+token. The package is v1alpha1 today; newer versions are tried first.
 
 A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It reports a pod that has ended as DELETED
-(name, namespace and uid alone) although the API server keeps it. What that means is in sources/pods.py.
+(only with name, namespace and uid) although the API server keeps it. sources/node_pods.py allows for both.
 """
 
 import time

@@ -27,7 +27,7 @@ _CALLS: tuple[tuple[Kind, str], ...] = (
 
 
 class ListedProcess(NamedTuple):
-    """A process of one of NVML's lists. `part` is its compute instance, `memory` is None where it is not known."""
+    """A process in NVML's lists. `part` is its compute instance; `memory` is None if it is not known."""
 
     pid: int
     kind: Kind
@@ -39,9 +39,9 @@ class ListedProcess(NamedTuple):
 class Busy(NamedTuple):
     """How busy a GPU was: the part of the time (0 to 1) in which kernels ran.
 
-    `by_pid` is that of each process until `last_us`, the driver's time of the newest sample, which was read at
-    `read_at`; None where it is not measured. `of_any` is that of any kernel, at this reading and the one before, where
-    the driver says it.
+    `by_pid` has the part for each process, until `last_us`, the driver's time of the newest sample, which was read at
+    `read_at`; None if it is not measured. `of_any` has the part for any kernel, at this reading and at the reading
+    before, if the driver says it.
     """
 
     by_pid: Mapping[int, float] | None
@@ -106,7 +106,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
 
 
 def _busy_of_any(library: Library, handle: object, last: Busy | None) -> tuple[float, ...]:
-    """See `Busy.of_any`; empty where the driver does not say it now."""
+    """See `Busy.of_any`; empty if the driver does not say it now."""
     rates = optional(library, "nvmlDeviceGetUtilizationRates", handle)
     if not rates or rates.gpu > _MOST_PERCENT:
         return ()
@@ -115,7 +115,7 @@ def _busy_of_any(library: Library, handle: object, last: Busy | None) -> tuple[f
 
 
 def _samples_since(library: Library, handle: object, since_us: int) -> Iterable[Any] | None:
-    """The processes' samples, none if there is no new one; None where the driver does not measure them."""
+    """The processes' samples, none if there is no new one; None if the driver does not measure them."""
     try:
         samples: Iterable[Any] = library.call("nvmlDeviceGetProcessUtilization", handle, since_us)
     except Failed as failed:

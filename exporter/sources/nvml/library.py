@@ -159,7 +159,7 @@ class Library:
             self._unload()
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - each call has an answer of its own
-        """What a function of the bindings returns. Raises Failed: anything but success."""
+        """Call a function of the bindings, and return its result. Raises Failed: it does not succeed."""
         bindings = self._bindings
         assert bindings is not None, "not open"  # noqa: S101 - a fault of this program
         self.calling = name
@@ -174,7 +174,7 @@ class Library:
             raise Failed(name, NO_TEXT) from None
 
     def _load(self) -> None:
-        import ctypes  # noqa: PLC0415 - where there is no NVML nobody pays for it
+        import ctypes  # noqa: PLC0415 - only a node with NVML needs it
 
         with self._lock:
             handle = None if Library.users else _dlopen(self._path)

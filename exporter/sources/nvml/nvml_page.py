@@ -264,7 +264,7 @@ class PageMaker:
     def forget(self) -> None:
         """The library was loaded again: the driver may be another one."""
         self._driver: str | None = None
-        # by UUID: address and model, which do not change while the library is open; "" where NVML does not know it
+        # by UUID: address and model, which do not change while the library is open; "" if NVML does not know it
         self._fixed: dict[str, tuple[str, str]] = {}
         self._sent: dict[str, NvlinkBytes] = {}
         self.profiling.forget()
