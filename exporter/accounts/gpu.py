@@ -34,7 +34,7 @@ class AmountOfGpu(Protocol):
 class GpuState:
     """The state of a GPU after the last look that saw it. `look` is the number of that look, `samples` are what it saw.
 
-    `page` is the time since the page was new (without values). `steady` are the holders for all the time that the page
+    `page` is the stretch since the page was new, without values. `steady` are the holders for all the time that a page
     describes, and at the look before it; None if the holders changed meanwhile. `holders_before` are the holders at the
     look before the page was new. `amounts` are by the amount's name. `shape` is the holders together with the kinds and
     devices of the page's values.
@@ -69,7 +69,7 @@ class GpuAtLook:
     """A GPU at a look. A counter that the page lacks for `keep_ns` is forgotten.
 
     A device is idle below `idle_below` (0 to 1). `kernels` are the kernels' times since the last look, and `waiting`
-    those that no page has told yet. `nobody` finds nobody's entry of a device. `idle_power` is the power that GPUs of
+    kernels that no page covers yet. `nobody` finds nobody's entry of a device. `idle_power` is the power that GPUs of
     its model draw while nobody holds them. `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is
     off if XIDs come from the kernel's log.
 

@@ -15,7 +15,7 @@ from exporter.model.pods import Owner
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 
-# The most GPUs that are remembered; those that are gone make room.
+# The most GPUs that are remembered. GPUs that are gone make room for new ones.
 MOST_GPUS = 1_024
 _GPUS_A_SLICE = 100
 _UID = "pod_uid"

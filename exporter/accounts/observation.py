@@ -51,7 +51,7 @@ class GpuSamples:
     def differs_from(self, before: "GpuSamples") -> bool:
         """Whether dcgm-exporter has read the GPU again since. XIDs do not count, as some pages show them at once.
 
-        A page without values that change with each read counts as new.
+        If a page has no value that changes with each read, it always counts as read again.
         """
         return self.rows != before.rows or not self.rows.keys() - {_REASONS}
 

@@ -80,7 +80,7 @@ class CountersAtLook:
 
     @property
     def described(self) -> Sequence[Stretch]:
-        """The stretches that a page read just now describes: those after the last stretch that nobody saw."""
+        """The stretches that a page read just now describes: all after the last stretch that no look saw."""
         unseen = [number for number, stretch in enumerate(self.stretches, 1) if not stretch.is_seen]
         return self.stretches[max(unseen, default=0) :]
 

@@ -1,6 +1,6 @@
-"""The names and units of a generation of DCGM's fields: those of the table, and those of which only the name changed.
+"""The names and units of DCGM's fields in a generation: the table's fields, and fields of which only the name changed.
 
-The latter are in renamed.tsv, which is read when somebody asks for another generation's names: most nodes never do.
+renamed.tsv has the latter. It is read only if a setting asks for another generation's names: most nodes never read it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -111,7 +111,7 @@ class Cuts:
         return rests if _are_decimals(joined, new) or all(is_value(rest[:-1]) for rest in new if rest) else None
 
     def _new(self, rests: list[bytes]) -> list[bytes]:
-        """The rests to check: all but those of runs whose values change form and are the same as last time."""
+        """The rests to check. It leaves out runs whose values change form and are the same as last time."""
         new: list[bytes] = []
         before = 0
         for run in self.changes:

@@ -270,7 +270,7 @@ class Joiner:
 
     @property
     def series(self) -> int:
-        """The number of series that are remembered, which are those of the last page."""
+        """The number of remembered series, which are the last page's."""
         return 0 if self._page is None else self._page.shape.series_count
 
     @property

@@ -126,7 +126,7 @@ class PlainBlock:
             ]
         else:
             self._opened = [head.removesuffix(_BRACE) for head in heads]
-        # by how many bytes the lines' own texts are longer than those that came
+        # by how many bytes the lines' own texts are longer than the texts that came
         self._longer = sum(map(len, self._opened)) + len(self.series) * len(_BRACE) - self.cuts.size
         lines = chain(heads, *(heads[start:end] for start, end, _ in self.cuts.twins))
         self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in lines)

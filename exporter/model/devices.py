@@ -1,4 +1,4 @@
-"""Devices: those that the kubelet hands out, those that an inventory knows, and the containers that hold them."""
+"""Devices as the kubelet hands them out and as an inventory knows them, and the containers that hold them."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -329,17 +329,17 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owners:
-    """Who holds which device. A new state is a new object, so that callers compare by identity.
+    """The holders of devices. A new state is a new object, so that callers compare by identity.
 
     Attributes:
         holders: the holders of each device.
         matches: one for each assignment of the kubelet but those in `units` and `looks`.
-        units: the assignments that count units of GPUs, in stable order. Nobody can say of which GPU they are.
+        units: the assignments that count units of GPUs, in stable order. Their GPU is not known.
         looks: the assignments that only let a container look at a device.
         offered: by resource and device, the number of device ids, handed out or not: the shares of a shared GPU. Empty
             if the kubelet does not say it.
         unnamed: devices by the kubelet's names, if no sample has these names. Each is one of the devices that samples
-            have, and nobody can say which one. So they are not counted as further devices.
+            have, but it is not known which. So they are not counted as further devices.
     """
 
     holders: Mapping[DeviceKey, tuple[Holder, ...]] = field(default_factory=nothing)

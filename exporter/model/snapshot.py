@@ -105,7 +105,7 @@ class Snapshot:
 
     Attributes:
         joined: the page that goes out; None if every GPU source failed.
-        health: how each source does, by its name.
+        health: the health of each source, by its name.
         assignments_age_seconds: None until the kubelet has answered.
         page_sources: the names of the sources of GPU samples, which are keys of `health`.
         read_at_seconds: when the exporter read the oldest of the pages, in seconds since 1970.
@@ -115,14 +115,14 @@ class Snapshot:
         workloads: the name and kind of each pod's workload, by namespace and pod, if the settings ask for them.
         pod_labels: the uid (pod_uid) and labels (label_…) of pods that hold devices, by namespace and pod, if the
             settings ask for them.
-        accounts: None if nobody keeps any.
-        measured: None if it is not known what the owners of shared GPUs use.
-        unmeasured: why `measured` is None, if somebody shares a GPU.
-        cuda: None if no probe runs.
-        healths: the kubelet's reports on the devices that containers hold, as far as it makes them.
+        accounts: the accounts; None if the program keeps none.
+        measured: the owners' measured use of shared GPUs; None if it is not known.
+        unmeasured: the reason why `measured` is None, if containers share a GPU.
+        cuda: the CUDA probe's counts; None if no probe runs.
+        healths: the kubelet's reports on the devices that containers hold, as far as there are any.
         verdicts: the health of all devices by all sources, if the look was asked for it.
-        events: the last errors in the kernel's log, the newest first; None if nobody reads the log.
-        host: None before it was read.
+        events: the last errors in the kernel's log, the newest first; None if the log is not read.
+        host: the driver's version and the kernel; None before they were read.
         device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
         attribute: the function that made `joined`: it says which labels samples gain, by family and subject.
     """

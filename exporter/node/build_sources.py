@@ -343,7 +343,7 @@ def _make_claims(
 
 
 def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
-    """Without a Kubernetes API, those that pods themselves tell."""
+    """The source of workloads. Without a Kubernetes API it knows only the workloads that pods themselves name."""
     return Workloads(api=_make_api(**api) if api else None, labels=labels)
 
 

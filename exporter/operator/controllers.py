@@ -88,7 +88,7 @@ class ExporterController(Controller):
     _nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = field(default_factory=dict)
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
-        """The objects of a GPUExporter that are to be written, and those that are there."""
+        """The objects of a GPUExporter to write, and its live objects."""
         key = key_of(owner)
         uid = uid_of(owner)
         spec = read_exporter(owner)
@@ -258,7 +258,7 @@ class AutoscalerController(Controller):
     reader: Reader
 
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
-        """The object of a GPUAutoscaler that is to be written, and those that are there."""
+        """The object of a GPUAutoscaler to write, and its live objects."""
         key = key_of(owner)
         uid = uid_of(owner)
         has_keda = kinds.SCALED_OBJECT in served

@@ -110,7 +110,7 @@ class ExporterHealth:
         return {"operator_exporters": Bound(MOST_PODS, self._count)}
 
     def follow(self, owner: Key, pods: Iterable[AnyObject], *, has_events: bool = False) -> None:
-        """Note the present pods of a GPUExporter. From now on, ask those of them that may answer, and no others.
+        """Note the present pods of a GPUExporter. From now on, ask only the pods among them that may answer.
 
         `has_events` says whether they are asked for events, too.
         """

@@ -178,7 +178,7 @@ class Operator:
             log.info("the kinds that the API serves have changed", come=come, gone=gone)
 
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
-        """The kinds that the API serves; if it does not answer, those that it served before."""
+        """The kinds that the API serves; if it does not answer, the kinds that it served before."""
         try:
             return await served(self.writer)
         except SourceError:

@@ -51,7 +51,7 @@ class OperatorView:
         is_leader: whether this replica works.
         holder: the replica that works, "" if none is known.
         queued: the number of custom resources that wait for a look.
-        served: the kinds that the API serves now, of those that come and go.
+        served: the kinds of COME_AND_GO that the API serves now.
     """
 
     is_leader: bool

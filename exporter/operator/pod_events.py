@@ -43,7 +43,7 @@ _MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an
 _MOST_CHARS = 80  # of a GPU's index
 # The time for which nothing is asked or written in a namespace after a failure.
 _PAUSE = Pause(30.0, 600.0)
-_START_SECONDS = 1.0  # a start time may be this much later than it says, since metav1.Time has whole seconds
+_START_SECONDS = 1.0  # the true start may be this much later than a start time, since metav1.Time has whole seconds
 
 
 class _HeldAtXid(NamedTuple):
@@ -66,7 +66,7 @@ class _RefusedWrites(NamedTuple):
 
 
 class PodEvents:
-    """The events to write, and those that were written. `run` writes until it is cancelled."""
+    """The events to write, and the events that were written. `run` writes until it is cancelled."""
 
     def __init__(
         self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time

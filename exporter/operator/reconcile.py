@@ -90,7 +90,7 @@ class Controller(Protocol):
     async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
         """The objects to write for a custom resource, in order.
 
-        `served` are the kinds that the API serves now, of those that come and go.
+        `served` are the kinds of COME_AND_GO that the API serves now.
 
         Raises:
             Invalid: the spec cannot be used. The objects stay as they are.

@@ -189,7 +189,7 @@ def _fill(held: Mapping[DeviceKey, _Holders], cells: Iterable[Cell]) -> Work[set
 def _hold_the_rest(
     held: Mapping[DeviceKey, _Holders], filled: Container[int], devices: Mapping[DeviceKey, Subject], snapshot: Snapshot
 ) -> Work[None]:
-    """The owners of devices without a sample of these families, or without any: those that their samples would gain."""
+    """Add the owners of devices without a sample of these families, or without any: their samples would gain them."""
     seen = snapshot.joined.subjects if snapshot.joined else {}
     rest = [subject for subject in seen if id(subject) not in filled and subject.key in devices]
     sampled = {subject.key for subject in seen}
@@ -301,7 +301,7 @@ def _health(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> Object:
 
 
 def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _HolderFields) -> int | None:
-    """The last XID by the kernel's log, which also has those that no page shows; else by the page."""
+    """The last XID by the kernel's log, which also has XIDs that no page shows; else by the page."""
     verdict = snapshot.verdicts.get(device)
     if verdict is not None and verdict.last_xid is not None:
         return verdict.last_xid

@@ -333,7 +333,7 @@ def _units(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
-    """Devices that are not `ok`, without those that nobody reads: findings on the sources tell of these."""
+    """The findings about devices that are not `ok`. Findings on the sources name devices that no source reads."""
     for device, verdict in snapshot.verdicts.items():
         name = _device(device)
         holders = sorted({holder.owner.name for holder in snapshot.owners.of(device)})

@@ -139,7 +139,7 @@ class CurrentOwners:
     ) -> None:
         """`node` is this node's name.
 
-        `book`, `pods_of_owners`, `places` and `requests` are those of the predecessor before a reload.
+        `book`, `pods_of_owners`, `places` and `requests` are the predecessor's, before a reload.
         """
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()

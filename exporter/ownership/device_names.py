@@ -95,8 +95,8 @@ class NodeDevices:
     def sole(self, refs: Iterable[DeviceRef], gpus_before: AbstractSet[str]) -> "Sole":
         """The devices of which the node certainly has only one.
 
-        `refs` are those of all ids, `gpus_before` earlier GPUs. A page lacks a lost GPU. So the GPUs' numbers on the
-        page and the UUIDs in ids count, too.
+        `refs` are the references of all ids, `gpus_before` earlier GPUs. A page lacks a lost GPU, so the GPUs' numbers
+        on the page and the UUIDs in ids count, too.
         """
         uuids = set[str]()
         instances = set[str]()

@@ -37,7 +37,7 @@ COPY = "copy"
 SPLIT = "split"
 DEVICE = "device"
 
-_NOT_ONLY_GPUS = ("uuid", "device")  # samples of disks have them, too
+_NOT_ONLY_GPUS = ("uuid", "device")  # labels that samples of disks have, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

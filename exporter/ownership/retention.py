@@ -20,9 +20,10 @@ While a plugin restarts, the answer lacks all of its ids (measured on 1.36: an e
 has an error, it lacks the ids of this GPU, although containers hold them. A share of such a GPU must not look like a
 whole GPU.
 
-**Devices of ResourceSlices.** A starting kubelet deletes all ResourceSlices of its node. A running one deletes those of
-a driver 30 s after the driver's socket went away. Drivers publish them again 30 s later, under other names and uids
-(measured on 1.36). The containers keep their devices. So a device outlives its slice until one of these happens:
+**Devices of ResourceSlices.** A starting kubelet deletes all ResourceSlices of its node. A running kubelet deletes a
+driver's slices 30 s after the driver's socket went away. Drivers publish their slices again 30 s later, under other
+names and uids (measured on 1.36). The containers keep their devices. So a device outlives its slice until one of these
+happens:
 
 - the device's pool is complete again: from then on the pool holds, even if it lacks the device;
 - a slice of the pool describes the device in another way, even if the pool is not complete yet;

@@ -312,7 +312,7 @@ class Attribution:
     def _of_holder(self, holder: Holder, subject: Subject) -> Row:
         """The row of a holder.
 
-        If the page names the same pod, the page's uid and pod labels fill those that are missing.
+        If the page names the same pod, the page's uid and pod labels fill in missing ones.
         """
         owner = holder.owner
         of_pod = self._of_pods.get(owner.pod_key, NOTHING)

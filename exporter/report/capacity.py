@@ -26,7 +26,7 @@ class CapacityLooks:
     _latest: dict[str, tuple[int, Mapping[str, float]]] = field(default_factory=dict)
 
     def begin(self, place: str, from_ms: int, gpus: Mapping[str, float]) -> None:
-        """Note a node's GPUs by model shortly before the span, which begins at `from_ms`. This look counts nothing."""
+        """Note a node's GPUs by model shortly before the span, which begins at `from_ms`. Nothing is counted yet."""
         self._latest[place] = from_ms, gpus
 
     def add(self, place: str, at_ms: int, step_ms: int, gpus: Mapping[str, float]) -> None:

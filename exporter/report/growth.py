@@ -193,7 +193,7 @@ class Piece:
 
 
 class Growth:
-    """The sum of each row's growth. `labels` are the newest of each key, `targets` those of each node, by its place."""
+    """The sum of each row's growth. `labels` has the newest labels of each key, `targets` each node's, by its place."""
 
     def __init__(self) -> None:
         self.labels: dict[RowKey, dict[str, str]] = defaultdict(dict)

@@ -71,7 +71,7 @@ class Line:
 
     @property
     def unused_hours(self) -> float:
-        """GPU-hours of known use, less those used; 0 if owners of a shared GPU use more than they hold."""
+        """GPU-hours of known use, less the used hours; 0 if owners of a shared GPU use more than they hold."""
         return max(0.0, self.amounts.observed - self.amounts.used) / SECONDS_OF_HOUR
 
     @property

@@ -28,7 +28,7 @@ Samples = Sequence[tuple[float, str, float]]  # seconds, target, value
 
 
 def restarts_in(begins: Iterable[Begin], families: Sequence[Mapping[RowKey, Samples]]) -> Sequence[float]:
-    """The moments at which an exporter began to count anew; `begins` and `families` are those of one node."""
+    """The moments at which a node's exporter began to count anew. `begins` and `families` are the node's."""
     moments: list[float] = []
     in_order = sorted(begins)
     for begin in in_order:

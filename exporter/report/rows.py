@@ -50,7 +50,7 @@ def place_of(cluster: str, node: str) -> str:
 class Amounts(NamedTuple):
     """Seconds of physical GPUs, and joules.
 
-    `observed` are the seconds held whose use is known. `idle_unknown`, a part of them, are those of which it is unknown
+    `observed` are the held seconds whose use is known. `idle_unknown` is the part of them for which it is unknown
     whether the GPU was idle. `free` are the seconds that nobody held.
     """
 
@@ -83,8 +83,8 @@ Points = tuple[tuple[float, float], ...]
 class CountedSeries(NamedTuple):
     """A series as it was scraped.
 
-    `target` names the scraper and the exporter by the labels that Prometheus and its store add. `labels` are those that
-    a report may group by. A point is a moment in Unix time, in seconds, and the value at that moment.
+    `target` names the scraper and the exporter by the labels that Prometheus and its store add. `labels` are the labels
+    by which a report may group. A point is a moment in Unix time, in seconds, and the value at that moment.
     """
 
     key: RowKey
@@ -114,7 +114,7 @@ def series_of(
     Args:
         labels: the labels of the answer.
         points: the points, in order of time.
-        wanted: the labels that are kept beside those of the key.
+        wanted: the labels that are kept beside the key's labels.
         cluster_label: the label that names the cluster.
     """
     prefix = "exported_" if is_renamed(labels) else ""
@@ -136,9 +136,9 @@ def target_of(labels: Mapping[str, str]) -> str:
 
 
 def gaps_of(seen: Mapping[tuple[str, str], float], targets: Mapping[str, AbstractSet[str]]) -> Mapping[str, float]:
-    """Seconds of gaps by reason, from those by target and reason (`seen`) and the targets of each node.
+    """Seconds of gaps by reason, from the gaps by target and reason (`seen`) and the targets of each node.
 
-    Several targets may scrape one exporter. Then the gaps count that the target with the most seconds saw.
+    Several targets may scrape an exporter. Then the gaps of the target with the most seconds count.
     """
     exporters = {target: place for place, names in targets.items() for target in names}
     most: dict[tuple[str, str], float] = {}

@@ -346,4 +346,4 @@ def _legend(start: str, of_states: Mapping[DeviceState, TextSpan], width: int) -
     return line
 
 
-assert set(SORTS.values()) <= {key for keys, _ in HELP for key in keys.split()}  # noqa: S101 - the help is whole
+assert set(SORTS.values()) <= {key for keys, _ in HELP for key in keys.split()}  # noqa: S101 - the help has every key that sorts

@@ -98,9 +98,9 @@ class Rollout:
 
     Attributes:
         wanted: the nodes that should have an exporter.
-        updated: those that have the newest one.
-        ready: those that have one that is ready.
-        available: those that have one that has been ready for long enough.
+        updated: the nodes with the newest exporter.
+        ready: the nodes with an exporter that is ready.
+        available: the nodes with an exporter that has been ready for long enough.
         misplaced: the nodes that have an exporter and should not.
         is_known: whether the DaemonSet's controller has counted the nodes.
         is_current: whether the controller has seen the newest DaemonSet.

@@ -8,7 +8,7 @@ from exporter.operator.objects.kinds import is_controlled_by, metadata, name_of,
 from exporter.operator.objects.resources import GPUExporterSpec, Object, Toleration, read_exporter
 from exporter.reading import Invalid
 
-# of a nodeAffinity; if more terms were needed, some nodes get no pod, rather than two
+# The most terms of a nodeAffinity. If more are needed, some nodes get no pod rather than two.
 MOST_TERMS = 64
 # the fields by which a GPUExporter, and its DaemonSet, choose nodes
 _CHOOSE = ("nodeSelector", "tolerations")

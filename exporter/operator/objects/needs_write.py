@@ -147,7 +147,7 @@ def _amount(quantity: str) -> Decimal | str:
 
 
 class Plan(NamedTuple):
-    """The operator's plan for the live objects, so that they become the wanted ones.
+    """The operator's plan: the writes that turn the live objects into the wanted objects.
 
     An object that already matches is in no list.
 

@@ -1,7 +1,7 @@
 """Families of the accounts of containers and GPUs. They are there only if accounts are kept; --sharing changes nothing.
 
-The counters are those of accounts/amounts/, written exactly from whole numbers, so that sums equal what was divided. A
-row has the same labels in every family, so the labels are written once: 112 MIG instances have 1,000 samples.
+accounts/amounts/ has the counters. They are written exactly from whole numbers, so that the parts add up to the divided
+amount. A row has the same labels in every family, so the labels are written once: 112 MIG instances have 1,000 samples.
 """
 
 from collections.abc import Mapping, Sequence

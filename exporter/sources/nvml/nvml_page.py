@@ -64,7 +64,7 @@ def memory_values(memory: Memory) -> Mapping[str, str]:
 
 
 def values_of(library: Library, handle: object) -> dict[str, str]:
-    """A GPU's values by family, in its unit, as text: those of one function each. Raises Failed: as `optional` does."""
+    """A GPU's values that have a function each, by family, in its unit, as text. Raises Failed: as `optional` does."""
     values = _licence(optional(library, LICENCES, handle))
     for call, rows in _FUNCTIONS.items():
         answer = optional(library, call.function, handle, *call.arguments)

@@ -320,14 +320,14 @@ class NvmlReader:
 
     def _make_page(self, pages: "PageMaker", memories: Mapping[DeviceKey, Memory], now: float) -> bytes:
         if any(self._of_each(pages.profiling.prepare, now)):
-            time.sleep(SAMPLE_SECONDS)  # once for all, so that the first page has what comes of two samples
+            time.sleep(SAMPLE_SECONDS)  # once for all GPUs, so that the first page has the values that need two samples
         xids = self.events.last_xids
         rows = self._of_each(lambda gpu: tuple(pages.rows(gpu, memories, xids, now)), now)
         return pages.text(chain.from_iterable(rows))
 
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
-            # those without a UUID first: no device says of these what is wrong
+            # a GPU without a UUID comes first, since no device shows its trouble
             index, lost = min(self._lost.items(), key=lambda each: (each[1].in_inventory is not None, each[0]))
             uuid = f" ({lost.in_inventory.uuid})" if lost.in_inventory else ""
             more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
