@@ -14,7 +14,7 @@ Power = tuple[int, int]  # microjoules in nanoseconds, exactly
 # in _MOST_OFF of the mean power.
 _FEWEST = 10
 _MOST_OFF = 10  # the denominator of that part
-# After so many times all of them count for half, so that new times have weight.
+# After this number of times all of them count for half, so that new times have weight.
 _MOST_TIMES = 4_096
 
 

@@ -91,8 +91,8 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
 def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) -> Ledger:
     """The ledger of the bytes of `dump_in_slices`.
 
-    Its last look lies as long before `at_ns` as the dump before `wall_ns`. Within one boot, steps of the wall clock do
-    not count in that time. After another boot all holders are forgotten; after a long time, holders without a uid are.
+    The time from its last look to `at_ns` is the time from the dump to `wall_ns`. Within a boot, steps of the wall
+    clock do not count. After another boot all holders are forgotten; after a long time, holders without a uid are.
     Raises ValueError, with one line that says why: the data is damaged, of something else, or of a newer version.
     """
     head, _, body = data.partition(b"\n")
@@ -121,7 +121,7 @@ def restore(data: bytes, wall_ns: int, at_ns: int, boot: Boot = UNKNOWN_BOOT) ->
 
 
 def _step(before: Boot, now: Boot) -> int:
-    """How far the wall clock was set forward within a boot.
+    """The time by which the wall clock was set forward within a boot.
 
     A step of less than a second is an error of measurement: 0.
     """

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Additive(Enum):
-    """How a quantity is divided: a gauge by its present amount, a counter by its increases."""
+    """The way to divide a quantity: a gauge by its present amount, a counter by its increases."""
 
     GAUGE = "gauge"
     COUNTER = "counter"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 # `<c>g.<m>gb` has c of the GPU's compute slices; a compute instance in front of it (1c.3g.20gb) changes nothing
 _PROFILE = re.compile(r"(?:[0-9]+c\.)?([0-9]+)g\.")
-# The compute slices of a GPU whose model is not known. All but a few models have so many.
+# The compute slices of a GPU whose model is not known. All but a few models have this number.
 USUAL_SLICES = 7
 # The compute slices of a GPU, by words of its model's name: those of its largest profile, which is the whole GPU, in
 # "Supported MIG Profiles" of NVIDIA's MIG User Guide (610).

@@ -159,7 +159,7 @@ class _Counter:
 
 
 class GpuCounters:
-    """The GPUs' counters that instances' rows repeat. It tells by how much each row grows with a read."""
+    """The GPUs' counters that instances' rows repeat. It tells each row's growth with a read."""
 
     def __init__(self) -> None:
         self._counters: OrderedDict[OfGpu, _Counter] = OrderedDict()
@@ -262,7 +262,7 @@ class _DividedCounter:
             self.ran = {owner: before.get(owner, ns) for owner, ns in times.items()}
 
     def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
-        """Note the value `now`, which `sources` report. Returns by how much the counter grew."""
+        """Note the value `now`, which `sources` report. Returns the counter's growth."""
         # two upstreams of one GPU read it a moment apart, so the value of the other upstream counts once it is larger
         grown = growth(self.device, now, may_lag=sources != self.sources)
         if grown is None:

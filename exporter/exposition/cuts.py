@@ -121,7 +121,7 @@ class Cuts:
         return new + rests[before:]
 
     def _change(self, rests: list[bytes]) -> int:
-        """Put other texts in the place of values, and twins behind them. Returns by how many bytes that is longer."""
+        """Put other texts in the place of values, and twins behind them. Returns the number of added bytes."""
         more = 0
         again: list[bytes] = []
         for start, end, texts in self.twins:

@@ -248,7 +248,7 @@ AttributeFor = Callable[[Mapping[Subject, int]], Attribute]
 
 
 class Joiner:
-    """A joiner of page after page of the same upstreams. It is fast because their pages keep their shape."""
+    """Joins the pages of the same upstreams, one after the other. It is fast because these pages keep their shape."""
 
     def __init__(
         self,

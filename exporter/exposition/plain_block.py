@@ -30,7 +30,7 @@ class Owned:
 
     `rows` makes the list of rows when somebody asks for it, since a page of text needs only the texts. `opened` has
     each line up to the closing text, and `closings` has the closing text, which is empty for a line that is no sample.
-    `added_size` is by how many bytes the lines become longer.
+    `added_size` is the number of bytes by which the lines become longer.
     """
 
     cuts: Cuts
@@ -126,7 +126,7 @@ class PlainBlock:
             ]
         else:
             self._opened = [head.removesuffix(_BRACE) for head in heads]
-        # by how many bytes the lines' own texts are longer than the texts that came
+        # the number of bytes by which the lines' own texts are longer than the texts that came
         self._longer = sum(map(len, self._opened)) + len(self.series) * len(_BRACE) - self.cuts.size
         lines = chain(heads, *(heads[start:end] for start, end, _ in self.cuts.twins))
         self._subject_ids = tuple(next(ids) if holds_value(head) else _NO_SAMPLE for head in lines)

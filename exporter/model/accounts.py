@@ -25,9 +25,8 @@ class Account(NamedTuple):
         amounts: by name, in whole numbers of small units, so that sums are exact. An amount that no page has shown so
             far is missing. accounts/amounts/ lists all of them.
         by_label: the amounts that are counted by a label, such as XIDs by number: by name, then by the label's value.
-        began_ns: when all amounts were 0, in ns since 1970 by the machine's clock as it is set now. None if that is not
-            known. Also None if the labels have changed since: the account then goes on with a series that another one
-            began.
+        began_ns: when all amounts were 0, in ns since 1970 by the machine's present clock. None if that is not known,
+            or if the labels have changed since: the account then goes on with a series that another account began.
         idle_since_ns: since when the container has held the device idle without a break; None while it uses the device,
             and while that is not known.
     """
@@ -47,7 +46,7 @@ class Accounts:
     """The accounts at the last look that counted, in stable order. Another look that counts makes another object.
 
     Attributes:
-        gap_ns: for how long nothing could be seen since `began_ns`, by the source that was missing.
+        gap_ns: the time since `began_ns` in which nothing could be seen, by the source that was missing.
         capacity: the number of physical GPUs, by model.
         allocated: the part of these GPUs that containers hold (0 to 1), by model.
     """

@@ -166,7 +166,7 @@ class DeviceRow(NamedTuple):
 
     @property
     def own_activity(self) -> float | None:
-        """How busy the container's own processes keep the device by NVML, 0 to 1; None if not measured."""
+        """The activity of the container's own processes on the device by NVML, 0 to 1; None if not measured."""
         return self.measured.utilization_ratio if self.measured else None
 
     @property
@@ -183,7 +183,7 @@ class DeviceRow(NamedTuple):
 
     @property
     def activity(self) -> float | None:
-        """How busy the holder keeps the device, 0 to 1: by its own processes if they are measured, else by the page."""
+        """The holder's activity on the device, 0 to 1: by its own processes if they are measured, else by the page."""
         own = self.own_activity
         return self.page_activity if own is None else own
 
@@ -205,7 +205,7 @@ class DeviceRow(NamedTuple):
 
     @property
     def idle_seconds(self) -> int | None:
-        """For how long the holder had left the device idle when the row was made.
+        """The seconds for which the holder had left the device idle when the row was made.
 
         None if it is in use, or not known.
         """

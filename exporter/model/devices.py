@@ -21,8 +21,8 @@ def bare(uuid: str) -> str:
 # offers 100 ids of tencent.com/vcuda-core for each GPU (tencent.com/vcuda-core-<n>), and an id of
 # tencent.com/vcuda-memory for each 256 MiB of all GPUs together (tencent.com/vcuda-memory-268435456-<n>). The numbers
 # <n> run on over all GPUs, the kubelet hands out any of the ids, and gpu-manager chooses the GPU afterwards (its
-# pkg/services/allocator/nvidia/allocator.go). So a container's ids say how much it asked for; only its processes show
-# on which GPU it is.
+# pkg/services/allocator/nvidia/allocator.go). So a container's ids show its request, and only its processes show its
+# GPU.
 CORES = "tencent.com/vcuda-core"
 MEMORY = "tencent.com/vcuda-memory"
 GPU_MANAGER_RESOURCES = frozenset({CORES, MEMORY})

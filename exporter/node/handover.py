@@ -38,7 +38,7 @@ class Clock:
         self._ahead = time.time_ns() - time.monotonic_ns()
 
     def set_ns(self) -> int:
-        """By how much the machine's clock was set since the start.
+        """The time by which the machine's clock was set since the start.
 
         0 for less than a second, which does not count as a step.
         """
@@ -67,7 +67,7 @@ class NodeHandover:
     """The counters, the accounts, the sources, the owners in force, and the process' own state.
 
     `instance` names the process towards upstreams. `not_ready` says why there has been no page yet; "" from the first
-    page on. `clock` dates the looks of the pulse, and `looked_at_ns` is this process' last one; `clock_set_ns` says by
+    page on. `clock` dates the looks of the pulse, and `looked_at_ns` is this process' last look; `clock_set_ns` says by
     how much the machine's clock was set meanwhile. `accounts` are the ledger's accounts that may be shown.
     `state_file`, if there is one, keeps them, and `writing` is the last write. `wants_workloads` and `reads_slices`:
     somebody needed these streams once, and they stay open. `boot` shows steps of the wall clock between two processes.

@@ -118,7 +118,7 @@ class StateFile(AskedSource):
         self._attempts.note(error, took_seconds=took_seconds, now_seconds=time.time())
 
     def note_slow(self, seconds: float) -> None:
-        """Note that a write has taken so long, and is not done."""
+        """Note that a write is not done after this time."""
         slow = TimedOut(
             f"{self.path} has been written for more than {seconds:g} s; counters are kept in memory alone",
             remedy="is it on a file system that hangs, such as one of another machine? Name a file on a local disk",

@@ -1,8 +1,8 @@
 """The rows of /container/metrics, one for each device (a GPU or a MIG instance) and container that holds it.
 
 They are the node's devices and their owners, by the kubelet, the inventory and the samples of any family. Their fields
-are filled with the rows of the joined page, so both agree: `--sharing` decides how many rows a shared device has, and
-with which values. The page for people shows the same objects.
+are filled with the rows of the joined page, so both agree: `--sharing` decides about the rows of a shared device, and
+about their values. The page for people shows the same objects.
 """
 
 from collections import defaultdict

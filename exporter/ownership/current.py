@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Within this time dcgm-exporter has read its GPUs again, even if the page still has the same values.
 MOST_UNREAD_SECONDS = 120.0
-# for so long it is remembered since when nobody has held a device
+# the time for which it is remembered since when nobody has held a device
 _NOBODYS_SECONDS = 3600.0
 _COMPARED_WHOLE_BYTES = 1 << 20  # of a larger body only the hash is kept
 

@@ -36,7 +36,7 @@ ONE_ERROR_US = 1_000_000
 AT_ONCE_SECONDS = 0.5
 # A pod that a look saw so shortly before an event, and that is gone now, may have failed with its GPU.
 JUST_BEFORE_SECONDS = 1.0
-# After so long without an answer of the kubelet, the holders before the event count.
+# After this time without an answer of the kubelet, the holders before the event count.
 MOST_WAIT_SECONDS = 30.0
 # Only one line in the log says that a GPU is well again: a recovery action that becomes None (XID 154, drivers since
 # R555). An error that makes a GPU failing counts until this line, until the GPU's counters begin anew, or for a day; by

@@ -196,7 +196,7 @@ class Attribution:
     def share(self, readings: Iterable[Reading]) -> Work[Mapping[bytes, bytes]]:
         """The MIG instances' parts of their GPU's values, by series. A series that is not in it keeps its value.
 
-        It notes by how much the GPUs' counters grew, and yields where other tasks may run.
+        It notes the growth of the GPUs' counters, and yields where other tasks may run.
         """
         return share_page(readings, self._of_gpu, self._book.share)
 

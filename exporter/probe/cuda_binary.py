@@ -38,7 +38,7 @@ _NEW_OS_ABI = 0x41  # since CUDA 13.0; 0x33 before
 _FUNCTION = 2
 _ENTRY = 0x10
 
-# Since sm_90 the system takes so much of each block's static shared memory. Neither ptxas nor this module counts it.
+# Since sm_90 the system takes this much of each block's static shared memory. Neither ptxas nor this module counts it.
 _RESERVED_SHARED_BYTES = 1024
 _RESERVES_SINCE = 90
 

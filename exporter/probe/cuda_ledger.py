@@ -179,7 +179,7 @@ class CudaRow:
 
 
 class Active(NamedTuple):
-    """For how long a process kept a device active since a reading (None: since the first call)."""
+    """The time for which a process kept a device active since a reading (None: since the first call)."""
 
     ns: int
     since_ns: int | None

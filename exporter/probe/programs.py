@@ -28,13 +28,13 @@ ATTACH_SECONDS = 2.0
 # The most mappings of a file, by all processes. For each place the kernel goes through all of them, 1 us each, and no
 # process of the node can fork meanwhile. 8 GPUs, each shared by 50 programs of 4 processes, have 1,600.
 MOST_MAPPINGS = 2_048
-# The most mappings of all probed files: the kernel takes about a second to detach from so many.
+# The most mappings of all probed files. The kernel takes about a second to detach from this many.
 MOST_ALL_MAPPINGS = 8_192
 # The most files in a scan that turn out too slow for the kernel. Each stops forks for a tenth of a second.
 MOST_SLOW = 4
 # The most processes by which a scan tries a file, since a process may end meanwhile.
 MOST_TRIES = 4
-# After so many scans a failed file is tried again; if its content was the reason, only after the content has changed.
+# After this many scans a failed file is tried again; if its content was the reason, only after the content has changed.
 SCANS_BETWEEN_TRIES = 12
 
 _FUNCTIONS_OF: Mapping[process_files.MappedRole, Role] = MappingProxyType(

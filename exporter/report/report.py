@@ -118,7 +118,7 @@ class Report:
 
     @property
     def has_unknown_idle(self) -> bool:
-        """Whether a group has so many hours of which nobody knows if the GPU was idle that this must be said."""
+        """Whether it is unknown for so many hours of a group if the GPU was idle that the report must say it."""
         lines = (*self.groups, *self.wasteful, self.total)
         return any(line.hours.idle_unknown > line.hours.held * _LEAST_UNKNOWN for line in lines)
 

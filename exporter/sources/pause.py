@@ -21,7 +21,7 @@ class Pause:
     most: float = 1.0
 
     def after(self, failures: int, chance: random.Random | None = None) -> float:
-        """The pause after so many failures in a row, in seconds; `chance` is for tests."""
+        """The pause in seconds after this number of failures in a row. `chance` is for tests."""
         growths = min(max(0, failures - 1), _MOST_GROWTHS)
         longest = min(self.first_seconds * self.factor**growths, self.longest_seconds)
         uniform = chance.uniform if chance else random.uniform

@@ -40,7 +40,7 @@ class Polled(AskedSource, ABC):
         Args:
             name: see `Source`.
             on_health: see `Attempts`.
-            again_seconds: a look is due so long after the last look ended.
+            again_seconds: the next look is due this long after the last look ended.
             is_awaited: callers wait for every look, and not only for the first.
             looks_by_itself: the next look begins as soon as it is due, and not only when a caller calls `begin`.
             placeholder: the health before the first look.

@@ -10,7 +10,7 @@ from exporter.model.measured import Measured
 from exporter.model.pods import Owner
 
 _NS = 1_000_000_000
-_PART_OF_THE_FIRST = 2  # of a first reading one of so many parts counts
+_PART_OF_THE_FIRST = 2  # a first reading counts for this fraction of its time
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def patience_of(headers: Mapping[str, str]) -> float | None:
-    """How long a scrape may wait for sources: max(h - 0.5, h / 2) of its X-Prometheus-Scrape-Timeout-Seconds h."""
+    """The time that a scrape may wait for sources: max(h - 0.5, h / 2) of its X-Prometheus-Scrape-Timeout-Seconds h."""
     header = headers.get("X-Prometheus-Scrape-Timeout-Seconds")
     if header is None:
         return None

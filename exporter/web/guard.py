@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import ssl
 
 MOST_REQUESTS = 256
-# If clients have not read so many bytes in all, the guard cuts off readers that take longer than READING_TAKES_SECONDS,
-# the oldest answers first.
+# Above this sum of unread bytes, the guard cuts off readers that take longer than READING_TAKES_SECONDS, the oldest
+# answers first.
 MOST_WRITING_BYTES = 8 * 1024 * 1024
 READING_TAKES_SECONDS = 1.0
 WRITE_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Activity: for how much of the time in which containers held a device they used it, and for how much it was idle.
+"""Activity: the parts of the time in which containers held a device and used it, or left it idle.
 
 GR_ENGINE_ACTIVE is the mean since dcgm-exporter's previous read of the GPU. A device that nobody holds is not active,
 so all of its activity belongs to the containers that held it since that read.
@@ -192,8 +192,8 @@ class Activity:
     def _divide(self, gpu: GpuAtLook, instance: str, left_ns: int, held_ns: int, ran: Ran | None) -> bool:
         """Divide a device's remaining active time by the kernels that `ran`; False if they are not known.
 
-        At most the time in which looks saw a holder (`held_ns`) and one look more can be active. If looks have counted
-        more than the page says, the next page has so much less, by one look at most.
+        At most the time in which looks saw a holder (`held_ns`), and one look more, can be active. If looks have
+        counted more than the page says, the next page counts less by that, at most by a look's time.
         """
         device = next((device for device in gpu.holders_now.devices if device.key.instance == instance), None)
         if device is None or ran is None:

@@ -122,7 +122,7 @@ def _give_by_ran(gpu: GpuAtLook, window: Sequence[Stretch], loads: Loads, total:
 
 
 def _active_ns(gpu: GpuAtLook, window: Sequence[Stretch], all_ns: int) -> int | None:
-    """For how long the GPU was active in a window, with its instances weighted by slices; None if that is not known."""
+    """The time for which the GPU was active in a window, with its instances weighted by slices; None if not known."""
     rows = gpu.samples.of("activity")
     held = gpu.holders_now
     parts = [(device, rows.get(device.key.instance)) for device in held.devices if device.is_sampled]

@@ -15,7 +15,7 @@ BUILD_INFO: OwnFamily[AnyLook] = own("pod_gpu_exporter_build_info", lambda _: [(
 
 
 def of_sources(health: Callable[[LookT], Mapping[str, Health]]) -> Sequence[OwnFamily[LookT]]:
-    """Whether each source is up, how long its last read took, and when one last succeeded."""
+    """Each source's state, the time that its last read took, and the time of its last success."""
 
     def of_each(value: Callable[[Health], float | None]) -> Fill[LookT]:
         return by_label(lambda look: {name: value(state) for name, state in health(look).items()})

@@ -240,7 +240,7 @@ class KubeletSource(AskedSource):
 
     @property
     def _max_unlisted_seconds(self) -> float:
-        """How long the last answer with pods holds while the kubelet lists none: as long as if it were down."""
+        """The time for which the last answer with pods holds while the kubelet lists none, as if it were down."""
         max_stale = self._settings.max_stale_seconds
         return STALE_WHILE_REFUSED_SECONDS if max_stale is None else max_stale
 

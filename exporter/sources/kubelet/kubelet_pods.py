@@ -80,7 +80,7 @@ class PodsApi(Watch):
         max_stale_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_stale_seconds`: how long pods outlive a kubelet that reports none; None: 10 minutes, as for owners."""
+        """`max_stale_seconds` is the time for which pods outlive a kubelet that reports none; None: as for owners."""
         super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._socket = socket
         self._clock = clock

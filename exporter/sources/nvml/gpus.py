@@ -37,7 +37,7 @@ class ListedProcess(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """How busy a GPU was: the part of the time (0 to 1) in which kernels ran.
+    """The part of the time (0 to 1) in which kernels ran on a GPU.
 
     `by_pid` has the part for each process, until `last_us`, the driver's time of the newest sample, which was read at
     `read_at`; None if it is not measured. `of_any` has the part for any kernel, at this reading and at the reading
@@ -87,10 +87,10 @@ def _newest(library: Library, call: str, handle: object) -> Any:  # noqa: ANN401
 
 
 def busy(library: Library, handle: object, last: Busy | None, now: float) -> Busy:
-    """How busy processes kept a GPU since `last` (a process without a sample: not at all).
+    """The part of the time in which processes kept a GPU busy since `last`; 0 for a process without a sample.
 
     The driver takes a sample every second or more often. While it has no new sample of a working GPU, the last one
-    counts. Raises Failed: more than this call fails.
+    counts. Raises Failed: the GPU itself fails, and not only this call.
     """
     of_any = _busy_of_any(library, handle, last)
     since_us = last.last_us if last else 0

@@ -17,7 +17,7 @@ from exporter.sources.source import NO_BOUNDS, Attempt, OnHealth, absent, missin
 
 # The most pages that are read at a time. Most nodes have one dcgm-exporter.
 AT_ONCE = 15
-# The first page waits so long for the first list of pods.
+# The first page waits this long for the first list of pods.
 PODS_PATIENCE_SECONDS = 5.0
 MOST_FOUND = 64
 RUNNING = "Running"
