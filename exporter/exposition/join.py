@@ -275,7 +275,7 @@ class Joiner:
 
     @property
     def devices(self) -> int:
-        """The number of devices of the last page that are told apart."""
+        """The number of devices of the last page that the reader distinguishes."""
         subjects = self._page.shape.subjects if self._page is not None else ()
         return sum(1 for subject in subjects if subject.gpu)
 

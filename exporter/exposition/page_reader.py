@@ -90,7 +90,7 @@ class PageReader:
         """A page's shape, and the places of its blocks. Blocks that it shares with the last page are reused.
 
         The blocks are taken out of `last`, which is empty afterwards: two whole pages would take too much memory. If a
-        page has more devices than are told apart, no block of it is reused, since there may be room for other devices
+        page has more devices than the reader distinguishes, no block is reused, since there may be room for other ones
         now. `starts` are the byte offsets at which the pages of further upstreams begin in the body.
         """
         if last is not None and unread(last.subjects):

@@ -26,7 +26,7 @@ class Subject:
             exported_container.
         has_gpu_label: `uuid` has not NVIDIA's form, but another label is one that only GPUs have. Without a `uuid`,
             this label is the one with the number or the name.
-        is_unread: the subject stands for all devices beyond those that a page's readers tell apart.
+        is_unread: the subject stands for all devices beyond the number that a page's readers distinguish.
     """
 
     uuid: str = ""
@@ -183,11 +183,12 @@ Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
 class JoinedPage:
     """The page that goes out, and its samples. It is valid until a page or the owners change.
 
-    `pieces` are its text, `size` bytes in all. A small page has many pieces, which the answer joins; a large page has
-    few, and nobody copies it whole. `subjects` counts the samples that came in, by subject. `unread` is the number of
-    samples of devices beyond those that the readers tell apart: these samples are only in the text. `rejected` counts
-    the lines and parts of lines that were left out, by reason. `cells(families)` gives the values of these families in
-    the page's order. `readings(families)` gives their samples as they were before `--sharing`.
+    `pieces` are its text, `size` bytes in all. A small page has many pieces, which the answer joins; a large page
+    has few, and nobody copies it whole. `subjects` counts the samples that came in, by subject. `unread` is the
+    number of samples of devices that the readers do not distinguish any more: these samples are only in the text.
+    `rejected` has the numbers of lines and parts of lines that were left out, by reason. `cells(families)` gives
+    the values of these families in the page's order. `readings(families)` gives their samples as they were before
+    `--sharing`.
     """
 
     pieces: Sequence[bytes]
@@ -206,7 +207,7 @@ class JoinedPage:
 
 
 def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory) -> list[Subject]:
-    """The GPUs and MIG instances among subjects, told from other things by labels, the kubelet or the inventory.
+    """The GPUs and MIG instances among subjects: labels, the kubelet or the inventory tell that they are.
 
     Disks and machines have UUIDs, names and numbers, too. A subject without a UUID is a GPU if it has a label that only
     GPUs have, with two exceptions: other samples have this GPU's UUID, or the kubelet has names that the samples lack,

@@ -367,7 +367,7 @@ class Node:
         )
 
     def _begin_streams(self) -> Streams:
-        """Keep the streams open that somebody needs. Returns the streams whose first word is awaited."""
+        """Keep the needed streams open. Returns the streams whose first answer is awaited."""
         streams: Streams = []
         asked = self.sources
         needs_pods = asked.needs_pods or self.handover.wants_workloads

@@ -47,12 +47,12 @@ class Joins:
 
     @property
     def series(self) -> int:
-        """The number of series that they remember."""
+        """The number of series that the joiners remember."""
         return sum(join.joiner.series for join in self._joins.values())
 
     @property
     def devices(self) -> int:
-        """The number of devices of a page that they tell apart."""
+        """The number of devices that the joiners distinguish."""
         return max((join.joiner.devices for join in self._joins.values()), default=0)
 
     @property

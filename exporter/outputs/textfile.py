@@ -40,8 +40,8 @@ def write(path: Path, body: bytes) -> None:
 
     Raises OSError: nothing was replaced, and the old file is whole.
     """
-    # not *.prom: node-exporter must not read it. Other users may write to the folder: the name is random, and the file
-    # must be new, since under a name that they know they could place a link to a file of root's
+    # not *.prom: node-exporter must not read it. Other users may write to the folder. Under a name that they foresee,
+    # they could place a link to a file of root's, so the name is random, and the file must be new
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     beside = Path(name)
     try:

@@ -1,6 +1,6 @@
 """libbpf.so.1 by ctypes: it loads a BPF object, attaches its programs, and reads its maps and ring buffers as bytes.
 
-It has only the parts that the probe needs. Several threads may close links at once, and use nothing else at once. On an
+It has only the parts that the probe needs. Only links may be closed by several threads at once. On an
 error libbpf returns NULL or a negative number, with the reason in errno. Its printed text is kept for messages.
 """
 

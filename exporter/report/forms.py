@@ -99,7 +99,7 @@ _UNUSED = _each(
 _TOKENS = _each("tokens", "that model servers generated", lambda line: number(line.amounts.tokens))
 _ENERGY_PER = _each("J/1k tokens", "joules for them", lambda line: number(line.per_1000_tokens(line.amounts.joules)))
 _COST_PER = _each("cost/1k tokens", "cost for them", lambda line: _small(line.per_1000_tokens(line.costs.held)))
-# idle and not used, told apart
+# idle hours and hours not used, which differ
 WORDS = (
     "idle: hours in which a GPU was held and its activity was below the exporter's --accounting.idle-below.",
     "not used: hours held whose use was known, less those used: all idle hours, and half of a half active hour.",
