@@ -151,7 +151,7 @@ class Ledger:
                 yield
             holders_now = self.holders.held.get(uuid)
             if holders_now is None:
-                continue  # the page's samples are of no GPU
+                continue  # the page's samples belong to no GPU
             gpu = GpuAtLook(
                 look=self.look,
                 at_ns=at_ns,

@@ -44,7 +44,7 @@ class ClaimLookUp:
         self._noted = access.facts
 
     async def look(self, inventory: "Inventories", wait_seconds: float | None, began: float) -> Streams:
-        """Ask for the devices of the claims. Returns the streams whose first word is awaited."""
+        """Ask for the devices of the claims. Returns the streams whose first answer is awaited."""
         await self._read_specs(wait_seconds, began)
         return self._begin_slices(inventory)
 
@@ -80,7 +80,7 @@ class ClaimLookUp:
             self._kubelet.settle({name for claim in new for name in claim.cdi_names})
 
     def _begin_slices(self, inventory: "Inventories") -> Streams:
-        """Read ResourceSlices once a claim needs them. Returns the stream whose first word is awaited."""
+        """Read ResourceSlices once a claim needs them. Returns the stream whose first answer is awaited."""
         streams: Streams = []
         slices, assignments = self._slices, self._kubelet.assignments
         if slices.is_there or assignments is self._seen_in:

@@ -108,7 +108,7 @@ REMEDY = (
 def say_if_nothing_is_here(snapshot: Snapshot, sources: Sources) -> None:
     """Tell a user without a GPU what to do, if there is no kubelet's socket, no page, and no source of the machine.
 
-    A GPU node has the driver's files or a kubelet from the start. There every source's own line in the log is enough.
+    A GPU node has the driver's files or a kubelet from the start. On such a node each source's own log line is enough.
     """
     asked = {name: snapshot.health[name] for name in (KUBELET, *snapshot.page_sources)}
     of_machine = {source.name: source.health for source in sources.of_machine}
@@ -177,7 +177,7 @@ class Node:
             await self._accounting.save()
 
     async def hear_watches(self, seconds: float) -> None:
-        """Wait until every open stream has said its first word and every inventory was read, for `seconds` at most."""
+        """Wait until each open stream has sent its first answer and each inventory was read, for `seconds` at most."""
         streams = self._begin_streams()
         for part in self.sources.inventory.parts:
             begin(part, streams)

@@ -17,7 +17,7 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.pages.url import PageSource
 from exporter.sources.source import Attempt, Source
 
-# The open streams, each with the attempt that ends with its first word.
+# The open streams, each with the attempt that ends with its first answer.
 Streams = list[tuple[Source, Attempt]]
 
 
@@ -35,14 +35,14 @@ class Answers(NamedTuple):
 
 
 def begin(source: Source, streams: Streams) -> None:
-    """Keep the source open, and add it to `streams` if its first word is still awaited."""
+    """Keep the source open, and add it to `streams` if its first answer is still awaited."""
     first_word = source.begin()
     if first_word is not None:
         streams.append((source, first_word))
 
 
 async def hear(streams: Streams, patience_seconds: float | None, wait_seconds: float | None, began: float) -> None:
-    """Wait for the first words of streams. Without `patience_seconds`, every stream's own patience counts."""
+    """Wait for the first answers of streams. Without `patience_seconds`, every stream's own patience counts."""
     for source, first_word in streams:
         patience = source.patience_seconds if patience_seconds is None else patience_seconds
         await asyncio.wait((first_word,), timeout=left(patience, wait_seconds, began))

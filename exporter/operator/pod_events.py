@@ -199,6 +199,6 @@ def _used_of(event: AnyObject) -> AnyObject:
 
 
 def _bound(entries: set[_HeldAtXid] | dict[Any, Any], most: int) -> None:
-    """Make room for one more entry, by forgetting all. They are asked for again."""
+    """Make room for an entry, by forgetting all entries. The API is then asked for them again."""
     if len(entries) >= most:
         entries.clear()

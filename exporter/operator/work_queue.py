@@ -23,7 +23,8 @@ MOST_KEYS_IN_NAMESPACE = 2_500
 # A key may have BURST looks in a row, and one more every FORGIVEN_SECONDS. After that it has to wait.
 BURST, FORGIVEN_SECONDS = 20, 2.0
 _MOST_DOUBLINGS = 5
-# The key of all custom resources: list them, and look for objects whose custom resource is gone. It always has a place.
+# The key that stands for all custom resources: a look lists them, and finds objects whose custom resource is gone. The
+# queue always has a place for it.
 EVERYTHING = Key("", "", "everything")
 
 

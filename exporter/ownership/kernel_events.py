@@ -248,7 +248,7 @@ class KernelEvents:
     def _settled(
         self, waiting: _WaitingEvent, seen: _SeenAtLook, delay: float | None, holders_of: HoldersOf
     ) -> DeviceEvent | None:
-        """An event with its GPU and who held that; None if it is of no GPU. An XID is counted."""
+        """An event with its GPU and the GPU's holders; None if it concerns no GPU. An XID is counted."""
         event = waiting.event.event
         gpu = self._gpu_at(event.address)
         if event.kind == "pcie" and not gpu.uuid:

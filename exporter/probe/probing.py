@@ -50,7 +50,7 @@ class Probing:
             probe: the probe.
             totals: the totals, which outlive a reload.
             root: the folder that has the machine's folders.
-            keep_seconds: the time for which rows of containers that are gone stay.
+            keep_seconds: rows of containers that are gone stay for this time.
             on_health: see `Attempts`.
             clock: a monotonic clock, in seconds.
         """
