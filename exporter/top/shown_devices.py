@@ -76,6 +76,7 @@ class ShownDevice:
     memory_total_mib: float | None = None
     power_watts: float | None = None
     temperature_celsius: float | None = None
+    fan_percent: float | None = None
     sm_clock_mhz: float | None = None
     dram_active_percent: float | None = None
     tensor_active_percent: float | None = None
@@ -342,6 +343,7 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
         memory_total_mib=figures.memory_total_mib,
         power_watts=figures.power_watts,
         temperature_celsius=figures.temperature_celsius,
+        fan_percent=first.fan_speed,
         sm_clock_mhz=first.sm_clock,
         dram_active_percent=_times(100, repeated(rows, "dram_active")),
         tensor_active_percent=_times(100, repeated(rows, "tensor_active")),

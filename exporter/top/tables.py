@@ -60,6 +60,8 @@ def device_columns(
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
     pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
     ails = any(device.health not in ("", "ok") for device in shown.devices)
+    has_fans = any(device.fan_percent is not None for device in shown.devices)
+    fan = [TopColumn(title="FAN", worth=15, cell=_whole(lambda of: of.fan_percent, "%"), right=True)]
     health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
     node = [TopColumn(title="NODE", worth=3, cell=cells.words(lambda of: of.node), least=12, most=_LONGEST_NODE)]
     workload = cells.of_holder(lambda of: of.workload and "/".join(filter(None, (of.workload_kind, of.workload))))
@@ -74,15 +76,16 @@ def device_columns(
         TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
         TopColumn(title="MEM", worth=4, cell=cells.memory, right=True),
         TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
+        *(fan if has_fans else ()),
         TopColumn(title="POWER", worth=7, cell=cells.power, right=True),
-        TopColumn(title="SM MHz", worth=15, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
+        TopColumn(title="SM MHz", worth=16, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
         TopColumn(title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
         TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
         TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
         TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
         TopColumn(title="CONTAINER", worth=12, cell=cells.of_holder(lambda of: of.container), least=12, most=40),
         TopColumn(title="WORKLOAD", worth=11, cell=workload, least=16, most=60),
-        TopColumn(title="UUID", worth=16, cell=cells.words(lambda of: of.uuid), is_extra=True),
+        TopColumn(title="UUID", worth=17, cell=cells.words(lambda of: of.uuid), is_extra=True),
     ]
 
 

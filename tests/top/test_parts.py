@@ -1,6 +1,7 @@
 """The pure parts of `top`: words, columns, keys, and what is made of an exporter's answers, whatever they are."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
@@ -436,6 +437,16 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     assert " gone " in screen("gone")
     assert " gone: XID 79 " in screen("gone", health_reasons=["Xid 79 (fallen off the bus) -> restart it"], last_xid=79)
     assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)
+
+
+def test_a_gpu_with_a_fan_of_its_own_has_a_column_for_it() -> None:
+    def screen(fan: float | None) -> str:
+        shown = shown_by("node", "http://x", MAPPING, [{**row, "fan_speed": fan} for row in ROWS], "")
+        return "\n".join(map(text_of, draw(shown, State(), 200, ASCII).lines))
+
+    assert "FAN" not in screen(None)
+    assert re.search(r"FAN.*\n.* 0%", screen(0))
+    assert " 45%" in screen(44.6)
 
 
 # issue 22, line 7
