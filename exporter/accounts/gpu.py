@@ -32,7 +32,7 @@ class AmountOfGpu(Protocol):
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """The state of a GPU after the last look that saw it. `look` is the number of that look, `samples` are what it saw.
+    """The state of a GPU after the last look that saw it. `look` is its number, `samples` are the samples that it saw.
 
     `page` is the stretch since the page was new, without values. `steady` are the holders for all the time that a page
     describes, and at the look before it; None if the holders changed meanwhile. `holders_before` are the holders at the

@@ -83,7 +83,7 @@ Kind = Literal["gauge", "counter", "label"]
 
 @dataclass(frozen=True, slots=True)
 class DcgmField:
-    """One row of the table. Names lack DCGM_FI_ or, for what dcgm-exporter counts itself, DCGM_.
+    """A row of the table. Names lack DCGM_FI_; names of families that dcgm-exporter itself counts lack DCGM_.
 
     - `newer`: the name in DCGM 4.9 and its unit; None if the name stayed, or if no new name is known;
     - `oldest`: the name that the shell version wrote, "" for none. `also` are further whole names, and `also_newer`

@@ -217,7 +217,7 @@ def _make_discovery(
     takes_all_families: bool,
     pages: tuple[tuple[str, Any], ...],
     on_health: OnHealth,
-    **settings: Any,  # noqa: ANN401 - what Discovery is given
+    **settings: Any,  # noqa: ANN401 - the fields of Discovery
 ) -> Discovery:
     def make(name: str, url: str, places: asyncio.Semaphore) -> DcgmSource:
         admit = None if takes_all_families else gpu_families_from(name)

@@ -283,7 +283,7 @@ def _order(line: Line) -> tuple[bool, float, float, float, str]:
 
 
 def sum_of(lines: Iterable[Line], name: str | None) -> Line:
-    """The sum of the lines as one line. Its `before` is the sum of theirs."""
+    """The sum of the lines as one line, whose `before` is the sum of their `before`."""
     amounts = Amounts()
     costs = Costs()
     earlier = []

@@ -55,7 +55,7 @@ class HeldKeys:
         return of_pod[0] if len(of_pod) == 1 else None
 
     def may_hold(self, device: DeviceKey, owner: Owner, started_at: float) -> bool:
-        """Whether the owner's pod may hold the device, by what is known.
+        """Whether the owner's pod may hold the device, as far as is known.
 
         `started_at` is the start of the owner's process.
         """

@@ -96,7 +96,7 @@ class Reader:
             namespace: the namespace, None for all.
             labels: the wanted values by label.
             fields: the wanted values by field, such as `metadata.name`.
-            use: the function that makes of an object what is returned of it.
+            use: makes the returned value of an object.
             most: the most objects allowed.
         """
         given = {"labelSelector": labels, "fieldSelector": fields}

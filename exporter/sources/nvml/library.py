@@ -193,7 +193,7 @@ class Library:
             if not Library.users and bindings is not None:
                 loaded = vars(bindings).pop("nvmlLib")
                 vars(bindings)["nvmlLib"] = None
-                bindings._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - they point into what goes
+                bindings._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - its pointers lead into the library
                 import ctypes  # noqa: PLC0415 - see _load
 
                 dlclose = ctypes.CDLL(None).dlclose
