@@ -75,7 +75,7 @@ class KernelsOfGpu:
     energy: dict[str, Waiting] = field(default_factory=dict)
 
     def note(self, ran: Mapping[str, Ran]) -> None:
-        """Note the kernels since the look before. Those of a device that `ran` lacks are not known."""
+        """Note the kernels since the look before. For a device that `ran` lacks, they are unknown."""
         self.ran = ran
         for instance in {*ran, *self.activity}:
             for waiting in (self.activity, self.energy):
@@ -203,7 +203,7 @@ class KernelTimes:
         return times_of
 
     def _note_ran(self, last: SmNs, now: SmNs, before: _Holding, after: _Holding, step_ns: int | None) -> None:
-        """Note the kernels of each GPU since the last look, until a page tells of them."""
+        """Note the kernels of each GPU since the last look, until a page covers them."""
         paces = self._paces
         self._paces = {}
         gpus: dict[str, KernelsOfGpu] = {}

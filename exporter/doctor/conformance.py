@@ -69,7 +69,7 @@ _QUANTITIES = (
     ),
 )
 _QUANTITY_OF = {name: quantity for name, row in FIELDS.items() for quantity in _QUANTITIES if row.name in quantity.rows}
-# by the automated test's word for a required quantity: the names that its flag may be given
+# the names that the automated test's flag for a required quantity may get, by the test's word for the quantity
 _NAMES_ASKED = {
     asked: [name for name, quantity in _QUANTITY_OF.items() if quantity.name == ours]
     for asked, ours in (("utilization", "utilization"), ("memory", "memory usage"))

@@ -132,7 +132,7 @@ class Measured:
         sm_ns: the nanoseconds in which kernels ran since measuring began, by device and owner. The key None is always
             there, for the processes of nobody. A value never falls. Devices with an unknown time are left out.
         owned: the processes that count for an owner.
-        host: what /proc says of all processes.
+        host: the facts in /proc about all processes.
         unread: the UUIDs of GPUs whose processes are not known.
         unexplained: the devices whose holders' use is not known, and the reason.
     """

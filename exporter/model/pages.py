@@ -231,7 +231,7 @@ def gpus_among(subjects: Iterable[Subject], owners: Owners, inventory: Inventory
 
 
 def _beside(gpus: Sequence[Subject], labelled: Iterable[Subject]) -> list[Subject]:
-    """Those of the labelled subjects whose number and name are not those of one of these GPUs."""
+    """The labelled subjects whose number and name no GPU among `gpus` has."""
     taken = {gpu.index for gpu in gpus}.union(gpu.device for gpu in gpus) - {""}
     return [subject for subject in labelled if taken.isdisjoint((subject.index, subject.device))]
 

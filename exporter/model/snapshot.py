@@ -210,7 +210,7 @@ def _seen_or_held(snapshot: Snapshot) -> dict[DeviceKey, Subject]:
 
 
 def _add_inventory(devices: dict[DeviceKey, Subject], inventory: Inventory) -> None:
-    """Add the inventory's GPUs and instances, and what it says of those that are there."""
+    """Add the inventory's GPUs and instances, and its facts about devices that are there already."""
     uuids = {subject.uuid for subject in devices.values()}
     # a GPU whose samples have no UUID is known by its number
     numbers = {subject.index for subject in devices.values() if subject.index and not subject.uuid}

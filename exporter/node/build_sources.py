@@ -79,7 +79,7 @@ def make_sources(
 ) -> Sources:
     """Make each source, or take it from the cache that `handover` has.
 
-    `needs_pods`: something that is asked for is made of pods. `vendor`: what rules say of another vendor's pages.
+    `needs_pods`: a setting needs pods. `vendor` has the rules for another vendor's pages.
     """
     cache = SourceCache(handover.telemetry.note_health, handover.cache)
     is_nvml_on = config.nvml.mode != "off"

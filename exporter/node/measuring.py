@@ -38,7 +38,7 @@ def _is_of_processes(what: "Unexplained") -> bool:
 
 
 def _unexplained(device: DeviceKey, what: "Unexplained") -> Trouble:
-    """The trouble of a device on which processes use more than NVML says of each of them."""
+    """The trouble of a device whose use NVML's processes do not explain."""
     name = f"{device.uuid} instance {device.instance}" if device.instance else device.uuid
     messages: Mapping[Unexplained, str] = {
         "memory": f"memory is in use on {name} that belongs to no process that NVML lists and /proc has",

@@ -153,7 +153,7 @@ def _node_of(device: Subject, snapshot: Snapshot) -> str:
 
 
 def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | None:
-    """Since when this container holds the device; None if it held it already when the exporter started."""
+    """The time from which this container holds the device; None if it already held it when the exporter started."""
     since = snapshot.held_since
     holder = owner if owner.pod else None
     # the holder of a whole GPU holds its instances
@@ -161,7 +161,7 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
 
 
 def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
-    """Since when idle holders have held their device idle (seconds since 1970, as in the family)."""
+    """The times from which idle holders have left their devices idle (seconds since 1970, as in the family)."""
     accounts = snapshot.accounts.rows if snapshot.accounts else ()
     since = ((row.device, row.owner, row.idle_since_ns) for row in accounts)
     return {(device, owner): ns // 1_000_000 / 1000 for device, owner, ns in since if ns is not None}

@@ -416,7 +416,7 @@ def _name_of(assignment: Assignment) -> str:
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings about single devices. Those with the same text become one, in the place of the first."""
+    """Findings about single devices. Findings with the same text become one, in the place of the first."""
     same: dict[tuple[Level, Trouble], list[Finding]] = {}
     for finding in findings:
         same.setdefault((finding.level, finding.trouble), []).append(finding)

@@ -77,7 +77,10 @@ class Tenures:
         return oldest
 
     def _changed_at(self, page: Page, pages: Sequence[Page]) -> float:
-        """When the text of a source's page changed; a source that is new takes the place of those without a page."""
+        """The time at which the text of a source's page changed.
+
+        A new source takes the place of sources without a page.
+        """
         body = page.body if len(page.body) <= _COMPARED_WHOLE_BYTES else hash(page.body)
         before = self._changed.get(page.source)
         if before is None:

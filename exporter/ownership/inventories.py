@@ -128,7 +128,7 @@ def inventory_of(specs: Mapping[str, Iterable[CdiDevice]], places: Mapping[int, 
 
 
 class _AnswersOfSpecs:
-    """What specs say of GPUs, of MIG instances and of devices with a qualified name."""
+    """The specs' answers about GPUs, about MIG instances and about devices with a qualified name."""
 
     def __init__(self, places: Mapping[int, CutPlace]) -> None:
         self._places = places

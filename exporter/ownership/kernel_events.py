@@ -290,8 +290,8 @@ def _holders_at(
 ) -> _HoldersAtEvent:
     """The holders of the GPU at the event, by the look before it and the look `seen` after it.
 
-    The kubelet was asked `delay` seconds after the event was heard. None: the kubelet has not answered for long. It
-    alone hands devices out, so the holders before the event still hold them then.
+    `delay` is the time from the event to the question to the kubelet; None: the kubelet has not answered for long. Only
+    the kubelet hands devices out, so the holders before the event still hold them then.
     """
     before = waiting.before
     now = holders_of(seen.owners)

@@ -131,7 +131,7 @@ def answered(
 def _still_unlisted(
     unlisted: Mapping[Assignment, float], before: frozenset[Assignment], answer: PodResources, read: Read
 ) -> Mapping[Assignment, float]:
-    """Those of the unlisted assignments that an answer leaves in force; `before` were in force until this answer."""
+    """The unlisted assignments that an answer leaves in force. `before` were in force until this answer."""
     if not unlisted:
         return unlisted
     given = _AssignedDevices(answer.assignments, read)
@@ -146,7 +146,10 @@ def _still_unlisted(
 
 
 def _listed_for(before: Retained, now: float, up_for_seconds: float | None) -> float:
-    """For how long the kubelet has listed pods since its last answer; `up_for_seconds` is None without a reconnect."""
+    """The seconds for which the kubelet has listed pods since its last answer.
+
+    `up_for_seconds` is None without a reconnect.
+    """
     if before.answered_at is None:
         return 0.0
     since = now - before.answered_at

@@ -156,7 +156,7 @@ def _holds(rule: HealthRule, value: float, before: float | None) -> bool:
 
 
 def _seconds_of(rule: HealthRule) -> float:
-    """For how long a value that breaks a rule counts."""
+    """The seconds for which a value that breaks a rule counts."""
     if rule.bits:
         return CLOCKS_SECONDS
     return GROWN_SECONDS if rule.grows else GRACE_SECONDS

@@ -187,7 +187,7 @@ def _config(simulated: "SimulatedNode", given: dict[str, Any]) -> Config:
 
 
 def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str, str]:
-    """The addresses of the simulated node, and settings that use all of it. Those of the command line win."""
+    """The addresses of the simulated node, and settings that use all of it. The command line's settings win."""
     places = {
         # a real NVML would report the GPUs of this machine
         "nvml_mode": "auto" if simulated.nvml.loaded else "off",

@@ -25,9 +25,9 @@ class SmTimes:
     """Adds up the time in which kernels ran, by device and owner (None: processes that count for nobody).
 
     A reading counts once for each owner, however often it is measured, since owners change between two readings, and
-    pages of several sources may name different owners. NVML says how busy a process was while it ran, and not since
-    when it ran: half of an owner's first reading counts, since on average the owner came midway. An owner is forgotten
-    after a reading without it.
+    pages of several sources may name different owners. NVML has a process' activity while it ran, but not its start. So
+    half of an owner's first reading counts, since on average the owner came midway. An owner is forgotten after a
+    reading without it.
     """
 
     def __init__(self) -> None:

@@ -32,9 +32,10 @@ _RANK = {name: rank for rank, name in enumerate(KNOWN)}
 
 @dataclass(slots=True)
 class Held:
-    """A device in one container. `ranks` say by which of its names a field has its value: the first in the table wins.
+    """A device in one container.
 
-    `is_sampled` says whether a sample names this container, or nobody, as the holder of the device.
+    `ranks` has, by field, the rank of the family that gave the value: the first name in the table wins. `is_sampled`
+    says whether a sample names this container, or nobody, as the holder of the device.
     """
 
     shared: bool = False

@@ -188,7 +188,7 @@ async def served(api: KubernetesApi) -> AbstractSet[Kind]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """The watches, which tell of changes as long as `run` runs. No `namespaces` means all of them.
+    """The watches, which report changes as long as `run` runs. No `namespaces` means all of them.
 
     `on_key` is called with each custom resource that may need a look, and `on_failure` for each list or watch that
     failed. `on_list` is called after each list, since a list does not tell which objects are gone since the last one.

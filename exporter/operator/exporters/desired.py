@@ -84,7 +84,7 @@ def desired(
 
 
 def all_keys(name: str, namespace: str) -> Sequence[Key]:
-    """The names of all objects that a GPUExporter of this name may have. Those that are not desired are deleted."""
+    """The names of all objects that a GPUExporter of this name may have. Objects that are not desired are deleted."""
     base = base_name(name)
     return (
         Key(kinds.CLUSTER_ROLE_BINDING.name, "", kinds.binding_name(name, namespace)),

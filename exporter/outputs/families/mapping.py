@@ -62,7 +62,7 @@ def _pod_gpu_info(look: Look) -> Samples:
 
 
 def _in_place_of_samples(look: Look) -> Sequence[Written]:
-    """With `--labels.owners off`, all that samples would tell of owners, so that a query can join both."""
+    """With `--labels.owners off`, all facts about owners that samples would have, so that a query can join both."""
     snapshot = look.snapshot
     if snapshot.context.names_owners:
         return ()

@@ -122,7 +122,7 @@ class KubeletSource(AskedSource):
 
     @property
     def asked_at_seconds(self) -> float | None:
-        """When the call of the last answer began, by the source's clock."""
+        """The time at which the call of the last answer began, by the source's clock."""
         return self._kept.asked_at_seconds
 
     @property

@@ -245,9 +245,9 @@ def _devices_of(dynamic: v1.DynamicResource) -> Mapping[_Device, tuple[str, ...]
 
     Each time that the kubelet has the claim prepared, it appends the names that the driver gives: for each of several
     pods that start on the claim together, and for the next pod after a restart. List has an entry for each of these
-    times. To the CDI names of an entry it adds those of all entries before it (both measured on 1.36.2). So if the list
-    of an entry begins with another entry's list, only the names after that are its own. A device has the own names of
-    all its entries.
+    times. An entry also has the CDI names of all entries before it (both measured on 1.36.2). So if an entry's list
+    begins with another entry's list, only the names after that are its own. A device has the own names of all its
+    entries.
     """
     entries: list[tuple[_Device, tuple[str, ...]]] = []
     for of_claim in dynamic.claim_resources:

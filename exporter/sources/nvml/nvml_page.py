@@ -51,7 +51,7 @@ _NUMBERED = {call.arguments[0]: row for call, row in NVML[FIELD_VALUES] if len(c
 
 
 class NvlinkBytes(NamedTuple):
-    """The bytes that have gone over all NVLinks of a GPU until a moment (seconds)."""
+    """The sum of a GPU's bytes over all NVLinks up to a moment (seconds)."""
 
     kib: int
     at: float
@@ -262,7 +262,7 @@ class PageMaker:
         self.forget()
 
     def forget(self) -> None:
-        """The library was loaded again: the driver may be another one."""
+        """Forget all values after the library was loaded again, since the driver may have changed."""
         self._driver: str | None = None
         # by UUID: address and model, which do not change while the library is open; "" if NVML does not know it
         self._fixed: dict[str, tuple[str, str]] = {}

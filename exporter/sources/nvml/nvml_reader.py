@@ -113,7 +113,7 @@ class NvmlEvents:
         return is_changed
 
     def _register(self, gpu: NvmlGpu) -> int:
-        """The types of events that the driver will tell of a GPU."""
+        """Register for a GPU's events. Returns the types of events that the driver will report."""
         try:
             types = self._library.call("nvmlDeviceGetSupportedEventTypes", gpu.handle) & (XID | MIG_CHANGE)
             if types:
@@ -244,7 +244,7 @@ class NvmlReader:
             if index in before:
                 gpu.busy = before[index].busy
         self._lost = {index: lost for index, lost in self._lost.items() if index < count}
-        # what changed before the driver began to tell of it is seen the next time
+        # a change before the driver began to report changes is seen the next time
         is_new = self.events.listen(self._gpus.values())
         self._inventory_at = None if is_new else now
         gpus = {index: gpu.in_inventory for index, gpu in self._gpus.items()}
