@@ -1,4 +1,4 @@
-"""How another vendor's family becomes a field of DCGM: the lines under `families` of a rule file. Pure.
+"""The rules by which another vendor's family becomes a field of DCGM: the lines under `families` of a rule file. Pure.
 
     families:
     - family: habanalabs_power_mW      # the vendor's name

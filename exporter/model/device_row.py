@@ -224,7 +224,7 @@ class DeviceRow(NamedTuple):
 
     @property
     def users_in_words(self) -> str:
-        """Who uses the device and does not hold it; "" for nobody."""
+        """The users of the device that do not hold it, in words; "" for none."""
         return users_in_words(self.used_by)
 
 

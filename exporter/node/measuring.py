@@ -132,7 +132,7 @@ class Measuring:
 
     @property
     def unmeasured(self) -> Trouble | None:
-        """Why the use of owners is not known. None: it is known, or nobody has a share and NVML lists all processes."""
+        """Why owners' use is not known. None: it is known, or there are no shares, and NVML lists all processes."""
         if self._has_shares and (not self._nvml.health.up or self._sources is None):
             return self._nvml.health.trouble
         measured = self._measured.value

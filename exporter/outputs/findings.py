@@ -174,7 +174,7 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     """The sources beside the main job: NVML, the inventory, pods, ResourceSlices."""
     reasons = {match.reason for match in snapshot.owners.matches if match.assignment.resource in DRA_DRIVERS}
     if reasons and CDI not in snapshot.health:
-        # a hint where ResourceSlices say it
+        # only a hint, if ResourceSlices resolve all claims
         level = Level.WARNING if Unmatched.CLAIM_UNRESOLVED in reasons else Level.OK
         yield Finding(level, CDI, _NO_SPECS)
     for name in snapshot.health:

@@ -1,4 +1,4 @@
-"""Why an assigned device has no samples, and why a device with samples, or a process, has no owner: the texts."""
+"""The texts that explain why an assigned device has no samples, and why a device or a process has no owner."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -364,7 +364,7 @@ def _instances(all_answers: _AllVotes) -> Mapping[str, tuple[MigInstance, ...]]:
 
 
 def _doubts(all_answers: _AllVotes) -> Iterator[InventoryDoubt]:
-    """Where parts contradict each other, and the instances of which no part says for sure on which GPU they are."""
+    """The contradictions between parts, and the instances whose GPU no part knows for sure."""
     for name, answers in chain(all_answers.uuids.items(), all_answers.devices.items()):
         if answers.words:
             yield InventoryDoubt(trouble=Trouble("", f"{name}: {answers.words}", _ONE_IS_OLD))

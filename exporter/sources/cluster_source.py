@@ -1,4 +1,4 @@
-"""What a source of a cluster's nodes is: the node exporters, one by one, or a Prometheus server that scrapes them."""
+"""The interface of a source of a cluster's nodes: the node exporters, or a Prometheus server that scrapes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

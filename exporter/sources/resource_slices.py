@@ -1,4 +1,4 @@
-"""What a source of ResourceSlices is, and its placeholder. The source itself is in sources/kubernetes."""
+"""The interface of a source of ResourceSlices, and its placeholder. The source itself is in sources/kubernetes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

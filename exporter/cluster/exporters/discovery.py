@@ -198,7 +198,7 @@ def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
 
 
 def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
-    """For each node the exporter to ask, by the node's name, or by the address if the name is not known."""
+    """The exporter to ask of each node, by the node's name, or by the address if the name is not known."""
     best: dict[str, NamedPlace] = {}
     for one in places:
         key = one.node or str(one.address or "")

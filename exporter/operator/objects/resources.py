@@ -1,8 +1,8 @@
 """The specs of GPUExporter and GPUAutoscaler, and their readers, which take objects as the API gives them. Pure.
 
 deploy/operator/crds.yaml says what each field means, for `kubectl explain`; tests hold fields, defaults and bounds to
-that schema. The API server has validated an object against its schema. But that may be older or newer than this one, so
-the readers validate again. If a field is None, the operator decides.
+that schema. The API server has validated an object against its own schema, which may be older or newer.
+So the readers validate again. If a field is None, the operator decides.
 """
 
 from collections.abc import Mapping
