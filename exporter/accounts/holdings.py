@@ -240,7 +240,7 @@ class _GpuMaker:
         return Gpu(uuid, model, whole_gpu, devices, knows_slices, parent in self.owners.unnamed)
 
     def _device(self, key: DeviceKey, slices: int, unit: int, parts: Mapping[Owner, int], whole: int) -> Device[Owner]:
-        """A device whose holders have `parts` of `whole`. In the GPU's numbers a slice is `unit`."""
+        """A device of `slices`, whose holders have `parts` of `whole`. The whole GPU counts `unit` for each slice."""
         of_part = slices * (unit // whole)
         holders = tuple((owner, part * of_part) for owner, part in sorted(parts.items()))
         is_shared = any(holder.shared for holder in self.owners.of(key))

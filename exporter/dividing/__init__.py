@@ -1,1 +1,1 @@
-"""Dividing a device's values among its owners (`--sharing`), in exact decimals. Pure."""
+"""The division of a device's values among its owners (`--sharing`), in exact decimals. Pure."""

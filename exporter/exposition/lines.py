@@ -1,4 +1,4 @@
-r"""Reading one line of the Prometheus text format, version 0.0.4.
+r"""The reader of a line of the Prometheus text format, version 0.0.4.
 
 The grammar is what two readers both accept, Prometheus' scraper and promtool's, since the whole page must pass both. If
 they differ (measured on 2.42), the stricter reader decides:

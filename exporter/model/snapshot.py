@@ -159,9 +159,10 @@ class Snapshot:
 
 
 def attributed(snapshot: Snapshot, subjects: Sequence[Subject], most: int) -> Iterator[Iterable[tuple[Subject, Rows]]]:
-    """The rows that samples of these subjects would gain: of `most` subjects at a time, so that others may run between.
+    """The rows that samples of these subjects would gain, for `most` subjects at a time, so that other tasks may run.
 
-    If rows came with owners, those of all subjects come at once: only so it shows which owner is named several times.
+    If rows came with owners, all subjects are asked for at once, since only then is it known which owner is named
+    several times.
     """
     if any(subject.came_with for subject in subjects):
         most = len(subjects)

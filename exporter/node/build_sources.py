@@ -53,7 +53,7 @@ def _pusher(config: Config, files: NodeFiles, cache: SourceCache, handover: Node
     settings = config.otlp
     if settings.url is None:
         return None
-    from exporter.node.pushing import Pusher  # noqa: PLC0415 - nobody else pays for it
+    from exporter.node.pushing import Pusher  # noqa: PLC0415 - only this setting needs it
 
     return cache.get(
         Pusher,
@@ -173,7 +173,7 @@ def _pages(
     """The named sources of GPU samples, or `nvml` in their place."""
     dcgm = config.dcgm
     if dcgm.mode == "off":
-        from exporter.sources.nvml.nvml_source import NvmlPage  # noqa: PLC0415 - nobody else pays for it
+        from exporter.sources.nvml.nvml_source import NvmlPage  # noqa: PLC0415 - only this setting needs it
 
         return (cache.get(NvmlPage, nvml=nvml),)
     limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
@@ -232,7 +232,7 @@ def _probing(
     """The CUDA probe with its totals, which outlive a reload. None if --probe does not turn it on."""
     if not settings.is_on:
         return None
-    # nobody else pays for these
+    # only this setting needs these modules
     from exporter.probe.cuda_ledger import CudaTotals  # noqa: PLC0415
     from exporter.probe.probe_source import CudaProbe  # noqa: PLC0415
     from exporter.probe.probing import Probing  # noqa: PLC0415
@@ -249,7 +249,7 @@ def _probing(
 
 
 def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
-    # nobody else pays for these
+    # only this setting needs these modules
     from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
     from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog  # noqa: PLC0415
 
@@ -312,13 +312,13 @@ def _may_ask(api: KubernetesSettings) -> bool:
 
 
 def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
-    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - nobody else pays for it
+    from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - only this setting needs it
 
     return ApiPods(api=_make_api(**api), node_name=node_name, on_health=on_health)
 
 
 def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":
-    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - nobody else pays for it
+    from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - only this setting needs it
 
     return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
 
@@ -334,7 +334,7 @@ def _make_claims(
     def find() -> ClaimsApi | None:
         if not _may_ask(api):
             return None
-        from exporter.sources.kubernetes.resource_claims import ApiClaims  # noqa: PLC0415 - nobody else pays for it
+        from exporter.sources.kubernetes.resource_claims import ApiClaims  # noqa: PLC0415 - only this setting needs it
 
         return ApiClaims(api=_make_api(**asdict(api)))
 

@@ -1,4 +1,4 @@
-"""Talking with the kubelet over a unix socket: the set-up of a channel, and the meaning of errors.
+"""The connection with the kubelet over a unix socket: the set-up of a channel, and the meaning of errors.
 
 A failed connection alone does not tell what is wrong: the socket's file and the mounts of this container do.
 """

@@ -1,8 +1,8 @@
-"""The page of GPU samples that NVML fills in dcgm-exporter's place. On the worker thread, like all that asks NVML.
+"""The page of GPU samples that NVML fills in dcgm-exporter's place. The worker thread makes it.
 
-Its labels and their order, the order of its families and its unit texts are dcgm-exporter's of 4.8.3 and later, the
-last ones with the names that dashboards ask for. A value that a function does not support is left out, never 0. A GPU
-that is cut has a row for each instance and no row of its own, as in dcgm-exporter by default: the instances repeat all
+Its labels and their order, the order of its families and its unit texts are those of dcgm-exporter from 4.8.3 on, the
+last generation with the names that dashboards ask for. A value that a function does not support is left out, never 0. A
+MIG GPU has a row for each instance and no row of its own, as in dcgm-exporter by default: the instances repeat all
 values but memory.
 """
 

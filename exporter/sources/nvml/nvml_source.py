@@ -130,7 +130,7 @@ class Nvml(AskedSource):
 
             pages = None
             if self._page_host:
-                from exporter.sources.nvml.nvml_page import PageMaker  # noqa: PLC0415 - nobody else pays for it
+                from exporter.sources.nvml.nvml_page import PageMaker  # noqa: PLC0415 - only this setting needs it
 
                 pages = PageMaker(self._library, self._page_host)
             self._reader = NvmlReader(self._library, pages)
