@@ -30,7 +30,7 @@ def _make_source(cache: SourceCache, config: ClusterConfig, http: HttpConfig) ->
     # the pulse decides how often the source asks, so a changed interval makes no new source
     cluster = replace(config.cluster, interval_seconds=0.0)
     if cluster.prometheus_url is not None:
-        from exporter.cluster.prometheus.prometheus_source import Prometheus  # noqa: PLC0415 - only where it is asked
+        from exporter.cluster.prometheus.prometheus_source import Prometheus  # noqa: PLC0415 - only a role that asks Prometheus needs it
 
         return cache.get(Prometheus, cluster=cluster, http=http), ()
     exporters = cache.get(_make_exporters, cluster=cluster, kubernetes=config.kubernetes, http=http)
@@ -45,14 +45,14 @@ def _make_exporters(
 
 
 def _make_scaled_objects(*, kubernetes: KubernetesSettings, on_health: OnHealth) -> "ScaledObjects":
-    from exporter.cluster import scaled_objects  # noqa: PLC0415 - not where KEDA does not ask
+    from exporter.cluster import scaled_objects  # noqa: PLC0415 - only a role that KEDA may ask needs it
 
     api = _api(kubernetes, scaled_objects.MANIFEST, scaled_objects.MEANWHILE)
     return scaled_objects.ScaledObjects(api=api, on_health=on_health)
 
 
 def _api(kubernetes: KubernetesSettings, manifest: str, meanwhile: str) -> "KubernetesApi":
-    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - not where Kubernetes is not asked
+    from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - only a role that asks Kubernetes needs it
 
     return KubernetesApi(**asdict(kubernetes), manifest=manifest, meanwhile=meanwhile)
 
@@ -60,7 +60,7 @@ def _api(kubernetes: KubernetesSettings, manifest: str, meanwhile: str) -> "Kube
 def _places(cluster: ClusterSettings, kubernetes: KubernetesSettings, scheme: str, on_health: OnHealth) -> Places:
     if kubernetes.url is None or cluster.nodes:
         return GivenPlaces(cluster.nodes)
-    from exporter.cluster.exporters import discovery  # noqa: PLC0415 - not where they are given
+    from exporter.cluster.exporters import discovery  # noqa: PLC0415 - only a role that looks for exporters needs it
 
     api = _api(kubernetes, discovery.MANIFEST, discovery.MEANWHILE)
     return discovery.exporter_places(api=api, cluster=cluster, scheme=scheme, on_health=on_health)
@@ -85,7 +85,7 @@ class KedaPort:
         if address is None:
             return cls(None)
         from exporter.cluster.keda.grpc_server import KedaServer  # noqa: PLC0415
-        from exporter.cluster.keda.scaler import Scaler  # noqa: PLC0415 - grpc only where it is wanted
+        from exporter.cluster.keda.scaler import Scaler  # noqa: PLC0415 - only KEDA's port needs grpc
 
         scaler = Scaler(lambda: cast("Cluster", current()))
         server = KedaServer(scaler, web)

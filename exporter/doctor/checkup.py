@@ -1,4 +1,4 @@
-"""One look at a node for `doctor`: that of the exporter that runs here, or one that asks every source in its place."""
+"""A look at a node for `doctor`: the running exporter's look, or a look that asks every source in its place."""
 
 import asyncio
 import io

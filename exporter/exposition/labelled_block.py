@@ -113,7 +113,7 @@ class Layout:
 
     @property
     def duplicates(self) -> int:
-        """The number of rows left out, without those that differed from others only in the owners they came with."""
+        """The number of rows left out. Rows that differed only in the owners they came with do not count."""
         if self.nobodys is None:
             return len(self.left_out)
         subjects = [row.series.subject for row in rows_of(self.shape)]

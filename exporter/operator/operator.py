@@ -61,7 +61,7 @@ class Operator:
     Attributes:
         beside: tasks that run while the operator works.
         watch: watches the served kinds, and names changed custom resources.
-        interval_seconds: the time between two questions which kinds the API serves.
+        interval_seconds: the time between two questions for the kinds that the API serves.
     """
 
     writer: Writer

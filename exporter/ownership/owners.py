@@ -83,8 +83,8 @@ WITHOUT_SAMPLES = frozenset({Unmatched.NO_GPU, Unmatched.VFIO})
 class Knowledge:
     """The facts by which assignments are looked up.
 
-    `node` is the Hostname of this node's samples; "" if it is not known. `places` has the CDI devices that assignments
-    name, as long as one names them. `claims` says which devices of claims containers only look at.
+    `node` is the Hostname of this node's samples; "" if it is not known. `places` has the CDI devices that the present
+    assignments name. `claims` says which devices of claims containers only look at.
     """
 
     rules: Sequence[Rule] = RULES

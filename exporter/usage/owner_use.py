@@ -4,8 +4,8 @@ A process counts for its own container if that holds the device, else for the on
 for nobody. A container that uses a device which its pod does not hold is a stranger there. A holder without a process
 uses 0. If a process runs in a pod and its container is not known, it may belong to any holder without a process: the
 use of these holders is then unknown. Their use is also unknown if the processes that NVML lists do not explain all
-memory in use, or all the time in which kernels ran. In virtual machines, under MPS before Volta, with confidential
-computing and on hosts that hide processes NVML lists no process, or not all of them, or pids that are not the host's.
+memory in use, or all the time in which kernels ran. NVML lists no process, or not all, or pids that are not the host's,
+in virtual machines, under MPS before Volta, with confidential computing, and on hosts that hide processes.
 """
 
 from collections import defaultdict

@@ -53,7 +53,7 @@ class Busy(NamedTuple):
 def listed(library: Library, handle: object) -> list[ListedProcess] | None:
     """The processes of a GPU or MIG instance, from all lists of this library; None without the list of compute.
 
-    Raises Failed: more than this call fails, or the caller may not ask.
+    Raises Failed: the GPU or the library fails, or the caller may not ask.
     """
     entries: list[ListedProcess] | None = None
     for kind, call in _CALLS:
