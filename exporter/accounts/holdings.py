@@ -119,7 +119,7 @@ def gpus_of(
     slices = _SliceCounts(inventory, models, profiles)
     maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners.matches, owners.offered))
     yield
-    # GPUs that rules name otherwise than samples do; without samples nobody knows of which GPUs these are the names
+    # GPUs to which rules give other names than samples; without samples it is not known which GPUs these are
     on_offer = _named_by_rules(owners) if subjects else ()
     gpus: dict[str, Gpu] = {}
     for uuid in sorted({*(key.uuid for key in keys), *of_inventory, *on_offer}):
