@@ -116,7 +116,7 @@ def _not_asked(why: str) -> Unanswerable:
 def scaled(view: ClusterView, question: ScalingQuestion) -> Scaled:
     """The value of a metric for a workload; 0 if every node has answered and none has a pod of the workload.
 
-    workloads.py decides whether there ever was such a workload.
+    seen_workloads.py decides whether there ever was such a workload.
 
     Raises:
         Unanswerable: there is no number. 400: nobody can ask this. 409: there is no answer as things are (two workloads

@@ -1,6 +1,6 @@
 """The loading of a node's configuration: flags, environment and file become a frozen `Config`.
 
-node.py has the settings. Pure: the environment and the file's content come in as values.
+node_settings.py has the settings. Pure: the environment and the file's content come in as values.
 """
 
 from collections.abc import Mapping, Sequence

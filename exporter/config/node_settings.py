@@ -1,6 +1,6 @@
 """The settings of the node exporter, a group for each part of it.
 
-A new setting is one field here (or in pages.py or common.py). A part that reads it is given its group.
+A new setting is one field here (or in page_settings.py or common.py). A part that reads it is given its group.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Suggestions for a mistyped name: a flag, a key of the file, an environment name, a command.
 
-other_names.py has the names that other programs use. Any other name is compared with the names that exist. This module
-is imported only after a mistake.
+foreign_names.py has the names that other programs use. Any other name is compared with the names that exist. This
+module is imported only after a mistake.
 """
 
 import re

@@ -8,7 +8,7 @@
                ▼                           ▼
              the same lines,             take the values out, put them where they belong
              other heads                 (labelled_block.py)
-             (plain.py, cuts.py)
+             (plain_block.py, cuts.py)
 
 Pure, except that it remembers the shape of one page: nothing here waits, logs or reads a clock.
 """

@@ -121,7 +121,7 @@ class DeviceRef:
             for it.
         index: a GPU's number.
         instance: a GPU_I_ID.
-        parent: the GPU of a MIG instance of which the id does not say more; it narrows the choice down.
+        parent: the GPU of a MIG instance that the id does not identify; it narrows the choice down.
         profile: the profile of a MIG instance; it narrows the choice down.
         minor: N of the GPU's device node /dev/nvidia<N>, which may differ from `index`.
         shared: the id is one share of a device.

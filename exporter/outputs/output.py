@@ -1,7 +1,7 @@
 """An output: a path, its needs, and the pure function that makes its answer of a look at the node.
 
-A role's outputs are a table (node.py). The web's paths, the links of the page for people, the paths that need no
-password and the tests' lists of paths are made of that table.
+A role's outputs are a table (node_outputs.py). The web's paths, the links of the page for people, the paths that need
+no password and the tests' lists of paths are made of that table.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The report as text: a table for a terminal, and CSV and JSON for other programs.
 
-No name in the table moves a cursor. The page (page.py) has the same columns. CSV and JSON have plain numbers and whole
-names; an unknown number is empty or null.
+No name in the table moves a cursor. The page (html_page.py) has the same columns. CSV and JSON have plain numbers and
+whole names; an unknown number is empty or null.
 """
 
 import json

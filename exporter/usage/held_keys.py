@@ -23,7 +23,7 @@ class HeldKeys:
     ) -> None:
         """`others` are devices that may be missing in the inventory.
 
-        The other arguments are those of `measure` (measured.py).
+        The other arguments are those of `measure` (owner_use.py).
         """
         self._unresolved = unresolved
         self._known_at = known_at

@@ -169,7 +169,7 @@ class GPUAutoscalerSpec:
     """The spec of a GPUAutoscaler: the workload to scale, the metric, and the bounds.
 
     `target` is the mean per pod, in the metric's unit. Any name is allowed as `metric` here, although the schema lists
-    the known ones, so that troubles.py can explain an unknown name.
+    the known ones, so that autoscalers/troubles.py can explain an unknown name.
     """
 
     scale_target_ref: ScaleTarget = of(group(ScaleTarget))
