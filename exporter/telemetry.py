@@ -145,6 +145,7 @@ class Telemetry:
 
     @cached_property
     def _process(self) -> Callable[[bool], bytes]:
+        """The function that writes the process' own families, in OpenMetrics if it is called with True."""
         # it imports a web server and takes 1 MiB, and many nodes are only asked for /gpu/metrics
         import prometheus_client as client  # noqa: PLC0415
 

@@ -136,7 +136,7 @@ class Ledger:
         self.publish()
 
     def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
-        """Count a look: first who holds what, then each GPU of the page, or of a page that is away."""
+        """Count a look, GPU by GPU, and forget accounts that nobody has held for `rules.keep_ns`."""
         held_before = self.holders.held
         interval = self._begin_look(at_ns)
         yield from self.holders.update(snapshot, at_ns)

@@ -112,7 +112,7 @@ class Loads:
         return min(self._samples.activity_of(instance) or 0, WHOLE) * self._all_ns // WHOLE
 
     def _load(self, piece: Stretch, device: Device[Entry]) -> int:
-        """The load of a device in a piece: by the time in which so many holders as now kept it active."""
+        """A device's active time in a piece times its slices, in a unit in which all loads are whole numbers."""
         instance = device.key.instance
         if self._is_one:
             return device.slices * (self._samples.activity_of(instance) or 0)

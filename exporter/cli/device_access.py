@@ -106,6 +106,7 @@ def _grant_to_unit(unit: str, majors: Mapping[str, int], *, persistent: bool, dr
 
 
 def _run(systemctl: str, *arguments: str) -> str:
+    """The output of systemctl. Raises ExporterError: it cannot be run, fails, or takes too long."""
     try:
         ended = subprocess.run(  # noqa: S603 - no shell, and the unit's name follows --
             [systemctl, *arguments],
@@ -192,6 +193,7 @@ def _not_allowed(path: str) -> str:
 
 
 def _write(folder: int, rule: str, shown: str) -> None:
+    """Allow a device in the cgroup that is open as `folder`. Raises ExporterError: the kernel refuses."""
     try:
         file = os.open(_ALLOW, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
         try:

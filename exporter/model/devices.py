@@ -1,6 +1,7 @@
 """Devices as the kubelet hands them out and as an inventory knows them, and the containers that hold them."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,6 +81,11 @@ class Assignment:
     def order(self) -> tuple[object, ...]:
         """The key that sorts assignments."""
         return (self.owner, self.resource, self.device_id, self.claim is not None, self.claim)
+
+
+def cdi_names_among(assignments: Iterable[Assignment]) -> AbstractSet[str]:
+    """The names of the CDI devices of all claims."""
+    return {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces
+from exporter.model.devices import NO_PLACES, Assignment, CdiPlaces, cdi_names_among
 from exporter.node.waiting import Streams, begin, hear
 from exporter.ownership.owners import needs_slices
 
@@ -57,7 +57,7 @@ class ClaimLookUp:
         specs = self._specs
         if specs is None:
             return
-        names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
+        names = cdi_names_among(assignments)
         if not names <= specs.inventory.places.keys():
             self._reading_specs = specs.look_again()
             await hear([(specs, self._reading_specs)], None, wait_seconds, began)

@@ -76,6 +76,7 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> It
 
 
 def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    """An event if the condition Ready of a GPUExporter has come, has gone, or has another obstacle."""
     before, now = condition(old, "Ready"), condition(new, "Ready")
     _, reason, message = now
     was_ready, was_without = before.status == "True", before.reason == "NoNodes"
@@ -131,6 +132,7 @@ def _of_pod_events(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 
 
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
+    """Events of a GPUAutoscaler: it scales by another autoscaler, is ready or hindered, or the replicas changed."""
     via, before = text(new, "via"), text(old, "via")
     if before and via != before and via in _SWITCHED:
         yield _SWITCHED[via]

@@ -203,6 +203,7 @@ class ExporterHealth:
         self._woken.set()
 
     async def _ask(self, asking: ExporterClient, exporter: _Exporter) -> None:
+        """Ask an exporter for its sources' health, and its events if it reads the kernel's log. Notes a failure."""
         try:
             body = await asking.ask(exporter.url)
             failing = read_health(body, exporter.node)
@@ -219,6 +220,7 @@ class ExporterHealth:
             self._note(exporter, failing, answered=True)
 
     def _note(self, exporter: _Exporter, troubles: Mapping[str, Trouble], *, answered: bool) -> None:
+        """Note an exporter's troubles by source. A new trouble counts from the second ask on, which follows soon."""
         of_node = [on_node(exporter.node, source, trouble) for source, trouble in troubles.items()]
         failing = {(of.source, of.reason): of for of in of_node}
         before, unconfirmed = exporter.troubles, exporter.unconfirmed

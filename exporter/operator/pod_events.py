@@ -122,6 +122,7 @@ class PodEvents:
         return refusal is not None and self._clock() < refusal.until
 
     async def _attend(self, held: _HeldAtXid) -> None:
+        """Write one event. If the API refuses it, its namespace pauses, and the event may come again."""
         key = held.owner, held.namespace
         before = self._refusals.get(key)
         try:

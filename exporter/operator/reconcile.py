@@ -224,6 +224,7 @@ class Reconciler:
         )
 
     async def _outcome(self, owner: AnyObject, controller: Controller) -> Outcome:
+        """Delete and apply the controller's objects. A refusal costs only its object; another failure ends the work."""
         desired: Desired | None = None
         live: dict[Key, AnyObject] = {}
         changes: list[Change] = []

@@ -131,6 +131,7 @@ class WorkQueue:
         return 0.0 if too_many <= 0 or key == EVERYTHING else PAUSE.first_seconds * 2.0**too_many
 
     def _has_room(self, key: Key) -> bool:
+        """Whether a key may join the queue. A namespace has a limit, which is lower once the queue is half full."""
         if key in self._due or self._is_next(key) or key == EVERYTHING:
             return True
         here, half = self._waiting[key.namespace], MOST_KEYS / 2

@@ -334,7 +334,7 @@ def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
 
 
 def _event_row(node: str, device_event: DeviceEvent) -> Object:
-    """One object of /events."""
+    """An object of /events. A fact that is not known is "" or null, as docs/openapi.yaml has it."""
     event = device_event.event
     holders = device_event.holders
     uids = dict(device_event.pod_uids)

@@ -27,6 +27,7 @@ from exporter.model.devices import (
     Inventory,
     Owners,
     SliceDevices,
+    cdi_names_among,
 )
 from exporter.model.memo import Memo, same
 from exporter.model.nothing import NOTHING
@@ -271,6 +272,5 @@ def _places_of(assignments: Iterable[Assignment], now: CdiPlaces, before: CdiPla
 
     A name belongs to one claim, so its last place still holds.
     """
-    names = {name for assignment in assignments if assignment.claim for name in assignment.claim.cdi_names}
     places = {**before, **now}
-    return {name: places[name] for name in sorted(names & places.keys())}
+    return {name: places[name] for name in sorted(cdi_names_among(assignments) & places.keys())}

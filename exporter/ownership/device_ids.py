@@ -227,7 +227,7 @@ def read_claim(claim: Claim, slices: SliceDevices, places: CdiPlaces = NO_PLACES
 
 
 def _read_claim(claim: Claim, slices: SliceDevices) -> DeviceRef | None:
-    """The same by the ResourceSlice, else by the UUIDs in CDI names."""
+    """The device of a claim: by ResourceSlices, else by a UUID in its CDI names. None if neither names one device."""
     form = "DRA driver/pool/device"
     shared = bool(claim.share)
     device = slices.get(claim.slice_name)

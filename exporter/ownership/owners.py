@@ -278,7 +278,7 @@ def _by_other_names(
 
 
 def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Iterable[Holder]]:
-    """The holders of each device; whether they share it is told by their ids, and by how many of them there are."""
+    """The holders of each device. It is shared if several hold it, and not if it has only one share."""
     holders: dict[DeviceKey, dict[Owner, Holder]] = {}
     for assignment, ref, key in placed:
         if ref is None or key is None:

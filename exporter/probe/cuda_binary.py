@@ -351,6 +351,7 @@ class _BinaryReading:
         self._unread[why if why in self._unread or len(self._unread) < _MOST_REASONS else "for other reasons"] += 1
 
     def _read_image(self, reader: ByteRegion, image: Image) -> None:
+        """Note an image's architecture, and read its kernels if it is a cubin. Raises BadBinary or Unavailable."""
         if image.kind not in self._architectures:
             raise BadBinary("garbage", "of this nothing is known")
         self._architectures[image.kind].add((image.number, image.architecture))
@@ -359,9 +360,8 @@ class _BinaryReading:
         if image.compression is None:
             self.read_cubin(reader.part(image.offset, image.size), image.architecture)
         else:
-            if (
-                image.size > MOST_IMAGE_BYTES
-            ):  # a packed image is no larger than unpacked; a sparse file can claim any size
+            # a packed image is no larger than unpacked; a sparse file can claim any size
+            if image.size > MOST_IMAGE_BYTES:
                 raise BadBinary("oversize", f"{image.size} bytes; {MOST_IMAGE_BYTES} is the most that is unpacked")
             packed = reader.read(image.offset, image.size)
             unpacked = unpack(image.compression, packed, image.unpacked_size)

@@ -81,6 +81,7 @@ class Uprobes:
         close_all(link for each in attached for link in each.links)
 
     def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
+        """Attach to `places` (offset, cookie) of a file. Raises BpfError; AttachSlow: so far it took too long."""
         # returns are attached first, and detached last: a thread whose call is counted without its return would seem to
         # stay in the call for ever
         steps = [(functions.RETURNED, places[:1]), (functions.RETURNED, places[1:]), (functions.ENTERED, places)]

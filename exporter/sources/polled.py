@@ -97,6 +97,7 @@ class Polled(AskedSource, ABC):
             await asyncio.wait((self.task,))
 
     async def _run(self) -> None:
+        """Look once, and note the outcome. Only a SourceError counts as a failure, and an absent source as neither."""
         started = self._clock()
         error = None
         outcome = None

@@ -78,6 +78,7 @@ def run(asking: TopReader, state: State, interval_seconds: float, painter: Paint
 def _show(
     terminal: Terminal, reader: _Poller, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
 ) -> None:
+    """Draw answers and obey keys until the user quits. Raises the reader's error, if it has one."""
     keys, history = Keys(), DeviceHistory()
     answer = reader.answer
     while not state.quits:

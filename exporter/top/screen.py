@@ -172,6 +172,7 @@ def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, se
 
 
 def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The first line: counts and sums, of which as many are shown as there is room for."""
     counts, totals = shown.counts, shown.totals
     where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
     percent, watts = totals["utilization_percent"], totals["power_watts"]

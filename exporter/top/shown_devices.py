@@ -230,6 +230,7 @@ def processes_of(answer: object) -> Sequence[ShownProcess]:
 
 
 def _process(of: AnyObject) -> ShownProcess:
+    """A process of /processes, read leniently: percent and MiB."""
     names = [text(mapping(of, "container"), name) for name in ("namespace", "pod")]
     instance, index = text(of, "mig_instance_id"), text(of, "device_id") or text(of, "device_uuid")[:8]
     kinds = of.get("kinds")
@@ -315,6 +316,7 @@ def _cut_gpu(
 
 
 def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
+    """A device of the rows of all its holders. Their state is the one that matters most."""
     first = rows[0]
     holders = [_holder(row, is_alone=len(rows) == 1) for row in rows if row.pod]
     if not holders:

@@ -101,6 +101,7 @@ class ShownReader:
         return self._tried()
 
     def _tried(self) -> AnyObject:
+        """The answer of an exporter, asked as each role in turn. Raises Gone: none answers, or it needs a password."""
         roles: tuple[Role, ...] = (self._role,) if self._role else ("node", "cluster")
         for role in roles:
             status, answer = self._json(_ABOUT[role])

@@ -114,7 +114,7 @@ def _read_path(path: str, root: Root | None) -> ProcessPlace | None:
 
 
 def _read_pod(levels: list[str], ups: int, root: Root | None) -> ProcessPlace | None:
-    """The kubelet's part of a path; None if it has none. `ups` of its levels lead out of the reader's cgroup."""
+    """The pod and container of a path; None if it is of no pod. Its first `ups` levels are `..`."""
     below = ups
     if not ups and root is not None:
         if tuple(levels[: len(root)]) != root:

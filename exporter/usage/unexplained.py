@@ -58,7 +58,7 @@ def unexplained_of(
 def _explained(
     listed: Iterable[GpuProcess], unowned: Iterable[Unowned], keys: HeldKeys, totals: Mapping[DeviceKey, Total]
 ) -> Mapping[DeviceKey, _Explained]:
-    """What the listed processes account for, of each device."""
+    """The use of each device by the processes that NVML lists and /proc has."""
     reasons = {(nobodys.process.device, nobodys.process.pid): nobodys.reason for nobodys in unowned}
     explained: defaultdict[DeviceKey, _Explained] = defaultdict(_Explained)
     for process in listed:

@@ -22,6 +22,9 @@ FUNCTIONS_WITH_MORE_LINES = 4
 MOST_NODES_OF_THE_EXPORTER = 424_000
 MOST_NODES_A_LINE = 7.0
 FILES_THAT_SHARE_A_NAME = 37
+# A longer private function says in a docstring what its name and its types do not: units, shapes, reasons, errors.
+LINES_THAT_NEED_A_DOCSTRING = 15
+PRIVATE_FUNCTIONS_WITHOUT_A_DOCSTRING = 0
 BRANCHES = (
     ast.If,
     ast.For,
@@ -101,6 +104,19 @@ def test_no_more_functions_are_longer_than_a_screen() -> None:
     lines = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions_of_the_exporter()}
     many = {name: count for name, count in lines.items() if count > FEW_LINES_OF_A_FUNCTION}
     assert len(many) <= FUNCTIONS_WITH_MORE_LINES, many
+
+
+# issue 23, part 1: 139 in November 2026
+def test_no_more_long_private_functions_lack_a_docstring() -> None:
+    names = [
+        name
+        for name, function in functions_of_the_exporter()
+        if function.name.startswith("_")
+        and not function.name.startswith("__")
+        and (function.end_lineno or 0) - function.lineno + 1 >= LINES_THAT_NEED_A_DOCSTRING
+        and ast.get_docstring(function) is None
+    ]
+    assert len(names) <= PRIVATE_FUNCTIONS_WITHOUT_A_DOCSTRING, names
 
 
 # issue 8, line 3

@@ -89,6 +89,7 @@ def _judge(members: Mapping[str, Any]) -> None:
 
 
 def _series(row: Mapping[str, Any], number: int) -> VectorSeries:
+    """A series of the answer's row with this number. Raises Malformed: it is no series with one value."""
     labels = row.get("metric")
     value = row.get("value")
     if type(labels) is not dict or len(labels) > MOST_LABELS:

@@ -91,6 +91,7 @@ class Events:
         await self.writer.merge({**named, "series": {"count": series.count, "lastObservedTime": in_microseconds(now)}})
 
     def _object(self, about: AnyObject, event: Event, now: float, name: str = "") -> Object:
+        """The event as the API takes it, at `now` in epoch seconds. Without a `name` it gets a new one."""
         named = metadata(about)
         namespace = text(named, "namespace") or "default"
         regarding = {key: about.get(key) for key in ("apiVersion", "kind")}

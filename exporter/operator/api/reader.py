@@ -222,6 +222,8 @@ class Watching:
         return () if kind in kinds.CLUSTER_WIDE else self.namespaces
 
     def _list_watch(self, kind: Kind, namespace: str | None) -> ListWatch:
+        """The watch of a kind in a namespace (None: in all). It keeps no object, but hands on keys of changes."""
+
         def name(item: AnyObject) -> None:
             # an answer of only metadata has the kind PartialObjectMetadata
             for key in [key_of({**item, "kind": kind.name})] if kind in kinds.CUSTOM else whose(item):

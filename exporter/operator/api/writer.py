@@ -199,6 +199,7 @@ class Writer(KubernetesApi):
     async def _sent(
         self, method: str, path: str, verb: str, data: bytes, parameters: Mapping[str, str], media_type: str
     ) -> Object:
+        """The API server's answer to a request that writes. It is counted by its status, "none" without an answer."""
         token = self.token()
         headers = {**token, "Content-Type": media_type}
         status = "none"

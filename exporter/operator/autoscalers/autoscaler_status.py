@@ -354,6 +354,7 @@ def autoscaler_status(
 
 
 def _ready(wanted: Wanted, via: Via | None, decision: Decision | None, obstacles: Sequence[Trouble]) -> Condition:
+    """The condition Ready: the first trouble, else how the autoscaler scales. `via` None: nothing scales yet."""
     for trouble in (*obstacles, wanted.trouble):
         if trouble is not None:
             return Condition("False", trouble.reason, str(trouble))

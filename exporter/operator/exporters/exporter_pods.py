@@ -117,6 +117,7 @@ def pod_troubles(pod: AnyObject, now: datetime) -> Iterator[NodeTrouble]:
 
 
 def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
+    """The trouble of a pod as a whole, if it has one: it finds no place, has ended, or its node is silent."""
     status = mapping(pod, "status")
     scheduled = condition(status, "PodScheduled")
     if scheduled.reason == "Unschedulable":
@@ -142,6 +143,7 @@ def _of_pod(pod: AnyObject, name: str) -> Trouble | None:
 
 
 def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[Trouble]:
+    """A trouble for each container that has no image, crashes or cannot start. An old crash does not count."""
     status = mapping(pod, "status")
     for container in (*mappings(status, "initContainerStatuses"), *mappings(status, "containerStatuses")):
         called = one_line(text(container, "name"), 63)

@@ -85,7 +85,7 @@ class Messages:
         return (self._piece(number, part, now_ns) for number, part in enumerate(parts))
 
     def _piece(self, number: int, metrics: Sequence[MetricPoints], now_ns: int) -> Work[bytes]:
-        """A piece: the kept message if it has the same points, with new times and values."""
+        """The bytes of a message. If its points are those of the last push, only times and values are written anew."""
         layout: list[object] = [(metric.instrument, metric.also, *metric.values) for metric in metrics]
         yield
         kept = self._kept.get(number, _NOTHING_KEPT)

@@ -170,7 +170,7 @@ def _values_by_field(snapshot: Snapshot, subjects: Subjects) -> Work[Mapping[str
 
 
 def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoints]]:
-    """The metrics of the accounts: what is allocated now, then the counters by name."""
+    """The metrics of accounts: allocation as a gauge, then the counters by name, each a sum since its account began."""
     allocated = MetricPoints(_ALLOCATED, ())
     counters: dict[tuple[str, str], MetricPoints] = {}
     for count, account in enumerate(snapshot.accounts.rows if snapshot.accounts else (), 1):

@@ -83,7 +83,7 @@ class Subjects:
         return self._of_verdicts.value
 
     def _of_devices(self, snapshot: Snapshot) -> Work[Mapping[DeviceKey, Iterable[PointSubject]]]:
-        """The same, worked out anew."""
+        """The subjects of the points of each device that has a verdict: one for each owner of its rows."""
         on_page: dict[DeviceKey, list[Subject]] = {}
         for subject in snapshot.joined.subjects if snapshot.joined else ():
             on_page.setdefault(subject.key, []).append(subject)

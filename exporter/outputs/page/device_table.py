@@ -108,7 +108,7 @@ def _head(column: DeviceColumn, view: PageView) -> str:
 
 
 def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> str:
-    """A line as a row of the table; page.js tells it by its key, and draws what its values were."""
+    """The HTML of a row. The page's script finds a row by `data-key`, and draws `data-now` as its history."""
     classes = f"{line.kind} {line.state}"
     if line.depth:
         classes += f" d{line.depth}"

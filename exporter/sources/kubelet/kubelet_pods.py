@@ -128,7 +128,7 @@ class PodsApi(Watch):
         if self._channel is None:
             self._channel = open_channel(self._socket)
         call = self._channel.unary_stream(
-            f"/{version}.Pods/WatchPods", request_serializer=lambda body: body, response_deserializer=lambda body: body
+            f"/{version}.Pods/WatchPods", request_serializer=bytes, response_deserializer=bytes
         )(b"")
         self._table.open_stream()
         try:

@@ -81,9 +81,7 @@ class PodResourcesClient:
         """
         if self._channel is None:
             self._channel = open_channel(self.socket)
-        call = self._channel.unary_unary(
-            method, request_serializer=lambda body: body, response_deserializer=lambda body: body
-        )
+        call = self._channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
         try:
             body: bytes = await call(b"", timeout=self.timeout_seconds)
         except grpc.aio.AioRpcError as error:

@@ -192,15 +192,18 @@ class ApiSlices(ListWatch):
             message = f"{len(slices)} ResourceSlices of one node; at most {MOST_SLICES} are read"
             raise Malformed("oversize", message, remedy=_TOO_MANY)
         self._slices = dict(slices)
-        self._devices = described(self._devices, self._slices.values(), now=self._clock())
+        self._describe()
 
     def _put(self, named_slice: tuple[str, ResourceSlice]) -> None:
         name, resource_slice = named_slice
         if len(self._slices) >= MOST_SLICES and name not in self._slices:
             raise Malformed("oversize", f"more than {MOST_SLICES} ResourceSlices of one node", remedy=_TOO_MANY)
         self._slices[name] = resource_slice
-        self._devices = described(self._devices, self._slices.values(), now=self._clock())
+        self._describe()
 
     def _remove(self, named_slice: tuple[str, ResourceSlice]) -> None:
         self._slices.pop(named_slice[0], None)
+        self._describe()
+
+    def _describe(self) -> None:
         self._devices = described(self._devices, self._slices.values(), now=self._clock())
