@@ -1,6 +1,6 @@
 """DCGM_FI_DEV_GPU_UTIL_RATIO, one name with two units: this module settles the unit as a page comes in. Pure.
 
-In DCGM 4.6 the name is another one of field 203, in percent. Since 4.7 it is a field of its own, from 0 to 1. So a page
+In DCGM 4.6 it is a second name of field 203, in percent. Since 4.7 it is a field of its own, from 0 to 1. So a page
 whose values are in percent goes on under the field's other name, DCGM_FI_DEV_GPU_UTIL, which has been in percent ever
 since. FB_USED_RATIO is from 0 to 1 in both, as FB_USED_PERCENT was (dcgm_fields.h).
 """

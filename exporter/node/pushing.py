@@ -136,7 +136,7 @@ class Pusher(AskedSource):
         self._note(error, partial, points, time.monotonic() - began)
 
     def _note(self, error: SourceError | None, partial: PartialSuccess, points: int, took_seconds: float) -> None:
-        """Note how a push of `points` points ended, and after a failure how long the receiver is left alone."""
+        """Note the outcome of a push of `points` points, and after a failure the pause until the next push."""
         result: PushResult = "accepted"
         lost, odd = min(partial.rejected, points), None
         if error is not None:

@@ -13,7 +13,7 @@ MOST_NAMED = 5
 
 
 class Level(Enum):
-    """How bad a finding is. A PROBLEM: samples are missing, or the owner of a held device is."""
+    """The severity of a finding. PROBLEM: samples, or the owner of a held device, are missing."""
 
     OK = "ok"
     WARNING = "warning"

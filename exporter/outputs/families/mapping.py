@@ -23,7 +23,7 @@ def _device_owners(look: Look) -> Samples:
             float(len(look.snapshot.owners.of(device.key))),
         )
         for device in look.devices
-        # the holder stands at the device's other name, too
+        # the holder is listed under the device's other name, too
         if device.key not in look.snapshot.owners.unnamed
     ]
 

@@ -52,7 +52,7 @@ def _strip(name: str, gpus: Sequence[DeviceLine], words: str) -> str:
 
 
 def _counts(gpus: Sequence[DeviceLine]) -> str:
-    """How many GPUs are in each state, and how many are in bad health."""
+    """The number of GPUs in each state, and of GPUs in bad health."""
     counts = Counter(line.state for line in gpus)
     words = [f"{counts[state]} {WORDS[state]}" for state in DeviceState if counts[state]]
     ill = sum(line.is_ill for line in gpus)
