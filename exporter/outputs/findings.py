@@ -345,7 +345,7 @@ def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:
-    """Claims with several devices of which several containers of a pod hold all, as far as the kubelet says it."""
+    """Claims with several devices, if by the kubelet's word several containers of a pod hold all of them."""
     health = snapshot.health.get(PODS)
     if health is not None and health.up:
         return

@@ -32,7 +32,7 @@ _MOVES = math.nan
 
 @lru_cache(maxsize=16)
 def _slim_text(sources: tuple[tuple[str, bool | None, bool], ...], has_age: bool) -> bytes:
-    """The text with a %b for each number. A source comes as name, whether it is up, and whether its duration is known."""
+    """The text with a %b for each number. `sources` has, for each, its name, whether it is up and has a duration."""
     snapshot = Snapshot(
         node="",
         owners=Owners(),
