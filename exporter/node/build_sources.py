@@ -301,7 +301,7 @@ def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> N
 
 
 def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCache) -> Slices | None:
-    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
+    """The source of ResourceSlices; None with --dra off, without a Kubernetes API, or with `auto` and no token."""
     wanted = api.url if dra == "on" else dra == "auto" and _may_ask(api)
     return cache.get(_make_slices, node_name=node, **asdict(api)) if wanted else None
 

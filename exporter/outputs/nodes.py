@@ -13,7 +13,7 @@ _INFO = replace(MAP_INFO, help="A pod of this node that holds a GPU; always 1.")
 
 
 def node_families(of_nodes: Iterable[tuple[str, Samples]]) -> Work[tuple[Filled, ...]]:
-    """Families `<node>_info` of nodes' names and samples of MAP_INFO. Names that come out alike share one."""
+    """Families `<node>_info` of nodes' names and samples of MAP_INFO. Nodes whose names become alike share a family."""
     rows: dict[str, dict[tuple[tuple[str, ...], float], None]] = {}
     for node, samples in of_nodes:
         rows.setdefault(family_name_of(node), {}).update(dict.fromkeys(samples))
