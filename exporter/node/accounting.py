@@ -16,12 +16,12 @@ from exporter.accounts.state_bytes import dump_in_slices, restore
 from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
-from exporter.node.handover import NodeHandover
+from exporter.node.kept_accounts import KeptAccounts
 from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
 from exporter.sources.long_work import in_slices
-from exporter.sources.source import Source
+from exporter.sources.source import OnHealth, Source
 
 if TYPE_CHECKING:
     from exporter.sources.kernel_log.kernel_log_source import KernelLog
@@ -30,42 +30,42 @@ WRITE_SECONDS = 5.0
 LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
 
 
-def keep_in(path: str | None, handover: NodeHandover) -> None:
+def keep_in(path: str | None, kept: KeptAccounts, on_health: OnHealth) -> None:
     """Keep the accounts in this file from now on (None: in no file). A file that was not in use yet is read.
 
     A file that cannot be used is set aside, so that nobody else's file is overwritten. The file's accounts continue
     only if this process has counted nothing so far.
     """
     if path is None:
-        handover.state_file = None
+        kept.state_file = None
         return
-    if handover.state_file is not None and handover.state_file.path == path:
+    if kept.state_file is not None and kept.state_file.path == path:
         return
-    file = StateFile(path, handover.telemetry.note_health)
+    file = StateFile(path, on_health)
     body = file.take_up()
     if body is not None:
-        now = handover.clock()
+        now = kept.clock()
         try:
-            ledger = restore(body, now, now, handover.boot)
+            ledger = restore(body, now, now, kept.boot)
         except ValueError as error:
             file.set_aside(str(error))
         else:
-            if handover.looked_at_ns is None:
-                handover.ledger, handover.accounts = ledger, ledger.accounts
+            if kept.looked_at_ns is None:
+                kept.ledger, kept.accounts = ledger, ledger.accounts
                 log.info("counters go on from their state", path=path, accounts=ledger.rows)
-    handover.state_file = file
+    kept.state_file = file
 
 
 @dataclass(kw_only=True, eq=False)
 class Accounting:
     """The beats with the settings of one configuration: they look, note and save.
 
-    The accounts outlive it, in `handover`. `needs` is what the looks must bring. A beat waits for the sources
+    The accounts outlive it, in `kept`. `needs` is what the looks must bring. A beat waits for the sources
     `asked_first` as long as they take: a scrape does not wait long for the kubelet, but for a beat a slow kubelet still
     counts as there. While there is no page, `owners` tells the holders of the last page's devices.
     """
 
-    handover: NodeHandover
+    kept: KeptAccounts
     rules: Rules
     needs: AbstractSet[Need]
     asked_first: Sequence[Source]
@@ -75,14 +75,14 @@ class Accounting:
     def __post_init__(self) -> None:
         self.interval_seconds = self.rules.interval_ns / 1e9
         if self.kernel_log is not None and self.kernel_log.sequence is None:
-            self.kernel_log.sequence = self.handover.ledger.kernel_sequence
-            self.kernel_log.events.resume(self.handover.ledger.holders.owners)
+            self.kernel_log.sequence = self.kept.ledger.kernel_sequence
+            self.kernel_log.events.resume(self.kept.ledger.holders.owners)
 
     def show(self, *, whole: bool) -> Accounts:
         """The accounts. `whole`: the caller shows all of them now, with those of containers that are gone."""
         if whole:
-            self.handover.ledger.note_shown()
-        return self.handover.accounts
+            self.kept.ledger.note_shown()
+        return self.kept.accounts
 
     async def beat(self, look: LookFor) -> Snapshot:
         """Look once, note it, and return the look."""
@@ -90,28 +90,28 @@ class Accounting:
         if attempts:
             await asyncio.wait(attempts)
         snapshot = await look(None, self.needs)
-        handover = self.handover
-        handover.looked_at_ns = handover.clock()
+        kept = self.kept
+        kept.looked_at_ns = kept.clock()
         seen = snapshot
         if snapshot.joined is None:
-            seen = replace(snapshot, owners=self.owners.owners_of(handover.ledger.holders.subjects))
-        handover.ledger.clock_set_ns = handover.clock_set_ns()
+            seen = replace(snapshot, owners=self.owners.owners_of(kept.ledger.holders.subjects))
+        kept.ledger.clock_set_ns = kept.clock_set_ns()
         kernel_log = self.kernel_log
         if kernel_log is None or kernel_log.sequence is None or kernel_log.health.up is False:
-            handover.ledger.kernel_sequence = None  # XIDs of pages count instead
+            kept.ledger.kernel_sequence = None  # XIDs of pages count instead
         else:
             sequence = kernel_log.events.before_waiting(kernel_log.sequence)
-            handover.ledger.note_kernel_log(kernel_log.events.take(), sequence, handover.looked_at_ns)
-        work = handover.ledger.work_for(seen, handover.looked_at_ns, self.rules)
+            kept.ledger.note_kernel_log(kernel_log.events.take(), sequence, kept.looked_at_ns)
+        work = kept.ledger.work_for(seen, kept.looked_at_ns, self.rules)
         try:
             await in_slices(work)
         except asyncio.CancelledError:
             at_once(work)  # finish, so that the last file has the whole look
             raise
-        accounts = handover.ledger.accounts
+        accounts = kept.ledger.accounts
         await self.save()
         # shown only after the file is written: else a counter would fall if the process were killed in between
-        handover.accounts = accounts
+        kept.accounts = accounts
         return snapshot
 
     async def save(self) -> None:
@@ -120,14 +120,14 @@ class Accounting:
         Without a look it writes nothing, since another process' file may be newer. Looks wait WRITE_SECONDS for a hung
         disk.
         """
-        handover, file = self.handover, self.handover.state_file
-        if file is None or handover.looked_at_ns is None:
+        kept, file = self.kept, self.kept.state_file
+        if file is None or kept.looked_at_ns is None:
             return
-        if handover.writing is None or handover.writing.done():
-            body = await in_slices(dump_in_slices(handover.ledger, handover.looked_at_ns, handover.boot))
-            handover.writing = asyncio.create_task(_write(file, body))
-        await asyncio.wait((handover.writing,), timeout=WRITE_SECONDS)
-        if not handover.writing.done():
+        if kept.writing is None or kept.writing.done():
+            body = await in_slices(dump_in_slices(kept.ledger, kept.looked_at_ns, kept.boot))
+            kept.writing = asyncio.create_task(_write(file, body))
+        await asyncio.wait((kept.writing,), timeout=WRITE_SECONDS)
+        if not kept.writing.done():
             file.note_slow(WRITE_SECONDS)
 
 

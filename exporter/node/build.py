@@ -14,6 +14,8 @@ from exporter.model.snapshot import LookContext
 from exporter.node.accounting import Accounting, keep_in
 from exporter.node.build_sources import make_sources
 from exporter.node.handover import NodeHandover
+from exporter.node.kept_accounts import KeptAccounts
+from exporter.node.kept_owners import KeptOwners
 from exporter.node.node import Node, Sources
 from exporter.node.pages import JoinedPages
 from exporter.node.policies import (
@@ -41,9 +43,8 @@ def make_node(
 ) -> Node:
     """A node. `handover` comes from the previous node: all that the new configuration does not change continues.
 
-    `divides_counters` is off if only one page is made, since a counter's increases need two. `keeps_accounts` is on if
-    the caller makes the node beat; only then does it push, too. Raises ConfigError: the rules for devices, the
-    inventory, or the accounts' file cannot be used; then nothing is handed over.
+    `divides_counters`: off if only one page is made, as increases need two. `keeps_accounts`: the caller makes the node
+    beat; only then it pushes. Raises ConfigError: rules, inventory or accounts' file are no good; nothing is handed on.
     """
     accounts = keeps_accounts and config.accounting.is_on
     if accounts and config.accounting.state_file:
@@ -53,19 +54,20 @@ def make_node(
     pod_labels = pod_label_policy(config.labels)
     handover = handover or NodeHandover()
     asks_for = _source_of_assignments(config)
-    kept = handover.kept(asks_for)
+    kept_owners = handover.the(KeptOwners)
+    kept = kept_owners.assignments(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
     sources = make_sources(config, files, handover, kept, needs_pods=needs_pods, may_push=keeps_accounts, vendor=vendor)
-    owners = _owners(config, handover, policy, pod_labels, rules.rules)
-    pages = _joined_pages(config, handover, policy, owners, sources)
-    handover.hand_over(cache=sources.cache, owners=owners, sharing=config.sharing.mode, kept=kept, kept_of=asks_for)
+    owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
+    handover.take(sources.cache)
+    kept_owners.take(owners, config.sharing.mode, kept, asks_for)
     if sources.probing is not None:
         sources.probing.follow()
     return Node(
         sources=sources,
         owners=owners,
-        pages=pages,
+        pages=_joined_pages(config, handover, policy, owners, sources),
         settings=_settings(config),
         name=config.node.name,
         handover=handover,
@@ -85,18 +87,18 @@ def _source_of_assignments(config: Config) -> tuple[object, ...]:
 
 def _owners(
     config: Config,
-    handover: NodeHandover,
+    kept: KeptOwners,
     policy: LabelPolicy,
     pod_labels: PodLabelPolicy | None,
     rules: Sequence[Rule],
 ) -> CurrentOwners:
     """The owners, which continue those of the previous node."""
-    before = handover.owners
+    before = kept.owners
     return CurrentOwners(
         policy,
         pod_labels,
         rules,
-        handover.book(config.sharing.mode),
+        kept.book(config.sharing.mode),
         before.pods_of_owners if before else None,
         config.node.name,
         before.knowledge.places if before else NO_PLACES,
@@ -129,10 +131,10 @@ def _joiner(policy: LabelPolicy, families: FamilySettings) -> Joiner:
 
 def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> Accounting:
     """The accounting of a node. It goes on with the ledger of `handover`, which the state file keeps."""
-    settings = config.accounting
-    keep_in(settings.state_file, handover)
+    settings, kept = config.accounting, handover.the(KeptAccounts)
+    keep_in(settings.state_file, kept, handover.telemetry.note_health)
     return Accounting(
-        handover=handover,
+        kept=kept,
         rules=Rules(
             idle_below=settings.idle_below,
             interval_ns=round(settings.interval_seconds * 1e9),

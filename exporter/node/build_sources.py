@@ -13,7 +13,7 @@ from exporter.config.node_settings import Config, DeviceSettings, PodsSettings
 from exporter.config.page_settings import USUAL_DCGM_FILE, ProbeSettings, source_names
 from exporter.config.tls import ClientTls
 from exporter.exposition.vendor_pages import Vendor
-from exporter.node.handover import NodeHandover
+from exporter.node.handover import NodeHandover, WantedStreams
 from exporter.node.measuring import Measuring
 from exporter.node.node import Sources
 from exporter.node.policies import gpu_families_from
@@ -126,7 +126,7 @@ def _optional_pods(
         lambda: _find_pods(config.pods, config.kubernetes, config.kubelet.max_stale_seconds, config.node.name, cache),
         _no_pods(config.pods.kubelet_socket, cache.on_health, are_missed=needs_pods),
     )
-    if handover.cache is not None and (needs_pods or handover.wants_workloads):
+    if handover.cache is not None and (needs_pods or handover.the(WantedStreams).workloads):
         # otherwise the first scrape begins it: by then the kubelet may have made its socket
         pods.look()
     return pods
@@ -137,7 +137,7 @@ def _optional_slices(config: Config, cache: SourceCache, handover: NodeHandover)
     slices: OptionalSource[Slices] = OptionalSource(
         lambda: _find_slices(dra, config.kubernetes, config.node.name, cache), NoSlices(_NO_SLICES)
     )
-    if dra == "on" or handover.reads_slices:
+    if dra == "on" or handover.the(WantedStreams).slices:
         # with --dra auto the first claim that needs them looks for them
         slices.look()
     return slices
@@ -237,7 +237,6 @@ def _probing(
     from exporter.probe.probe_source import CudaProbe  # noqa: PLC0415
     from exporter.probe.probing import Probing  # noqa: PLC0415
 
-    handover.cuda = handover.cuda or CudaTotals()
     probe = cache.get(
         CudaProbe,
         proc=f"{root.rstrip('/')}/proc",
@@ -245,7 +244,8 @@ def _probing(
         max_programs=settings.max_programs,
         any_kernel=settings.any_kernel,
     )
-    return cache.get(Probing, probe=probe, totals=handover.cuda, root=root, keep_seconds=keep_seconds)
+    totals = handover.the(CudaTotals)
+    return cache.get(Probing, probe=probe, totals=totals, root=root, keep_seconds=keep_seconds)
 
 
 def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
@@ -253,10 +253,8 @@ def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "Kerne
     from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
     from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog  # noqa: PLC0415
 
-    handover.kernel_events = handover.kernel_events or KernelEvents()
-    return cache.get(
-        KernelLog, path=f"{root.rstrip('/')}{DEVICE}", events=handover.kernel_events, telemetry=handover.telemetry
-    )
+    events = handover.the(KernelEvents)
+    return cache.get(KernelLog, path=f"{root.rstrip('/')}{DEVICE}", events=events, telemetry=handover.telemetry)
 
 
 def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: DriverSource | None) -> Inventories:

@@ -7,7 +7,7 @@ from exporter.node.waiting import Streams, begin, hear
 from exporter.ownership.owners import needs_slices
 
 if TYPE_CHECKING:
-    from exporter.node.handover import NodeHandover
+    from exporter.node.handover import WantedStreams
     from exporter.ownership.current import CurrentOwners
     from exporter.sources.cdi.cdi_source import CdiInventory
     from exporter.sources.claim_access import Claims
@@ -28,7 +28,7 @@ class ClaimLookUp:
         access: "Claims",
         slices: "OptionalSource[Slices]",
         owners: "CurrentOwners",
-        handover: "NodeHandover",
+        wanted: "WantedStreams",
     ) -> None:
         """`kubelet` names the claims. `specs`, `access` and `slices` are the sources that it asks."""
         self._kubelet = kubelet
@@ -36,7 +36,7 @@ class ClaimLookUp:
         self._access = access
         self._slices = slices
         self._owners = owners
-        self._handover = handover
+        self._wanted = wanted
         self._seen_in: frozenset[Assignment] = frozenset()
         self._places_seen: CdiPlaces = NO_PLACES
         self._specs_read_for: frozenset[Assignment] = frozenset()
@@ -96,5 +96,5 @@ class ClaimLookUp:
             return streams
         # every look tries again until the source is there, as a token may be mounted later
         begin(slices, streams)
-        self._handover.reads_slices = slices.is_there
+        self._wanted.slices = slices.is_there
         return streams

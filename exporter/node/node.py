@@ -27,16 +27,19 @@ from exporter.model.pods import PodInfo
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
 from exporter.node.accounting import Accounting
 from exporter.node.claims import ClaimLookUp
-from exporter.node.handover import NodeHandover
+from exporter.node.handover import NodeHandover, WantedStreams
+from exporter.node.kept_accounts import KeptAccounts
 from exporter.node.measuring import Measuring
 from exporter.node.pages import AttributionFor, CurrentContext, JoinedPages
 from exporter.node.waiting import Answers, Streams, begin, health_of, hear, left, pods_to_show, taken, workloads_of
 from exporter.outputs.node_outputs import OUTPUTS
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need, Output
-from exporter.ownership.current import CurrentOwners
+from exporter.ownership.current import CurrentOwners, Tenures
+from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.owners import Unmatched
 from exporter.ownership.pods_of_names import Listing
 from exporter.ownership.sample_rows import Attribution
+from exporter.ownership.verdicts import Verdicts
 from exporter.sources.cdi.cdi_source import CdiInventory
 from exporter.sources.claim_access import Claims
 from exporter.sources.host.host_source import HostSource
@@ -156,11 +159,14 @@ class Node:
             access=sources.claims,
             slices=sources.slices,
             owners=owners,
-            handover=handover,
+            wanted=handover.the(WantedStreams),
         )
         self._context = CurrentContext(settings, sources.kubelet, sources.slices, owners)
         self._noted = Memo(None)
         self._accounting = accounting
+        self._wanted = handover.the(WantedStreams)
+        self._tenures = handover.the(Tenures)
+        self._health_watch = handover.the(HealthWatch)
         if sources.pusher is not None:
             sources.pusher.look = self.look
         if sources.kernel_log is not None:
@@ -201,7 +207,7 @@ class Node:
         self._looking += 1
         try:
             began = time.monotonic()
-            self.handover.wants_workloads |= Need.WORKLOADS in needs
+            self._wanted.workloads |= Need.WORKLOADS in needs
             answers = await self._ask(wait_seconds, began)
             snapshot = await self._see(answers)
             if _ADDED.isdisjoint(needs):
@@ -218,7 +224,7 @@ class Node:
             if Need.VERDICTS in needs:
                 kernel_log = self.sources.kernel_log
                 errors = kernel_log.events.standing if kernel_log and kernel_log.health.up is not False else None
-                work = self.handover.verdicts.look(snapshot, errors, self.sources.nvml.reading, time.time())
+                work = self.handover.the(Verdicts).look(snapshot, errors, self.sources.nvml.reading, time.time())
                 snapshot = replace(snapshot, verdicts=await in_slices(work))
             if self._accounting is not None and not needs.isdisjoint((Need.ACCOUNTS, Need.IDLE_SINCE)):
                 snapshot = replace(snapshot, accounts=self._accounting.show(whole=Need.ACCOUNTS in needs))
@@ -250,7 +256,7 @@ class Node:
             return
         self._is_beating = True
         try:
-            is_first = self.handover.looked_at_ns is None
+            is_first = self._accounting.kept.looked_at_ns is None
             snapshot = await self._accounting.beat(self.look)
             if is_first:
                 say_if_nothing_is_here(snapshot, self.sources)
@@ -273,7 +279,7 @@ class Node:
         attempts: list[tuple[Source, Attempt | None]] = []
         if pods:
             attempts.append((asked.workloads, asked.workloads.begin(pods)))
-        doubted_at = self.handover.health_watch.doubted_at
+        doubted_at = self._health_watch.doubted_at
         if Need.VERDICTS in needs and doubted_at is not None:
             attempts.append((asked.kubelet, asked.allocatable.ask_after(doubted_at)))
         return [(source, attempt) for source, attempt in attempts if attempt]
@@ -335,7 +341,7 @@ class Node:
         inventory: Inventory,
     ) -> Snapshot:
         """The snapshot of the page sources `names` and of all other sources."""
-        asked, owners, tenures = self.sources, self._owners.owners, self.handover.tenures
+        asked, owners, tenures = self.sources, self._owners.owners, self._tenures
         age_seconds, events = asked.kubelet.age_seconds, asked.kernel_log.events if asked.kernel_log else None
         if events is not None:
             subjects, asked_at = joined.subjects if joined else (), asked.kubelet.asked_at_seconds
@@ -361,7 +367,7 @@ class Node:
             host=asked.host.host,
             events=events.newest if events is not None else None,
             cuda=asked.probing.cuda_for(owners, asked.pods.now.pods, inventory) if asked.probing else None,
-            healths=self.handover.health_watch.look(
+            healths=self._health_watch.look(
                 owners, self._owners.pods_of_owners.pods, asked.allocatable.offered, time.monotonic()
             ),
         )
@@ -370,7 +376,7 @@ class Node:
         """Keep the needed streams open. Returns the streams whose first answer is awaited."""
         streams: Streams = []
         asked = self.sources
-        needs_pods = asked.needs_pods or self.handover.wants_workloads
+        needs_pods = asked.needs_pods or self._wanted.workloads
         wanted = (needs_pods and asked.pods, asked.slices.is_there and asked.slices, asked.probing, asked.kernel_log)
         for source in wanted:
             if source:
@@ -411,8 +417,9 @@ class Node:
             # NVML's page may be in it already
             if source is not None and source.name not in health and not is_absent(source.health):
                 health[source.name] = source.health
-        if self._accounting is not None and self.handover.state_file is not None:
-            health[self.handover.state_file.name] = self.handover.state_file.health
+        state_file = self._accounting.kept.state_file if self._accounting else None
+        if state_file is not None:
+            health[state_file.name] = state_file.health
 
     def _show_bounds(self) -> None:
         bound = self.handover.telemetry.bound
@@ -420,7 +427,7 @@ class Node:
         # the joins of all pages, of some and of none (pages.py)
         bound("series", MOST_LINES * (2 * pages - 1), lambda: self._pages.joins.series)
         bound("devices", MOST_DEVICES * pages, lambda: self._pages.joins.devices)
-        bound("accounts", MOST_ACCOUNTS, lambda: self.handover.ledger.rows)
+        bound("accounts", MOST_ACCOUNTS, lambda: self.handover.the(KeptAccounts).ledger.rows)
         bound("divided_counters", MOST_SERIES, lambda: self._owners.book.series)
         for source in self.sources:
             for of, (most, used) in source.bounds.items():

@@ -70,8 +70,12 @@ def taken(
 
 def left(patience_seconds: float | None, wait_seconds: float | None, began: float) -> float | None:
     """The rest of `patience_seconds` since the scrape began, but no more than the rest of `wait_seconds`."""
-    waits = [seconds for seconds in (patience_seconds, wait_seconds) if seconds is not None]
-    return max(0.0, min(waits) - (time.monotonic() - began)) if waits else None
+    least = wait_seconds if patience_seconds is None else patience_seconds
+    if least is None:
+        return None
+    if wait_seconds is not None:
+        least = min(least, wait_seconds)
+    return max(0.0, least - (time.monotonic() - began))
 
 
 def health_of(

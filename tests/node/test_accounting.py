@@ -13,11 +13,13 @@ import pytest
 from aiohttp import web
 
 from exporter.config.node_settings import Config
+from exporter.node.handover import WantedStreams
 from exporter.node.node import Node
 from exporter.node.role import NODE, make_role
 from exporter.outputs.families import accounts as accounts_families
 from exporter.service import Service
 from tests.support.exporter import Exporter, Start, config_of, running
+from tests.support.node_parts import accounts_of
 from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -138,7 +140,7 @@ async def timed_by(clock: Callable[[], int], config: Config) -> AsyncIterator[Ex
 
     def make(config: Config, before: object) -> Node:
         role = make_role(config, before)
-        role.handover.clock = clock
+        accounts_of(role).clock = clock
         return role
 
     service = Service(config, replace(NODE, make=make))
@@ -158,7 +160,7 @@ async def looked_at(node: SimulatedNode, scrape: Callable[[Exporter], Awaitable[
     # the first beat comes by itself, and the next as good as never: the test says when
     async with timed_by(history, config_of(**settings(node, accounting_interval="1000h"))) as exporter:
         role = node_of(exporter.service)
-        await until(lambda: role.handover.ledger.rows and not role._is_beating)
+        await until(lambda: accounts_of(role).ledger.rows and not role._is_beating)
         for moment in range(6):
             history.go_on(moment)
             await scrape(exporter)
@@ -199,7 +201,7 @@ async def test_while_the_page_is_away_pods_that_come_and_go_are_counted(node: Si
     history.go_on(0)
     async with timed_by(history, config_of(**settings(node, accounting_interval="1000h"))) as exporter:
         role = node_of(exporter.service)
-        await until(lambda: role.handover.ledger.rows and not role._is_beating)
+        await until(lambda: accounts_of(role).ledger.rows and not role._is_beating)
         whole, _ = (gpu.uuid for gpu in node.world.gpus)
         pods = {1: (), 2: (a_pod("named", (GPU_RESOURCE, "nvidia0")),), 3: ()}
         for moment in range(1, 5):
@@ -234,7 +236,7 @@ async def test_a_kubelet_that_does_not_say_what_it_offers_costs_nothing_else(tmp
     await simulated.start()
     try:
         async with running(config_of(**settings(simulated))) as exporter:
-            await until(lambda: node_of(exporter.service).handover.ledger.rows)
+            await until(lambda: accounts_of(node_of(exporter.service)).ledger.rows)
             found = held((await exporter.get("/metrics"))[1])
             assert found == {(gpu.uuid, "a"): 0.5, (gpu.uuid, "b"): 0.5}
     finally:
@@ -290,14 +292,14 @@ async def test_labels_of_pods_and_workloads_come_with_the_accounts_where_they_ar
     )
     shown = []
     for exporter in (plain, asking):
-        ledger = node_of(exporter.service).handover.ledger
+        ledger = accounts_of(node_of(exporter.service)).ledger
         await until(lambda ledger=ledger: ledger.rows)  # type: ignore[misc]
         await node_of(exporter.service).pulse()
         rows = re.findall(r"^pod_gpu_allocated_ratio\{(.*)\} \S+$", (await exporter.get("/metrics"))[1], re.MULTILINE)
         shown.append({name for row in rows for name, value in re.findall(r'(\w+)="([^"]+)"', row)})
     assert shown[1] - shown[0] == {"pod_uid", "label_team", "workload_name", "workload_kind"}
     # without a word about workloads the pulse asks nobody for them
-    assert not node_of(plain.service).handover.wants_workloads
+    assert not node_of(plain.service).handover.the(WantedStreams).workloads
     assert json.loads((await plain.get("/debug/mapping"))[1])["sources"].keys() == {
         "kubelet",
         *(source.name for source in node_of(plain.service).sources.pages),

@@ -10,6 +10,7 @@ import pytest
 from exporter.config.named_files import NodeFiles
 from exporter.model.devices import Claim
 from exporter.node.build import make_node
+from exporter.node.handover import WantedStreams
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.node_api import NodeApi
 from tests.support.simulated import DRA_DRIVER, DRA_POOL, Container, Pod, SimulatedNode, World
@@ -99,7 +100,7 @@ async def test_what_was_begun_goes_on_over_a_reload(node: SimulatedNode) -> None
     second = make_node(config_of(**settings(node, sharing="device")), NodeFiles(), handover=first.handover)
     try:
         await first.give_way(second)
-        assert second.handover.reads_slices
+        assert second.handover.the(WantedStreams).slices
         snapshot = await second.look(None)
         assert {match.reason for match in snapshot.owners.matches} == {""}
         assert node.api.lists == 1

@@ -21,6 +21,7 @@ from exporter.outputs.diagnosis import Level
 from exporter.ownership.kernel_events import JUST_BEFORE_SECONDS
 from tests.node.test_accounting import a_pod, node_of, settings
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.node_parts import accounts_of
 from tests.support.simulated import GPU_RESOURCE, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -95,7 +96,7 @@ async def reading(config: Config) -> AsyncIterator[Exporter]:
             )[1]
 
         await until(is_reading)
-        await until(lambda: node_of(exporter.service).handover.looked_at_ns is not None)
+        await until(lambda: accounts_of(node_of(exporter.service)).looked_at_ns is not None)
         yield exporter
 
 
@@ -153,7 +154,7 @@ async def test_an_xid_that_page_and_log_show_is_counted_once(node: KernelNode) -
         gpu = node.simulated.world.gpus[0]
         log = node_of(exporter.service).sources.kernel_log
         await until(lambda: log is not None and log.sequence == 1)
-        await until(lambda: node_of(exporter.service).handover.ledger.kernel_sequence == 1)
+        await until(lambda: accounts_of(node_of(exporter.service)).ledger.kernel_sequence == 1)
         node.simulated.world.machine.add_xid(gpu.uuid, 31)
         node.write("NVRM: Xid (PCI:0000:65:00): 31, pid=1, name=a, Ch 00000001")
         await exporter.until_page(lambda page: 'err_code="31"' in page or "DCGM_FI_DEV_XID_ERRORS" in page)
@@ -204,10 +205,10 @@ async def test_a_log_that_may_not_be_read_any_more_leaves_xids_to_the_pages(node
     config = node.config(accounting_state=str(tmp_path / "state"))
     async with reading(config) as exporter:
         node.write("Linux version 6.18")
-        await until(lambda: node_of(exporter.service).handover.ledger.kernel_sequence == 1)
+        await until(lambda: accounts_of(node_of(exporter.service)).ledger.kernel_sequence == 1)
     (node.root / "dev/kmsg").unlink()
     async with running(config) as exporter:
-        ledger = node_of(exporter.service).handover.ledger
+        ledger = accounts_of(node_of(exporter.service)).ledger
         await until(lambda: ledger.states and ledger.kernel_sequence is None)
         node.simulated.world.machine.add_xid(node.uuids[0], 31)
 

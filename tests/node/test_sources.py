@@ -8,6 +8,7 @@ from exporter.config.named_files import NodeFiles
 from exporter.config.node_settings import Config
 from exporter.model.snapshot import Health
 from exporter.node.build import make_node
+from exporter.node.kept_owners import KeptOwners
 from exporter.node.node import Node
 from exporter.sources.node_pods import NoPods
 from exporter.sources.source import OptionalSource, Source, absent, is_absent, missing
@@ -109,11 +110,11 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing_that_lasts(
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url}
     first = node_of(config_of(**given))
     try:
-        handover = first.handover
-        before = (handover.cache, handover.owners, handover.book("copy"))
+        handover, kept = first.handover, first.handover.the(KeptOwners)
+        before = (handover.cache, kept.owners, kept.book("copy"))
         with pytest.raises(Exception, match=r"inventory.file"):
             node_of(config_of(**given, inventory_file=str(path), sharing="split"), first)
-        assert (handover.cache, handover.owners, handover.book("copy")) == before
+        assert (handover.cache, kept.owners, kept.book("copy")) == before
     finally:
         await first.close()
 

@@ -18,7 +18,7 @@ import pytest
 
 from exporter.config.node_settings import Config
 from exporter.errors import ConfigError, ExporterError
-from exporter.node import handover
+from exporter.node import kept_accounts
 from exporter.node.node import Node
 from exporter.node.role import NODE, make_role
 from exporter.node.state_file import MOST_BYTES, StateFile, check_place
@@ -26,6 +26,7 @@ from exporter.service import Service
 from tests.node.test_accounting import accounts, node_of
 from tests.node.test_states import UUID, Gpu
 from tests.support.exporter import Exporter, config_of, running
+from tests.support.node_parts import accounts_of
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
@@ -50,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("exporter.node.handover.Clock", lambda: found)
+    monkeypatch.setattr("exporter.node.kept_accounts.Clock", lambda: found)
     return found
 
 
@@ -74,7 +75,7 @@ async def beat(exporter: Exporter, clock: Clock, seconds: int = 10) -> str:
 async def begun(exporter: Exporter) -> None:
     """Until the first beat, which comes by itself, is over."""
     role = node_of(exporter.service)
-    await until(lambda: role.handover.looked_at_ns is not None and not role._is_beating)
+    await until(lambda: accounts_of(role).looked_at_ns is not None and not role._is_beating)
 
 
 def counters(metrics: str) -> dict[str, float]:
@@ -110,7 +111,7 @@ async def test_a_wall_clock_set_between_two_exporters_credits_nothing(
 
 def test_no_step_of_the_machines_clock_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = time.time_ns()
-    clock = handover.Clock()
+    clock = kept_accounts.Clock()
     assert 0 <= clock() - moment < 60 * SECOND
     for stepped in (moment - 3600 * SECOND, moment + 3600 * SECOND):
         before = clock()
@@ -135,7 +136,7 @@ async def test_counters_go_on_after_a_restart_and_the_time_between_is_told(
     # whoever asks before the first look sees what was
     role = make_role(config(simulated, state))
     try:
-        assert role.handover.ledger.rows > 0
+        assert accounts_of(role).ledger.rows > 0
     finally:
         await role.close()
     clock.now += 3600 * 1000 * 3 * SECOND  # 3 intervals
@@ -294,7 +295,7 @@ async def test_nothing_is_shown_that_is_not_kept_yet(
         monkeypatch.setattr(os, "fsync", lambda _: is_written.wait(30))
         waiting = asyncio.create_task(beat(exporter, clock))
         role = node_of(exporter.service)
-        await until(lambda: role.handover.writing is not None and not role.handover.writing.done())
+        await until(lambda: (writing := accounts_of(role).writing) is not None and not writing.done())
         assert accounts((await exporter.get("/metrics"))[1]) == before
         is_written.set()
         assert await waiting != before
@@ -420,7 +421,7 @@ async def test_off_and_on_again_is_a_gap_and_counters_go_on(
         clock.now += 3 * 3_600_000 * SECOND
         await service.change(accounting_state=str(state))
         role = node_of(service.service)
-        await until(lambda: role.handover.looked_at_ns == clock.now and not role._is_beating)
+        await until(lambda: accounts_of(role).looked_at_ns == clock.now and not role._is_beating)
         after = accounts((await exporter.get("/metrics"))[1])
         assert never_fell(before, after)
         assert dict(SECONDS_OF_GAPS.findall(after))["exporter"] == "10800000"

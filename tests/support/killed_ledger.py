@@ -25,7 +25,7 @@ from exporter.accounts.state_bytes import restore
 from exporter.model.accounts import Account
 from exporter.model.snapshot import Snapshot
 from exporter.node.accounting import Accounting, keep_in
-from exporter.node.handover import NodeHandover
+from exporter.node.kept_accounts import KeptAccounts
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.ownership.current import CurrentOwners
 from exporter.pulse import Pulse
@@ -38,12 +38,12 @@ STARTED_NS = time.time_ns()
 
 def keep(place: str, pipe: int) -> None:
     """What the child does, until it is killed."""
-    handover, looks = NodeHandover(), Looks()
-    keep_in(place, handover)
+    kept, looks = KeptAccounts(), Looks()
+    keep_in(place, kept, lambda *_: None)
 
     async def look(_: None, __: AbstractSet[Need]) -> Snapshot:
-        now = handover.clock()
-        handover.clock = lambda: now  # what is seen is dated to the nanosecond by what the page says
+        now = kept.clock()
+        kept.clock = lambda: now  # what is seen is dated to the nanosecond by what the page says
         drawn = now - STARTED_NS
         os.write(pipe, b"saw %d\n" % now)
         page = energy(str(drawn)) + row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "0.5") + energy(str(drawn), gpu=1)
@@ -52,18 +52,18 @@ def keep(place: str, pipe: int) -> None:
         return looks.snapshot(page, {"resident": whole(0), **comes_and_goes})
 
     accounting = Accounting(
-        handover=handover,
+        kept=kept,
         rules=Rules(interval_ns=INTERVAL_NS),
         needs=LOOK_AT_NODE,
         asked_first=(),
         owners=CurrentOwners(looks.policy),
     )
-    clock = handover.clock
+    clock = kept.clock
 
     async def beat() -> None:
-        handover.clock = clock
+        kept.clock = clock
         await accounting.beat(look)
-        os.write(pipe, b"kept %d\n" % (handover.looked_at_ns or 0))
+        os.write(pipe, b"kept %d\n" % (kept.looked_at_ns or 0))
 
     async def live() -> None:
         pulse = Pulse(beat)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+from tests.support.node_parts import accounts_of
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
@@ -83,12 +84,12 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
         )
         async with running(replace(config, root=str(node.root))) as exporter:
             watched = node_of(exporter.service)
-            handover, nvml = watched.handover, watched.sources.nvml
+            kept, nvml = accounts_of(watched), watched.sources.nvml
             assert isinstance(nvml, Nvml)
 
             def is_at_rest() -> bool:
-                looked_at = handover.looked_at_ns
-                return looked_at is not None and handover.clock() - looked_at < _BEAT_NS
+                looked_at = kept.looked_at_ns
+                return looked_at is not None and kept.clock() - looked_at < _BEAT_NS
 
             await until(is_at_rest)
             for passed in range(0, seconds + 1, STEP):

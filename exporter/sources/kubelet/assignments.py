@@ -138,6 +138,8 @@ class KubeletSource(AskedSource):
         name meanwhile, so other sources may mean that pod by it.
         """
         held = self.assignments if self.health.up is False else self._kept.retained.unlisted
+        if not held:
+            return frozenset()
         return frozenset(assignment.owner.pod_key for assignment in held)
 
     def settle(self, cdi_names: AbstractSet[str]) -> None:
