@@ -5,10 +5,14 @@
 
 import json
 from collections.abc import Mapping
+from typing import get_type_hints
 
 import pytest
 
 from exporter.cluster.outputs.cluster_outputs import OUTPUTS as OF_CLUSTER
+from exporter.lenient import AnyObject
+from exporter.model.device_row import ALWAYS, DeviceRow, DeviceUser, Number, OwnUse, WholeDevice
+from exporter.model.states import DeviceState
 from tests.support import quick_yaml
 from tests.support.cluster_role import running_cluster
 from tests.support.exporter import PATHS, Start
@@ -53,3 +57,41 @@ def _is_of(path: str, described: str) -> bool:
     return len(parts) == len(of_described) and all(
         of.startswith("{") or part == of for part, of in zip(parts, of_described, strict=True)
     )
+
+
+KINDS: Mapping[object, object] = {
+    str: "string",
+    bool: "boolean",
+    Number: "number",
+    int | None: ["integer", "null"],
+    str | None: ["string", "null"],
+    DeviceState: [*DeviceState],
+    Mapping[str, str]: "object",
+    AnyObject | None: "object",
+    OwnUse | None: "object",
+    WholeDevice | None: "object",
+    tuple[str, ...]: "array",
+    tuple[DeviceUser, ...]: "array",
+}
+PARTS = {"measured": OwnUse._fields, "whole_device": WholeDevice._fields, "used_by": DeviceUser._fields}
+
+
+def test_the_description_of_a_device_has_the_fields_of_its_type() -> None:
+    """A field of `DeviceRow` that nobody described fails here, and so does one that is described and is not there."""
+    schemas = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())["components"]["schemas"]
+    described = schemas["Container"]
+    types = {name: kind for name, kind in get_type_hints(DeviceRow).items() if name != "unknown_fields"}
+    assert {*described["properties"]} == {*types}
+    assert {*described["required"]} == {*ALWAYS}
+    for name, kind in types.items():
+        schema = described["properties"][name]
+        is_number = schema.get("$ref") == "#/components/schemas/Metric"
+        says = "number" if is_number else schema.get("type") or schema["enum"]
+        if name in ("entity", "health"):  # texts of a few words
+            assert isinstance(says, list)
+            assert kind is str
+        else:
+            assert says == KINDS[kind], name
+    for name, fields in PARTS.items():
+        schema = described["properties"][name]
+        assert {*schema.get("items", schema)["properties"]} == {*fields}, name
