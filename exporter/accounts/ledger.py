@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from exporter.accounts.amounts import held, new_amounts, xids
+from exporter.accounts.amounts import allocated, new_amounts, xids
 from exporter.accounts.entries import Entries
 from exporter.accounts.gpu import GpuAtLook, GpuState, Interval
 from exporter.accounts.holders import MOST_GPUS, Holders
@@ -145,7 +145,7 @@ class Ledger:
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
         step_ns = None if interval is None or interval.is_gap else interval.ns
         kernels = self._kernels.since_last(measured, held_before, self.holders.held, at_ns, step_ns)
-        held.count(held_before.values(), self.holders.held.values(), interval)
+        allocated.count(held_before.values(), self.holders.held.values(), interval)
         for number, uuid in enumerate((*samples, *away)):
             if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
                 yield

@@ -13,7 +13,7 @@ from exporter.config.named_files import read_http_file
 from exporter.config.parsers import FILE, NUMBER, POSITIVE_DURATION, SettingKind
 from exporter.config.settings import (
     Configuration,
-    Given,
+    SettingTexts,
     all_settings,
     by_default,
     groups_of,
@@ -179,7 +179,7 @@ def read_cluster_http(cluster: ClusterSettings) -> HttpConfig:
     return http
 
 
-def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Given]:
+def _following(given: Mapping[str, SettingTexts], own_namespace: str) -> dict[str, SettingTexts]:
     """The settings that follow from other settings: defaults with Prometheus, and the namespace for a selector."""
     if "cluster.prometheus" in given:
         return {
@@ -189,7 +189,7 @@ def _following(given: Mapping[str, Given], own_namespace: str) -> dict[str, Give
         }
     if "cluster.selector" not in given or "cluster.namespace" in given or not own_namespace:
         return {}
-    return {"cluster.namespace": Given("this pod's own namespace", (own_namespace,))}
+    return {"cluster.namespace": SettingTexts("this pod's own namespace", (own_namespace,))}
 
 
 def _check_together(config: ClusterConfig) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from exporter.config.parsers import MAX_PORT, without_secrets
-from exporter.config.settings import ENVIRONMENT_PREFIX, Given, Setting
+from exporter.config.settings import ENVIRONMENT_PREFIX, Setting, SettingTexts
 from exporter.errors import Trouble
 
 CONFIG_FILE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
@@ -20,14 +20,14 @@ _SERVICE_LINK = re.compile(
 _LIKE_OURS = re.compile(r"(?:NVIDIA_)?(?:PODS?_?)?GPUS?_?(?:METRICS_?)?EXPORTERS?_+(.+)", re.IGNORECASE)
 
 
-def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, Given]:
+def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> dict[str, SettingTexts]:
     """The texts that the environment gives, by setting name. Unknown names are left out; `doubts` has them."""
-    given: dict[str, Given] = {}
+    given: dict[str, SettingTexts] = {}
     api = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     if api:
         port = environ.get("KUBERNETES_SERVICE_PORT", "").strip() or "443"
         api = f"[{api}]" if ":" in api else api
-        given["kubernetes.url"] = Given("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
+        given["kubernetes.url"] = SettingTexts("KUBERNETES_SERVICE_HOST", (f"https://{api}:{port}",))
     for setting in settings:
         for name in (setting.also_env, setting.env):  # the exporter's own name wins
             text = environ.get(name, "").strip() if name else ""
@@ -36,17 +36,17 @@ def settings_from(environ: Mapping[str, str], settings: Sequence[Setting]) -> di
             if name == "HTTP_LISTEN_PORT":
                 text = f":{text}"
             values = tuple(part.strip() for part in text.split(",") if part.strip()) if setting.repeatable else (text,)
-            given[setting.name] = Given(name, values)
+            given[setting.name] = SettingTexts(name, values)
     return given
 
 
-def dcgm_host(environ: Mapping[str, str]) -> dict[str, Given]:
+def dcgm_host(environ: Mapping[str, str]) -> dict[str, SettingTexts]:
     """--dcgm.url made of DCGM_HOST with its port and path; empty without DCGM_HOST."""
     host = environ.get("DCGM_HOST", "").strip()
     if not host:
         return {}
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return {"dcgm.url": Given("DCGM_HOST", (f"http://{host}:{dcgm_port(environ)}{dcgm_path(environ)}",))}
+    return {"dcgm.url": SettingTexts("DCGM_HOST", (f"http://{host}:{dcgm_port(environ)}{dcgm_path(environ)}",))}
 
 
 def dcgm_port(environ: Mapping[str, str]) -> int:

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult
 
 from exporter.config.environment import doubts, settings_from
 from exporter.config.parsers import Address, without_secrets
-from exporter.config.settings import Configuration, Given, Setting, by_default, groups_of, settings_of
+from exporter.config.settings import Configuration, Setting, SettingTexts, by_default, groups_of, settings_of
 from exporter.errors import ConfigError
 
 ByName = Mapping[str, Setting]
@@ -17,7 +17,7 @@ ConfigT = TypeVar("ConfigT", bound=Configuration)
 
 def gather(
     settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
-) -> dict[str, Given]:
+) -> dict[str, SettingTexts]:
     """The texts of every setting that is given or has a default. The arguments are those of `load` in load.py.
 
     Raises ConfigError: see `from_file`.
@@ -33,7 +33,7 @@ def gather(
 def make(
     configuration: type[ConfigT],
     settings: ByName,
-    given: Mapping[str, Given],
+    given: Mapping[str, SettingTexts],
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> ConfigT:
@@ -47,7 +47,7 @@ def make(
     )
 
 
-def defaults(settings: ByName) -> dict[str, Given]:
+def defaults(settings: ByName) -> dict[str, SettingTexts]:
     """The defaults, by setting name."""
     return {
         name: by_default(setting.flag, *(setting.default.split(",") if setting.repeatable else (setting.default,)))
@@ -56,17 +56,17 @@ def defaults(settings: ByName) -> dict[str, Given]:
     }
 
 
-def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
+def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, SettingTexts]:
     """The texts from the command line, by setting name; a flag that was not given is absent."""
-    return {name: Given(f"--{name}", tuple(values)) for name, values in flags.items()}
+    return {name: SettingTexts(f"--{name}", tuple(values)) for name, values in flags.items()}
 
 
-def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, Given]:
+def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, SettingTexts]:
     """The texts from a parsed file, by setting name. Its keys may be flat or nested.
 
     Raises ConfigError: a key is no setting or is given twice, or a value has the wrong form.
     """
-    given: dict[str, Given] = {}
+    given: dict[str, SettingTexts] = {}
     for key, value in file.items():
         name = f"{prefix}{key}"
         setting = settings.get(name)
@@ -78,11 +78,11 @@ def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> di
         _refuse_twice({name} & given.keys())
         if setting is None:
             raise ConfigError(f"config file: {name!r} is not a key{_instead(name, value, settings)}")
-        given[name] = Given(f"config file: {name}", _texts_of(setting, value))
+        given[name] = SettingTexts(f"config file: {name}", _texts_of(setting, value))
     return given
 
 
-def parse(settings: ByName, name: str, given: Given) -> Any:  # noqa: ANN401 - each setting has a type of its own
+def parse(settings: ByName, name: str, given: SettingTexts) -> Any:  # noqa: ANN401 - each setting has a type of its own
     """The value of a setting; a tuple of values if it may be repeated.
 
     Raises ConfigError: a text is not allowed. The error's one line has the key, the text and what is allowed.

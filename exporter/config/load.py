@@ -13,7 +13,7 @@ from exporter.config.gather import check_not_own_address, check_once, fields_of,
 from exporter.config.node_settings import GROUPS, SETTINGS, Config
 from exporter.config.page_settings import DEFAULT_DCGM_URL
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS
-from exporter.config.settings import Given, by_default
+from exporter.config.settings import SettingTexts, by_default
 from exporter.errors import ConfigError
 
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
@@ -55,7 +55,7 @@ def load(
 
 def _given(
     flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
-) -> dict[str, Given]:
+) -> dict[str, SettingTexts]:
     """The texts of settings. OpenTelemetry's environment counts last, after this program's own places."""
     given = gather(_SETTINGS, {}, environ, file)
     host = dcgm_host(environ)
@@ -67,8 +67,8 @@ def _given(
 
 def _config(
     values: Mapping[str, Any],
-    given: Mapping[str, Given],
-    following: Mapping[str, Given],
+    given: Mapping[str, SettingTexts],
+    following: Mapping[str, SettingTexts],
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> Config:
@@ -96,10 +96,13 @@ def _config(
     )
 
 
-def _following(values: Mapping[str, object], host_name: str) -> dict[str, Given]:
+def _following(values: Mapping[str, object], host_name: str) -> dict[str, SettingTexts]:
     """The settings that nobody gave and that follow from other settings or from the machine."""
     idle = "empty" if values["labels.names"] == LABEL_SETS["pod"] else "omit"
-    following = {"node-name": Given("the host name", (host_name,)), "labels.idle": Given("--labels.names", (idle,))}
+    following = {
+        "node-name": SettingTexts("the host name", (host_name,)),
+        "labels.idle": SettingTexts("--labels.names", (idle,)),
+    }
     if values["dcgm.mode"] != "off" and not values.keys() & _OTHER_PAGES:
         following["dcgm.url"] = by_default("--dcgm.url", DEFAULT_DCGM_URL)
     return {name: texts for name, texts in following.items() if name not in values}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.gather import check_once, gather, make
 from exporter.config.parsers import POSITIVE_DURATION, SettingKind, image, namespace, one_of
-from exporter.config.settings import Configuration, Given, all_settings, groups_of, optional, setting, several
+from exporter.config.settings import Configuration, SettingTexts, all_settings, groups_of, optional, setting, several
 from exporter.errors import ConfigError
 
 MOST_LEASE_SECONDS = 3600
@@ -93,7 +93,7 @@ def load_operator(
     given = gather(_SETTINGS, flags, environ, file)
     own = environ.get("POD_NAMESPACE", "").strip() or own_namespace
     if own and "operator.lease-namespace" not in given:
-        given["operator.lease-namespace"] = Given("this pod's own namespace", (own,))
+        given["operator.lease-namespace"] = SettingTexts("this pod's own namespace", (own,))
     config = make(OperatorConfig, _SETTINGS, given, environ, config_file)
     _check_together(config)
     return config

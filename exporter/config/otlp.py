@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
 from exporter.config.parsers import Pairs
-from exporter.config.settings import Given
+from exporter.config.settings import SettingTexts
 from exporter.errors import Trouble
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -22,15 +22,15 @@ _SPOKEN = "http/protobuf"
 _PATH = "/v1/metrics"
 
 
-def endpoint(environ: Mapping[str, str]) -> dict[str, Given]:
+def endpoint(environ: Mapping[str, str]) -> dict[str, SettingTexts]:
     """The environment's endpoint as --otlp.endpoint; empty if the environment names none."""
     for name in (_METRICS_ENDPOINT, _ENDPOINT):
         if text := environ.get(name, "").strip():
-            return {"otlp.endpoint": Given(name, (text,))}
+            return {"otlp.endpoint": SettingTexts(name, (text,))}
     return {}
 
 
-def url_of(endpoint: str | None, given: Given | None) -> str | None:
+def url_of(endpoint: str | None, given: SettingTexts | None) -> str | None:
     """The URL to push to: the endpoint itself if it is for metrics alone, else /v1/metrics below it.
 
     None without an endpoint. `given` says where the endpoint comes from.

@@ -103,7 +103,7 @@ def all_settings(configuration: type) -> tuple[Setting, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SettingTexts:
     """The texts of a setting, and the place that gave them, as errors name it."""
 
     where: str
@@ -115,9 +115,9 @@ class Given:
         return _BY_DEFAULT if self.where.startswith(_DEFAULT) else self.where
 
 
-def by_default(flag: str, *texts: str) -> Given:
+def by_default(flag: str, *texts: str) -> SettingTexts:
     """The texts of a default. An error about them says that they are a default."""
-    return Given(f"{_DEFAULT}{flag}", texts)
+    return SettingTexts(f"{_DEFAULT}{flag}", texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Configuration:
     """
 
     config_file: str | None
-    given: tuple[tuple[str, Given], ...]
+    given: tuple[tuple[str, SettingTexts], ...]
     doubts: tuple[Trouble, ...]
 
     def is_default(self, name: str) -> bool:

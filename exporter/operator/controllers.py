@@ -14,7 +14,7 @@ from exporter.model.memo import Memo
 from exporter.operator.api.reader import Reader
 from exporter.operator.autoscalers import choice
 from exporter.operator.autoscalers.autoscaler_status import autoscaler_status, decision
-from exporter.operator.autoscalers.choice import SCALERS, NamespaceObjects, Via, Wanted, with_what_stays
+from exporter.operator.autoscalers.choice import SCALERS, NamespaceObjects, Via, WantedScaler, with_what_stays
 from exporter.operator.autoscalers.troubles import Resource, reason_of, resource_of, why_not
 from exporter.operator.event_texts import events_of, events_of_autoscaler
 from exporter.operator.exporter_health import ExporterHealth
@@ -44,10 +44,10 @@ from exporter.operator.objects.kinds import (
     selector,
     uid_of,
 )
-from exporter.operator.objects.needs_write import Plan, plan
+from exporter.operator.objects.needs_write import WritePlan, plan
 from exporter.operator.objects.object_fields import as_trouble, is_going
 from exporter.operator.objects.resources import GPUExporterSpec, Object, ScaleTarget, read_autoscaler, read_exporter
-from exporter.operator.reconcile import Controller, Desired, Outcome
+from exporter.operator.reconcile import Controller, DesiredObjects, LookResult
 from exporter.reading import Invalid
 
 
@@ -87,7 +87,7 @@ class ExporterController(Controller):
     # nodes, by the labels that select them
     _nodes: dict[frozenset[tuple[str, str]], Sequence[AnyObject]] = field(default_factory=dict)
 
-    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
+    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> DesiredObjects:
         """The objects of a GPUExporter to write, and its live objects."""
         key = key_of(owner)
         uid = uid_of(owner)
@@ -101,7 +101,7 @@ class ExporterController(Controller):
         compared = plan(key, uid, wanted, live)
         if _holding(compared, lacking):
             compared = _held(compared, [item for item in live.values() if is_for(item, key)])
-        return Desired(plan=compared, live=_own(live, compared), about=lacking)
+        return DesiredObjects(plan=compared, live=_own(live, compared), about=lacking)
 
     async def _avoids(
         self, owner: AnyObject, spec: GPUExporterSpec, lacking: list[Trouble]
@@ -159,7 +159,7 @@ class ExporterController(Controller):
             lacking.append(NO_POD_MONITORS)
         return lacking
 
-    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+    async def status(self, outcome: LookResult) -> Mapping[str, object]:
         """The whole status of a GPUExporter. If the operator may not list pods, that is an obstacle, and no error."""
         key = key_of(outcome.owner)
         obstacles = _obstacles(outcome)
@@ -204,13 +204,13 @@ def _is_of(pod: AnyObject, daemon_set: AnyObject | None) -> bool:
     return not controller or controller.get("uid") == metadata(daemon_set or {}).get("uid")
 
 
-def _own(live: Mapping[Key, AnyObject], compared: Plan) -> Mapping[Key, AnyObject]:
+def _own(live: Mapping[Key, AnyObject], compared: WritePlan) -> Mapping[Key, AnyObject]:
     """The live objects without those of somebody else under a wanted name."""
     foreign = {id(item) for item in compared.not_ours}
     return {key: item for key, item in live.items() if id(item) not in foreign}
 
 
-def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
+def _held(compared: WritePlan, bindings: Sequence[AnyObject]) -> WritePlan:
     """The plan without the DaemonSet.
 
     If the ServiceAccount is somebody else's, it gets no role, and loses the role that it has in `bindings`.
@@ -225,17 +225,17 @@ def _held(compared: Plan, bindings: Sequence[AnyObject]) -> Plan:
     )
 
 
-def _holding(compared: Plan, lacking: Sequence[Trouble]) -> Sequence[Trouble]:
+def _holding(compared: WritePlan, lacking: Sequence[Trouble]) -> Sequence[Trouble]:
     """The troubles that keep the DaemonSet as it is: a foreign account, or a missing list of fields."""
     no_list = (trouble for trouble in lacking if trouble.reason == "CollectorsMissing")
     return [*map(in_the_way, _foreign_accounts(compared)), *no_list]
 
 
-def _foreign_accounts(compared: Plan) -> Sequence[AnyObject]:
+def _foreign_accounts(compared: WritePlan) -> Sequence[AnyObject]:
     return [item for item in compared.not_ours if key_of(item).kind == kinds.SERVICE_ACCOUNT.name]
 
 
-def _obstacles(outcome: Outcome) -> list[Trouble]:
+def _obstacles(outcome: LookResult) -> list[Trouble]:
     """The reasons why not all objects are as wanted, the worst first."""
     obstacles = [invalid(outcome.problem)] if isinstance(outcome.problem, Invalid) else outcome.refusals
     if outcome.desired is not None:
@@ -257,7 +257,7 @@ class AutoscalerController(Controller):
 
     reader: Reader
 
-    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
+    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> DesiredObjects:
         """The object of a GPUAutoscaler to write, and its live objects."""
         key = key_of(owner)
         uid = uid_of(owner)
@@ -268,7 +268,7 @@ class AutoscalerController(Controller):
         try:
             spec = read_autoscaler(owner)
         except Invalid as error:
-            wanted = Wanted(trouble=with_what_stays(Trouble(reason_of(error.field), str(error)), own))
+            wanted = WantedScaler(trouble=with_what_stays(Trouble(reason_of(error.field), str(error)), own))
         else:
             there = NamespaceObjects(
                 keda=has_keda,
@@ -279,7 +279,7 @@ class AutoscalerController(Controller):
             address = spec.cluster_address
             wanted = choice.desired(spec, key.name, key.namespace, uid, there, mapping(metadata(owner), "annotations"))
         compared = plan(key, uid, wanted.apply, _with_names_of(wanted.apply, scalers))
-        return Desired(
+        return DesiredObjects(
             # an object that is no longer wanted may go on scaling; only those in `wanted.delete` go
             plan=compared._replace(delete=wanted.delete),
             live={key_of(item): item for item in own},
@@ -287,7 +287,7 @@ class AutoscalerController(Controller):
             about=(wanted, scalers, address),
         )
 
-    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+    async def status(self, outcome: LookResult) -> Mapping[str, object]:
         """The whole status of a GPUAutoscaler. Events that the operator may not list are left out."""
         owner = outcome.owner
         obstacles = outcome.refusals

@@ -14,7 +14,7 @@ from exporter.operator.exporters.exporter_status import (
     by_kind,
     troubles_in,
 )
-from exporter.operator.objects.change_report import Change
+from exporter.operator.objects.change_report import ObjectChange
 from exporter.operator.objects.object_fields import condition, moment, word
 from exporter.wording import and_listed, one_line
 
@@ -42,18 +42,18 @@ _SWITCHED = {
 }
 
 
-def events_of(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+def events_of(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange] = ()) -> Sequence[Event]:
     """The events of a GPUExporter, from its old and its new status, and from the changes that were written for it."""
     of_status = (*_of_readiness(old, new), *_of_nodes(old, new), *_of_pod_events(old, new))
     return [noted(event) for event in (*_of_changes(old, new, changes), *of_status)]
 
 
-def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Change] = ()) -> Sequence[Event]:
+def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange] = ()) -> Sequence[Event]:
     """The events of a GPUAutoscaler, likewise."""
     return [noted(event) for event in (*_of_changes(old, new, changes), *_of_scaling(old, new))]
 
 
-def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Iterator[Event]:
+def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange]) -> Iterator[Event]:
     """One event for all that was written, and one for each object that somebody else had changed."""
     events = []
     for verb in ("created", "updated", "deleted"):

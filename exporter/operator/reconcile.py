@@ -19,9 +19,9 @@ from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects import kinds
-from exporter.operator.objects.change_report import Change, called, change_of
+from exporter.operator.objects.change_report import ObjectChange, called, change_of
 from exporter.operator.objects.kinds import Key, Kind, is_for, key_of, metadata, whose
-from exporter.operator.objects.needs_write import Plan, fingerprint
+from exporter.operator.objects.needs_write import WritePlan, fingerprint
 from exporter.operator.objects.object_fields import as_trouble, is_going, is_same
 from exporter.operator.objects.resources import Object
 from exporter.operator.outputs import OperatorMetrics
@@ -39,7 +39,7 @@ _ANSWERED = frozenset({"permission", "http_status", "rate_limited", "oversize"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desired:
+class DesiredObjects:
     """The objects to write for a custom resource.
 
     Attributes:
@@ -49,14 +49,14 @@ class Desired:
         about: the controller's own notes for the status.
     """
 
-    plan: Plan
+    plan: WritePlan
     live: Mapping[Key, AnyObject]
     waits_for: str = ""
     about: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LookResult:
     """The result of one look at a custom resource.
 
     Attributes:
@@ -69,9 +69,9 @@ class Outcome:
     """
 
     owner: AnyObject
-    desired: Desired | None
+    desired: DesiredObjects | None
     live: Mapping[Key, AnyObject]
-    changes: Sequence[Change] = field(default=())
+    changes: Sequence[ObjectChange] = field(default=())
     problem: Invalid | SourceError | None = None
     refused: Sequence[SourceError] = field(default=())
 
@@ -87,7 +87,7 @@ class Controller(Protocol):
 
     kind: Kind
 
-    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> Desired:
+    async def desired(self, owner: AnyObject, served: AbstractSet[Kind]) -> DesiredObjects:
         """The objects to write for a custom resource, in order.
 
         `served` are the kinds of COME_AND_GO that the API serves now.
@@ -97,14 +97,14 @@ class Controller(Protocol):
             SourceError: it is not known which objects there are.
         """
 
-    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+    async def status(self, outcome: LookResult) -> Mapping[str, object]:
         """The whole status, which is equal to the old one if nothing has changed.
 
         Raises:
             SourceError: the status cannot be known now.
         """
 
-    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[Change]) -> Sequence[Event]:
+    def events(self, old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange]) -> Sequence[Event]:
         """The events for people, from the old and the new status, and from the changes that were written."""
 
     def keep_only(self, keys: AbstractSet[Key]) -> None:  # noqa: ARG002 - for a controller that remembers something
@@ -223,11 +223,11 @@ class Reconciler:
             outcome.refused or desired.plan.not_ours or desired.plan.going or desired.waits_for
         )
 
-    async def _outcome(self, owner: AnyObject, controller: Controller) -> Outcome:
+    async def _outcome(self, owner: AnyObject, controller: Controller) -> LookResult:
         """Delete and apply the controller's objects. A refusal costs only its object; another failure ends the work."""
-        desired: Desired | None = None
+        desired: DesiredObjects | None = None
         live: dict[Key, AnyObject] = {}
-        changes: list[Change] = []
+        changes: list[ObjectChange] = []
         refused: list[SourceError] = []
         problem: Invalid | SourceError | None = None
         try:
@@ -236,16 +236,16 @@ class Reconciler:
             for item in desired.plan.delete:
                 with _noting_refusal(item, refused):
                     await self._deleted(item, owner)
-                    changes.append(Change("deleted", called(item)))
+                    changes.append(ObjectChange("deleted", called(item)))
                     live.pop(key_of(item), None)
             for item, there in () if desired.waits_for else desired.plan.apply:
                 with _noting_refusal(item, refused):
                     live[key_of(item)] = await self._applied(item, there, changes)
         except (Invalid, SourceError) as error:
             problem = error
-        return Outcome(owner=owner, desired=desired, live=live, changes=changes, problem=problem, refused=refused)
+        return LookResult(owner=owner, desired=desired, live=live, changes=changes, problem=problem, refused=refused)
 
-    async def _applied(self, item: Object, there: AnyObject | None, changes: list[Change]) -> AnyObject:
+    async def _applied(self, item: Object, there: AnyObject | None, changes: list[ObjectChange]) -> AnyObject:
         """Apply an object, and note the change if it was one. Return the object as it is then."""
         key = key_of(item)
         if there is not None and key in self._needless and self._needless[key] == fingerprint(item, there):
@@ -266,7 +266,7 @@ class Reconciler:
         await self.writer.delete(item)
         log.info("deleted", item=str(key_of(item)), owner=str(key_of(owner)) if owner else "gone")
 
-    async def _tell(self, controller: Controller, outcome: Outcome) -> None:
+    async def _tell(self, controller: Controller, outcome: LookResult) -> None:
         """Write the status if it has changed, and the events for people."""
         owner = outcome.owner
         old, new = mapping(owner, "status"), await controller.status(outcome)

@@ -216,7 +216,7 @@ _NO_PARENT = (
 )
 
 
-class Part(NamedTuple):
+class SourceInventory(NamedTuple):
     """The inventory of one source. `wins` is on for the user's file."""
 
     name: str
@@ -263,7 +263,7 @@ class _Votes(Generic[T]):
 class _AllVotes:
     """All answers of the parts, and those of them on which the inventory can rely."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SourceInventory]) -> None:
         self.parts = parts
         self.gpus: dict[str, dict[str, None]] = {}  # UUID → the names of the parts that have it, in order
         self.uuids: dict[str, _Votes[str]] = {}  # device name → UUIDs
@@ -291,7 +291,7 @@ class _AllVotes:
             return ""
         return device
 
-    def _add_gpus(self, part: Part) -> None:
+    def _add_gpus(self, part: SourceInventory) -> None:
         for gpu in part.inventory.gpus:
             if not gpu.uuid:
                 continue
@@ -300,7 +300,7 @@ class _AllVotes:
                 self.uuids.setdefault(gpu.device, _Votes()).add(gpu.uuid, part.name, wins=part.wins)
                 self.devices.setdefault(gpu.uuid, _Votes()).add(gpu.device, part.name, wins=part.wins)
 
-    def _add_instances(self, part: Part) -> None:
+    def _add_instances(self, part: SourceInventory) -> None:
         for gpu in part.inventory.gpus:
             parent = self.parent(gpu)
             for mig in gpu.mig:
@@ -312,7 +312,7 @@ class _AllVotes:
                     self.homeless.setdefault(gpu.device, set()).add(mig.uuid)
 
 
-def put_together(parts: Sequence[Part]) -> Inventory:
+def put_together(parts: Sequence[SourceInventory]) -> Inventory:
     """One inventory made of all parts, the best part first. It lacks GPUs whose UUID no part gives."""
     answers = _AllVotes(parts)
     instances = _instances(answers)

@@ -181,7 +181,7 @@ class ScrapedCounter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class FamilyPiece:
     """A server's answers about one family in a piece of the span.
 
     They are each series' first value and last value, and the series that fell.
@@ -237,7 +237,7 @@ class Growth:
                     counter.join(one.target, one.value)
         self._note(chain.from_iterable(families), scraped)
 
-    def count(self, pieces: Sequence[Piece]) -> Nodes:
+    def count(self, pieces: Sequence[FamilyPiece]) -> Nodes:
         """Add the growth in a piece of the span. Return the nodes left out, whose values at its ends do not show it.
 
         On such a node a row fell, or went on as another series with a lower value, or a target is new.
@@ -252,7 +252,7 @@ class Growth:
         return unclear
 
     def _unclear(
-        self, pieces: Sequence[Piece], rows_of_families: Sequence[Mapping[RowKey, Mapping[str, EndValues]]]
+        self, pieces: Sequence[FamilyPiece], rows_of_families: Sequence[Mapping[RowKey, Mapping[str, EndValues]]]
     ) -> Nodes:
         """The nodes whose growth does not show at the ends of a piece."""
         unclear: set[str] = set()
@@ -348,7 +348,7 @@ def _at_place(rows: Mapping[RowKey, Samples], place: str) -> Mapping[RowKey, Sam
     return {key: samples for key, samples in rows.items() if key.place == place}
 
 
-def _ends(piece: Piece) -> Mapping[RowKey, Mapping[str, EndValues]]:
+def _ends(piece: FamilyPiece) -> Mapping[RowKey, Mapping[str, EndValues]]:
     """Each row's values at both ends of a piece, by target. A row that has no first value there has its last."""
     first_of_rows = _by_target(piece.first)
     ends: dict[RowKey, dict[str, EndValues]] = {}

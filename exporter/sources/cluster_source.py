@@ -17,7 +17,7 @@ class ClusterSource(Source, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ExporterPlace:
     """The place at which a node's exporter answers.
 
     Attributes:
@@ -39,7 +39,7 @@ class Places(Source, Protocol):
         """The objects that the source looks for, in words, with the setting that names them."""
 
     @property
-    def places(self) -> Mapping[str, Place] | None:
+    def places(self) -> Mapping[str, ExporterPlace] | None:
         """The places by the node's name, or by the address if the name is not known. None: no answer has come yet.
 
         The same object as long as nothing changed. The last places stay while the source fails.

@@ -10,7 +10,7 @@ from exporter.config.files import identity_of, read_structured
 from exporter.errors import ConfigError, Malformed, SourceError, Unavailable
 from exporter.model.devices import Inventory, InventoryDoubt
 from exporter.model.memo import Memo
-from exporter.ownership.inventories import Part, places_among, put_together, read_inventory
+from exporter.ownership.inventories import SourceInventory, places_among, put_together, read_inventory
 from exporter.reading import Invalid
 from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, NoSource, OnHealth, Source, absent
 
@@ -74,7 +74,7 @@ class Inventories:
             return replace(self._inventory.value, places=places_among(parts))
         inventory = put_together(
             [
-                Part(name=source.name, inventory=part, wins=source is self._user)
+                SourceInventory(name=source.name, inventory=part, wins=source is self._user)
                 for source, part in zip(self.parts, parts, strict=True)
             ]
         )

@@ -19,7 +19,7 @@ from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, read_flag
 from exporter.top.columns import ASCII, UNICODE, Painter
 from exporter.top.screen import HELP, draw
-from exporter.top.shown_devices import Shown, ShownDevice, ShownHolder
+from exporter.top.shown_devices import ShownDevice, ShownExporter, ShownHolder
 from exporter.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.top.transport import FLAG, HttpTransport, ShownReader, TopReader
 
@@ -116,7 +116,7 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def document(shown: Shown, state: State) -> Mapping[str, Any]:
+def document(shown: ShownExporter, state: State) -> Mapping[str, Any]:
     """The document of `--json`: percent, MiB, W, °C and MHz; null is unknown."""
     about = {"url": shown.url, "version": shown.version, "role": shown.role, "node": shown.node or None}
     content: dict[str, Any] = {

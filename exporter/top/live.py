@@ -8,7 +8,7 @@ from exporter.errors import ExporterError
 from exporter.top.columns import Glyphs, Painter
 from exporter.top.history import DeviceHistory
 from exporter.top.screen import frame
-from exporter.top.shown_devices import Shown
+from exporter.top.shown_devices import ShownExporter
 from exporter.top.state import State, View, press
 from exporter.top.terminal import Ended, Keys, Terminal, opened
 from exporter.top.transport import TopReader
@@ -22,7 +22,7 @@ _REST = 2
 class _Poller(threading.Thread):
     """The thread that asks the exporter at every interval, and wakes the terminal after each answer."""
 
-    answer: tuple[Shown | None, str] = (None, "")
+    answer: tuple[ShownExporter | None, str] = (None, "")
 
     def __init__(self, asking: TopReader, terminal: Terminal, interval_seconds: float, view: View) -> None:
         super().__init__(daemon=True)  # the program does not wait for an answer when it ends

@@ -12,7 +12,7 @@ from exporter.model.states import BROKEN, WORDS, DeviceState, state_of_device
 from exporter.top import columns as table
 from exporter.top.columns import Glyphs, Line, TextSpan, TopColumn, cut, harmless, width_of
 from exporter.top.history import DeviceHistory, charts
-from exporter.top.shown_devices import Shown, ShownDevice, ShownProcess, ShownSource
+from exporter.top.shown_devices import ShownDevice, ShownExporter, ShownProcess, ShownSource
 from exporter.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.top.tables import TableEntry, device_columns, entries, gib, process_columns
 
@@ -51,7 +51,7 @@ class Picture:
         return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
 
-def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _MOST_OF_STRIP * 3) -> Picture:
+def draw(shown: ShownExporter, state: State, width: int, glyphs: Glyphs, height: int = _MOST_OF_STRIP * 3) -> Picture:
     """The picture of all rows that match the filter. The strip takes at most a third of the height."""
     above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
     above += strip(shown, width, height // 3, glyphs)
@@ -61,7 +61,7 @@ def draw(shown: Shown, state: State, width: int, glyphs: Glyphs, height: int = _
 
 
 def _devices(
-    above: Lines, shown: Shown, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
+    above: Lines, shown: ShownExporter, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
 ) -> Picture:
     columns = device_columns(shown, glyphs, width)
     if not any(column.is_bar for column in table.fit(columns, rows, width)):
@@ -70,7 +70,7 @@ def _devices(
 
 
 def _processes(
-    above: Lines, shown: Shown, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
+    above: Lines, shown: ShownExporter, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
 ) -> Picture:
     if shown.processes is None:
         return _alone(above, shown.processes_trouble or "the exporter is being asked for processes", width, glyphs)
@@ -78,7 +78,12 @@ def _processes(
 
 
 def _history(
-    shown: Shown, state: State, size: tuple[int, int], interval_seconds: float, glyphs: Glyphs, history: DeviceHistory
+    shown: ShownExporter,
+    state: State,
+    size: tuple[int, int],
+    interval_seconds: float,
+    glyphs: Glyphs,
+    history: DeviceHistory,
 ) -> tuple[Picture, State]:
     """The picture of a device's history: its lines, charts and processes; and the state with the device as its subject.
 
@@ -111,7 +116,7 @@ def _history(
 
 
 def frame(
-    shown: Shown | None,
+    shown: ShownExporter | None,
     trouble: str,
     state: State,
     size: tuple[int, int],
@@ -171,7 +176,7 @@ def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, se
     return [TextSpan(text + " " * (width - width_of(text)), "status")]
 
 
-def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _summary(shown: ShownExporter, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """The first line: counts and sums, of which as many are shown as there is room for."""
     counts, totals = shown.counts, shown.totals
     where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
@@ -210,7 +215,7 @@ def _summary(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     yield line
 
 
-def _health(shown: Shown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _health(shown: ShownExporter, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """One line if all is well, else a line for each trouble."""
     if shown.trouble:
         yield _words(shown.trouble, "bad", width, glyphs)
@@ -264,7 +269,7 @@ def _alone(above: Lines, text: str, width: int, glyphs: Glyphs) -> Picture:
     return Picture(above=[*above, _words(text, "dim", width, glyphs)] if text else above)
 
 
-def _nothing(shown: Shown, state: State) -> str:
+def _nothing(shown: ShownExporter, state: State) -> str:
     """The reason why there is no row."""
     if state.filter:
         return f"the filter leaves nothing: {state.filter}"
@@ -279,7 +284,7 @@ def _time(at: str) -> str:
     return f"{time[:8]} UTC" if day and time.endswith("Z") and time[:8].replace(":", "").isdigit() else ""
 
 
-def strip(shown: Shown, width: int, most_lines: int, glyphs: Glyphs) -> Iterator[Line]:
+def strip(shown: ShownExporter, width: int, most_lines: int, glyphs: Glyphs) -> Iterator[Line]:
     """Several nodes at a glance: a legend, and for each node a cell for each GPU, whose character shows its state.
 
     If there are too many nodes, those with most troubles stay.

@@ -140,7 +140,7 @@ class ShownProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownExporter:
     """One reading of an exporter.
 
     `trouble` is the reason why it has no devices. `processes` is None if none were asked for.
@@ -194,7 +194,7 @@ class _SharingFacts:
     owners: Mapping[tuple[str, str], Sequence[AnyObject]]
 
 
-def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], trouble: str) -> Shown:
+def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], trouble: str) -> ShownExporter:
     """Make one reading of an exporter.
 
     Args:
@@ -210,7 +210,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
         sharing=text(mapping(about, "settings", "sharing"), "value"),
         owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in mappings(about, "seen", MOST_DEVICES)},
     )
-    return Shown(
+    return ShownExporter(
         role=role,
         url=url,
         version=text(about, "version"),

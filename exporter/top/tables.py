@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from exporter.model.device_row import RowDevice
 from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
 from exporter.top.columns import EMPTY, Glyphs, TextCell, TopColumn, harmless
-from exporter.top.shown_devices import Shown, ShownDevice, ShownHolder, ShownProcess
+from exporter.top.shown_devices import ShownDevice, ShownExporter, ShownHolder, ShownProcess
 
 _KIB = 1024
 _HOT_CELSIUS = 80
@@ -48,7 +48,7 @@ def entries(devices: Sequence[ShownDevice]) -> Iterator[TableEntry]:
 
 
 def device_columns(
-    shown: Shown, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
+    shown: ShownExporter, glyphs: Glyphs, width: int, *, number_says_idle: bool = False
 ) -> Sequence[TopColumn[TableEntry]]:
     """The columns of devices, in their order on the screen.
 
@@ -177,7 +177,7 @@ def _words_of(stranger: ShownHolder) -> str:
     return f"used by {stranger.name}, which does not hold it"
 
 
-def process_columns(shown: Shown, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
+def process_columns(shown: ShownExporter, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
     """The columns of processes, in their order on the screen."""
     several_nodes = len({process.node for process in shown.processes or ()}) > 1
 

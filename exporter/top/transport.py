@@ -18,7 +18,7 @@ from exporter.config.tls import client_context
 from exporter.errors import ExporterError
 from exporter.lenient import AnyObject, mapping, text
 from exporter.model.device_row import DeviceRow, from_objects
-from exporter.top.shown_devices import MOST_DEVICES, Role, Shown, processes_of, shown_of
+from exporter.top.shown_devices import MOST_DEVICES, Role, ShownExporter, processes_of, shown_of
 from exporter.top.state import View
 from exporter.wording import one_line
 
@@ -49,7 +49,7 @@ class Transport(Protocol):
 class Answered:
     """An answer: what `top` shows, and the rows of /container/metrics of which that is made."""
 
-    shown: Shown
+    shown: ShownExporter
     rows: Sequence[DeviceRow]
 
 
@@ -83,7 +83,7 @@ class ShownReader:
         shown = shown_of(self._role or "node", self._transport.url, about, rows, trouble)
         return Answered(shown if view == "devices" else self._with_processes(shown), rows)
 
-    def _with_processes(self, shown: Shown) -> Shown:
+    def _with_processes(self, shown: ShownExporter) -> ShownExporter:
         status, answer = self._json("/processes")
         if status == HTTPStatus.OK and isinstance(answer, list):
             return replace(shown, processes=processes_of(answer))

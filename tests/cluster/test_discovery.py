@@ -17,7 +17,7 @@ from exporter.cluster.exporters.discovery import (
     read_pod,
     read_slice,
 )
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from tests.support.cluster_settings import endpoint_slices, labelled_pods
 from tests.support.kubernetes import (
     NAMESPACE,
@@ -212,7 +212,7 @@ def test_a_pod_of_both_families_is_asked_by_ipv4_and_a_ready_one_before_another(
         api=server.api(), namespace="x", selector=(), port=1, scheme="https", on_health=lambda _name, _health: None
     )
     list_to(found, [pod("a", name="x", is_ready=False, ip="10.0.0.1"), pod("a", name="y", ip="fd00::1")])
-    assert found.places == {"a": Place(url="https://[fd00::1]:1")}
+    assert found.places == {"a": ExporterPlace(url="https://[fd00::1]:1")}
     found = endpoint_slices(api=server.api(), namespace="x", service="y", on_health=lambda _name, _health: None)
     six = endpoint_slice("six", {"a": READY}, addressType="IPv6")
     six["endpoints"][0]["addresses"] = ["fd00::1"]

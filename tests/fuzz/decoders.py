@@ -20,7 +20,14 @@ from exporter.config.web_file import read_web_config
 from exporter.errors import ConfigError, DuplicateKey, Malformed, Unavailable
 from exporter.model.slices import at_once
 from exporter.ownership.device_ids import read_rules
-from exporter.ownership.inventories import Part, inventory_of, put_together, read_inventory, read_mig_minors, read_spec
+from exporter.ownership.inventories import (
+    SourceInventory,
+    inventory_of,
+    put_together,
+    read_inventory,
+    read_mig_minors,
+    read_spec,
+)
 from exporter.probe.cuda_binary import read_cuda_binary
 from exporter.probe.elf import in_memory
 from exporter.reading import Invalid
@@ -104,7 +111,7 @@ def read_cdi(body: bytes) -> None:
             raise AssertionError(f"more than a line: {error}") from error
         return
     places = read_mig_minors(minors, {cap for device in devices for cap in device.caps})
-    put_together([Part(name="cdi", inventory=inventory_of({"a": devices, "b": devices[1:]}, places))])
+    put_together([SourceInventory(name="cdi", inventory=inventory_of({"a": devices, "b": devices[1:]}, places))])
 
 
 DECODERS = (

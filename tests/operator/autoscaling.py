@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
+from exporter.operator.autoscalers.choice import NamespaceObjects, WantedScaler, desired
 from exporter.operator.autoscalers.troubles import Resource, why_not
 from exporter.operator.objects.resources import GPUAutoscalerSpec, Object, read_autoscaler
 from exporter.outputs.device_rows import METRICS_TO_ASK
@@ -36,7 +36,7 @@ def wanted(
     uid: str = UID,
     annotations: Mapping[str, str] | None = None,
     **changes: Any,
-) -> Wanted:
+) -> WantedScaler:
     spec = spec_of(**changes)
     trouble = why_not(spec.scale_target_ref, NAMESPACE, resource, item)
     there = NamespaceObjects(keda=keda, not_scalable=trouble, scalers=[*scalers], autoscalers=[*autoscalers])

@@ -10,7 +10,7 @@ from exporter.operator.api.reader import Reader, Use
 from exporter.operator.api.writer import Refused
 from exporter.operator.controllers import AutoscalerController
 from exporter.operator.objects.kinds import AUTOSCALER, SCALED_OBJECT, Key, Kind, key_of, name_of
-from exporter.operator.reconcile import Desired, Outcome
+from exporter.operator.reconcile import DesiredObjects, LookResult
 from tests.operator.autoscaling import REF, UID, applied, as_stored, gpu_autoscaler
 from tests.operator.made import Object
 from tests.operator.specs import complaints
@@ -54,7 +54,7 @@ async def told(
     owner = gpu_autoscaler("trainer", UID)
     owner |= {"status": old or {}, "spec": {**owner["spec"], **spec}}
     controller = AutoscalerController(stored)
-    desired: Desired | None = None
+    desired: DesiredObjects | None = None
     problem, live, refused = None, dict[Key, AnyObject](), []
     try:
         desired = await controller.desired(owner, served)
@@ -68,7 +68,7 @@ async def told(
                 live[key_of(item)] = item
     except SourceError as error:
         problem = error
-    outcome = Outcome(owner=owner, desired=desired, live=live, problem=problem, refused=refused)
+    outcome = LookResult(owner=owner, desired=desired, live=live, problem=problem, refused=refused)
     status = await controller.status(outcome)
     assert complaints("GPUAutoscaler", {**gpu_autoscaler("trainer", UID), "status": status}) == []
     return status

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.errors import Trouble
 from exporter.operator.autoscalers.autoscaler_status import Decision, LastScale, autoscaler_status
-from exporter.operator.autoscalers.choice import Wanted
+from exporter.operator.autoscalers.choice import WantedScaler
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import UID, gpu_autoscaler
 from tests.operator.specs import complaints
@@ -20,8 +20,8 @@ NOTE = Trouble("KedaMissing", "spec.idleSeconds: without KEDA it stays", "instal
 FAILED = Trouble("FailedGetPodsMetric", "no value", "look")
 REFUSED = Trouble("Refused", "the Kubernetes API refuses it", "change what it names")
 SPEAKS = Decision(has_spoken=True, replicas=2, wanted=3, last_scale=LastScale(time=NOW, before=2, after=3, reason="x"))
-HPA: Object = {"wanted": Wanted(), "via": "hpa", "decision": SPEAKS}
-IN_TROUBLE = {**HPA, "wanted": Wanted(trouble=BAD)}
+HPA: Object = {"wanted": WantedScaler(), "via": "hpa", "decision": SPEAKS}
+IN_TROUBLE = {**HPA, "wanted": WantedScaler(trouble=BAD)}
 AT_MOST = "the desired replica count is more than the maximum replica count"
 
 
@@ -47,15 +47,18 @@ READY: dict[str, tuple[Object, tuple[str, str]]] = {
     "it was just applied": ({**HPA, "decision": Decision()}, ("Unknown", "Starting")),
     "the API server does not take it": ({**IN_TROUBLE, "obstacles": [REFUSED]}, ("False", "Refused")),
     "the spec is wrong, whatever scales": (IN_TROUBLE, ("False", "TargetNotFound")),
-    "not all is as it is asked for": ({**HPA, "wanted": Wanted(misgiving=NOTE)}, ("True", "KedaMissing")),
+    "not all is as it is asked for": ({**HPA, "wanted": WantedScaler(misgiving=NOTE)}, ("True", "KedaMissing")),
     "what scales has trouble": (saying(trouble=FAILED), ("False", "FailedGetPodsMetric")),
     "and not all is as it is asked for": (
-        {**saying(trouble=FAILED), "wanted": Wanted(misgiving=NOTE)},
+        {**saying(trouble=FAILED), "wanted": WantedScaler(misgiving=NOTE)},
         ("False", FAILED.reason),
     ),
     "it has taken the workload to zero": (saying(is_idle=True), ("True", "Idle")),
     "it may not go further": (saying(limited=AT_MOST), ("True", "Limited")),
-    "one goes before the other comes": ({**HPA, "wanted": Wanted(waits_for="x to be deleted")}, ("False", "Waiting")),
+    "one goes before the other comes": (
+        {**HPA, "wanted": WantedScaler(waits_for="x to be deleted")},
+        ("False", "Waiting"),
+    ),
 }
 
 
@@ -74,9 +77,9 @@ def test_what_is_known_is_told_and_nothing_else() -> None:
     said: dict[str, Any] = {"via": "hpa", "currentReplicas": 2, "desiredReplicas": 3, "lastScale": last}
     status = told(HPA)
     assert {name: status.get(name) for name in said} == said
-    assert told({"wanted": Wanted(trouble=BAD)}).keys() == {"observedGeneration", "conditions"}
+    assert told({"wanted": WantedScaler(trouble=BAD)}).keys() == {"observedGeneration", "conditions"}
     # what happened is not forgotten where nothing is known of it now
-    assert told({"wanted": Wanted(trouble=BAD)}, status)["lastScale"] == last
+    assert told({"wanted": WantedScaler(trouble=BAD)}, status)["lastScale"] == last
 
 
 def test_an_unchanged_truth_gives_an_equal_status() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.operator.objects.change_report import Change, called, change_of
+from exporter.operator.objects.change_report import ObjectChange, called, change_of
 from exporter.operator.objects.kinds import OPERATOR
 from tests.operator.made import JUNK, Object, hostile
 from tests.support import quick_yaml
@@ -123,7 +123,7 @@ def test_what_is_owned_as_a_whole_is_all_theirs() -> None:
 
 
 def test_many_fields_are_not_all_named() -> None:
-    assert str(Change("updated", "ConfigMap x", tuple(map(str, range(9))))) == (
+    assert str(ObjectChange("updated", "ConfigMap x", tuple(map(str, range(9))))) == (
         "ConfigMap x (0, 1, 2, 3, 4, 5 and 3 more)"
     )
 

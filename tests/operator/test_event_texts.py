@@ -11,7 +11,7 @@ from exporter.errors import Trouble
 from exporter.operator.event_texts import MOST_NOTE_BYTES, Event, events_of, events_of_autoscaler
 from exporter.operator.exporters.exporter_pods import NodeTrouble, on_node
 from exporter.operator.exporters.exporter_status import ExporterObjects, in_the_way, invalid, status_of
-from exporter.operator.objects.change_report import Change
+from exporter.operator.objects.change_report import ObjectChange
 from exporter.reading import Invalid
 from tests.operator.made import NOW, Object, daemon_set, gpu_exporter, hostile, pod
 
@@ -50,10 +50,10 @@ def test_an_unchanged_status_is_no_news() -> None:
 
 def test_what_was_written_is_one_event_that_says_why() -> None:
     changes = [
-        Change("created", "DaemonSet gpu"),
-        Change("created", "Service gpu"),
-        Change("updated", "ConfigMap gpu-counters", ("data.counters.csv",)),
-        Change("deleted", "PodMonitor gpu"),
+        ObjectChange("created", "DaemonSet gpu"),
+        ObjectChange("created", "Service gpu"),
+        ObjectChange("updated", "ConfigMap gpu-counters", ("data.counters.csv",)),
+        ObjectChange("deleted", "PodMonitor gpu"),
     ]
     (event,) = events_of(status(2), status(2, generation=2), changes)
     assert event == Event(
@@ -68,7 +68,7 @@ def test_what_was_written_is_one_event_that_says_why() -> None:
 
 
 def test_what_somebody_else_edited_is_told_with_who_it_was() -> None:
-    change = Change("updated", "DaemonSet gpu", ("spec.template.spec.hostPID",), ("kubectl-edit",))
+    change = ObjectChange("updated", "DaemonSet gpu", ("spec.template.spec.hostPID",), ("kubectl-edit",))
     (event,) = events_of(status(), status(), [change])
     assert event == Event(
         "Warning",

@@ -13,7 +13,7 @@ from exporter.operator.controllers import ExporterController
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.exporters.exporter_pods import on_node
 from exporter.operator.objects.kinds import GPU_EXPORTER, NODE, POD, Key, Kind
-from exporter.operator.reconcile import Desired, Outcome
+from exporter.operator.reconcile import DesiredObjects, LookResult
 from exporter.reading import Invalid
 from tests.operator.made import Object, ago, daemon_set, gpu_exporter, pod
 
@@ -60,7 +60,7 @@ async def looks() -> ExporterHealth:
     return ExporterHealth(on_change=lambda _: None)
 
 
-async def aim_of(reader: Stored, **spec: Any) -> Desired:
+async def aim_of(reader: Stored, **spec: Any) -> DesiredObjects:
     return await ExporterController(reader, ExporterHealth(on_change=lambda _: None)).desired(
         gpu_exporter(**spec), frozenset()
     )
@@ -71,13 +71,13 @@ async def status_with(
 ) -> Mapping[str, Any]:
     controller = ExporterController(reader, looks)
     owner = gpu_exporter(**spec)
-    desired: Desired | None = None
+    desired: DesiredObjects | None = None
     try:
         desired = await controller.desired(owner, frozenset())
     except Invalid as error:
         problem = error
     live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
-    return await controller.status(Outcome(owner=owner, desired=desired, live=live, problem=problem))
+    return await controller.status(LookResult(owner=owner, desired=desired, live=live, problem=problem))
 
 
 def reason(status: Mapping[str, Any], kind: str = "Degraded") -> str:
@@ -146,7 +146,7 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
     desired = await controller.desired(owner, frozenset())
     assert {item["kind"] for item, _ in desired.plan.apply} == {"Service", "ConfigMap"}
     assert [item["kind"] for item in desired.plan.delete] == ["ClusterRoleBinding"]
-    status = await controller.status(Outcome(owner=owner, desired=desired, live=desired.live))
+    status = await controller.status(LookResult(owner=owner, desired=desired, live=desired.live))
     assert {reason(status, kind) for kind in ("Ready", "Progressing", "Degraded")} == {"NotOurs"}
     assert "no rights are given to it, and the DaemonSet stays as it is" in told(status)
     assert status["nodesInTrouble"] == 1
@@ -162,7 +162,7 @@ async def test_a_daemon_set_of_somebody_else_counts_no_nodes_and_its_pods_are_no
     controller, owner = ExporterController(reader, looks), gpu_exporter()
     desired = await controller.desired(owner, frozenset())
     assert [*desired.live] == []
-    status = await controller.status(Outcome(owner=owner, desired=desired, live=desired.live))
+    status = await controller.status(LookResult(owner=owner, desired=desired, live=desired.live))
     assert reason(status, "Ready") == "NotOurs"
     assert {"nodesWanted", "nodesReady"}.isdisjoint(status)
     assert looks.bounds["operator_exporters"].used() == 0
@@ -178,7 +178,7 @@ async def test_events_that_are_refused_leave_the_exporters_ready(looks: Exporter
         owner = gpu_exporter(**spec)
         desired = await controller.desired(owner, frozenset())
         live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
-        status = await controller.status(Outcome(owner=owner, desired=desired, live=live))
+        status = await controller.status(LookResult(owner=owner, desired=desired, live=live))
         assert reason(status, "Ready") == "AllNodesReady"
         kinds = {each["type"]: each["reason"] for each in mappings(status, "conditions")}
         shown.append(kinds.get("EventsWritten"))
@@ -201,7 +201,7 @@ async def affinity_of(owner: Object, *items: Object, looks: ExporterHealth) -> t
     affinity = made["spec"]["template"]["spec"].get("affinity")
     terms = affinity and affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     status = await controller.status(
-        Outcome(owner=owner, desired=desired, live={Key("DaemonSet", "ml", "gpu"): daemon_set(1)})
+        LookResult(owner=owner, desired=desired, live={Key("DaemonSet", "ml", "gpu"): daemon_set(1)})
     )
     return terms, reason(status, "Ready")
 

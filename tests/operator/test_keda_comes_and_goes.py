@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.operator.autoscalers.choice import NamespaceObjects, Wanted, desired
+from exporter.operator.autoscalers.choice import NamespaceObjects, WantedScaler, desired
 from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import NAMESPACE, OTHER_UID, REF, UID, by_hand, by_keda, gpu_autoscaler, spec_of
 from tests.support.scaled_objects import refusals
@@ -30,7 +30,7 @@ class Namespace:
         self.writes = 0
         self._made = 0
 
-    def turn(self) -> dict[str, Wanted]:
+    def turn(self) -> dict[str, WantedScaler]:
         """Each GPUAutoscaler is looked at once; then KEDA and the garbage collector do their part."""
         found = {}
         for item in [*self.autoscalers]:
@@ -136,7 +136,7 @@ class Namespace:
     def the_older_one_goes(self) -> None:
         self.autoscalers = self.autoscalers[:1]
 
-    def come_to_rest(self) -> dict[str, Wanted]:
+    def come_to_rest(self) -> dict[str, WantedScaler]:
         for _ in range(ENOUGH_TURNS):
             found = self.turn()
         before = self.writes

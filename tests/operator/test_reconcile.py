@@ -19,9 +19,9 @@ from exporter.operator.controllers import ExporterController
 from exporter.operator.event_texts import Event
 from exporter.operator.exporter_health import ExporterHealth
 from exporter.operator.objects.kinds import GPU_AUTOSCALER, GPU_EXPORTER, POD, Key, Kind, key_of
-from exporter.operator.objects.needs_write import Plan
+from exporter.operator.objects.needs_write import WritePlan
 from exporter.operator.outputs import OperatorMetrics
-from exporter.operator.reconcile import Desired, Outcome, Reconciler
+from exporter.operator.reconcile import DesiredObjects, LookResult, Reconciler
 from exporter.operator.work_queue import EVERYTHING, WorkQueue
 from tests.operator.made import Object, daemon_set, gpu_exporter, pod
 
@@ -110,15 +110,15 @@ class Noting:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[LookResult] = []
         self.kept: list[AbstractSet[Key]] = []
 
-    async def desired(self, *_: object) -> Desired:
+    async def desired(self, *_: object) -> DesiredObjects:
         wanted, gone = map(config_maps, ("abc", "xyz"))
-        plan = Plan([(item, None) for item in wanted], gone, [], [])
-        return Desired(plan=plan, live={key_of(item): item for item in gone})
+        plan = WritePlan([(item, None) for item in wanted], gone, [], [])
+        return DesiredObjects(plan=plan, live={key_of(item): item for item in gone})
 
-    async def status(self, outcome: Outcome) -> Mapping[str, object]:
+    async def status(self, outcome: LookResult) -> Mapping[str, object]:
         self.outcomes.append(outcome)
         return {"told": True}
 
@@ -207,9 +207,9 @@ class Wanting(Noting):
 
     there: Sequence[Object] = ()
 
-    async def desired(self, *_: object) -> Desired:
+    async def desired(self, *_: object) -> DesiredObjects:
         wanted = [{**item, "metadata": {"name": item["metadata"]["name"]}, "wanted": True} for item in self.there]
-        return Desired(plan=Plan(list(zip(wanted, self.there, strict=True)), [], [], []), live={})
+        return DesiredObjects(plan=WritePlan(list(zip(wanted, self.there, strict=True)), [], [], []), live={})
 
 
 async def test_an_apply_that_changed_nothing_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ async def test_an_exporter_whose_pods_may_not_be_listed_says_so() -> None:
     looks = ExporterHealth(on_change=lambda _: None)
     stored = Stored(gpu_exporter(), fails={POD.name: FORBIDDEN})
     live = {Key("DaemonSet", "ml", "gpu"): daemon_set(1)}
-    outcome = Outcome(owner=gpu_exporter(), desired=None, live=live)
+    outcome = LookResult(owner=gpu_exporter(), desired=None, live=live)
     status = await ExporterController(stored, looks).status(outcome)
     assert (reason(status), status["nodesReady"]) == ("Forbidden", 1)
     stored.fails = {POD.name: AWAY}

@@ -26,7 +26,7 @@ from exporter.model.snapshot import LookContext
 from exporter.ownership.admin_access import NO_CLAIMS
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.explain import Explainer
-from exporter.ownership.inventories import Part, inventory_of, put_together, read_mig_minors, read_spec
+from exporter.ownership.inventories import SourceInventory, inventory_of, put_together, read_mig_minors, read_spec
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import (
     Knowledge,
@@ -54,7 +54,7 @@ B = Owner(namespace="ml", pod="train-1", container="main")
 
 def known(specs: dict[str, Any]) -> Inventory:
     cdi = inventory_of({file: read_spec(content) for file, content in specs.items()}, PLACES)
-    return put_together([Part(name="driver", inventory=DRIVER), Part(name="cdi", inventory=cdi)])
+    return put_together([SourceInventory(name="driver", inventory=DRIVER), SourceInventory(name="cdi", inventory=cdi)])
 
 
 def recorded(name: str) -> tuple[list[Assignment], Inventory]:

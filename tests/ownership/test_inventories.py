@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import Trouble
 from exporter.model.devices import Inventory, InventoryDoubt, InventoryGpu, MigInstance
-from exporter.ownership.inventories import Part, put_together
+from exporter.ownership.inventories import SourceInventory, put_together
 
 MIG = st.sampled_from([f"MIG-{number}" for number in range(4)])
 UUID = st.sampled_from(["GPU-a", "GPU-b", "GPU-c"])
@@ -24,12 +24,12 @@ GPUS = st.lists(
     max_size=4,
 ).map(tuple)
 PARTS = st.lists(GPUS, min_size=1, max_size=3).map(
-    lambda of: [Part(name=f"p{number}", inventory=Inventory(gpus=gpus)) for number, gpus in enumerate(of)]
+    lambda of: [SourceInventory(name=f"p{number}", inventory=Inventory(gpus=gpus)) for number, gpus in enumerate(of)]
 )
 
 
-def part(name: str, *gpus: InventoryGpu, wins: bool = False) -> Part:
-    return Part(name=name, inventory=Inventory(gpus=gpus), wins=wins)
+def part(name: str, *gpus: InventoryGpu, wins: bool = False) -> SourceInventory:
+    return SourceInventory(name=name, inventory=Inventory(gpus=gpus), wins=wins)
 
 
 def gpu(uuid: str, device: str = "", **mig: str) -> InventoryGpu:
@@ -117,7 +117,7 @@ def test_the_driver_says_which_gpu_a_specs_device_is() -> None:
         ),
     ],
 )
-def test_parts(parts: list[Part], expected: dict[str, tuple[str, str]], doubts: list[str], out: str) -> None:
+def test_parts(parts: list[SourceInventory], expected: dict[str, tuple[str, str]], doubts: list[str], out: str) -> None:
     inventory = put_together(parts)
     assert places(inventory) == expected
     assert len(inventory.doubts) == len(doubts)
@@ -147,7 +147,7 @@ def test_numbers_and_profiles_come_from_the_best_part_that_has_them() -> None:
 
 def test_a_parts_own_doubts_are_among_those_of_all() -> None:
     doubt = InventoryDoubt(trouble=Trouble("", "x", "y"), leaves_out=frozenset({"z"}))
-    assert put_together([Part(name="a", inventory=Inventory(doubts=(doubt,)))]).doubts == (doubt,)
+    assert put_together([SourceInventory(name="a", inventory=Inventory(doubts=(doubt,)))]).doubts == (doubt,)
 
 
 def test_two_gpus_of_one_name_both_keep_it_so_that_it_leads_to_neither() -> None:
@@ -159,7 +159,7 @@ def test_two_gpus_of_one_name_both_keep_it_so_that_it_leads_to_neither() -> None
 
 @given(PARTS)
 def test_an_instance_is_nowhere_that_nobody_says_and_none_that_is_named_is_lost_without_a_word(
-    parts: list[Part],
+    parts: list[SourceInventory],
 ) -> None:
     inventory = put_together(parts)
     uuids = {(one.device, one.uuid) for each in parts for one in each.inventory.gpus if one.uuid and one.device}
@@ -187,8 +187,8 @@ def test_an_instance_is_nowhere_that_nobody_says_and_none_that_is_named_is_lost_
 
 
 @given(PARTS, GPUS)
-def test_the_winners_word_always_counts(parts: list[Part], own: tuple[InventoryGpu, ...]) -> None:
-    winner = Part(name="file", inventory=Inventory(gpus=own), wins=True)
+def test_the_winners_word_always_counts(parts: list[SourceInventory], own: tuple[InventoryGpu, ...]) -> None:
+    winner = SourceInventory(name="file", inventory=Inventory(gpus=own), wins=True)
     inventory = put_together([winner, *parts])
     first: dict[str, tuple[str, str]] = {}
     for one in own:

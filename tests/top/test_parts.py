@@ -18,7 +18,7 @@ from exporter.top.columns import ASCII, UNICODE, Glyphs, Line, bar, cut, harmles
 from exporter.top.command import document
 from exporter.top.history import SECONDS, DeviceHistory, charts
 from exporter.top.screen import draw, frame, strip
-from exporter.top.shown_devices import MOST_DEVICES, Role, Shown, ShownDevice, processes_of, shown_of
+from exporter.top.shown_devices import MOST_DEVICES, Role, ShownDevice, ShownExporter, processes_of, shown_of
 from exporter.top.state import MOST_FILTER_CHARS, State, chosen_devices, press
 from exporter.top.terminal import Keys
 from tests.support.fixed_exporter import fixed
@@ -33,7 +33,7 @@ JUNK = st.recursive(
 )
 
 
-def shown_by(role: Role, url: str, about: Any, answer: Any, trouble: str) -> Shown:
+def shown_by(role: Role, url: str, about: Any, answer: Any, trouble: str) -> ShownExporter:
     """What is shown where /container/metrics answers so."""
     return shown_of(role, url, about, from_objects(answer, MOST_DEVICES), trouble)
 
@@ -261,7 +261,7 @@ def test_an_instance_that_a_node_does_not_know_the_holder_of_is_not_free() -> No
     }
 
 
-def cluster(gpus: dict[str, list[dict[str, Any]]], *, missing: str = "") -> Shown:
+def cluster(gpus: dict[str, list[dict[str, Any]]], *, missing: str = "") -> ShownExporter:
     rows = [
         {"node_name": node, "device_id": str(index), "device_uuid": f"{node}-{index}", "entity": "gpu", **of}
         for node, devices in gpus.items()
@@ -406,7 +406,7 @@ def test_the_filter_is_typed_and_given_up() -> None:
 
 
 def test_what_is_not_known_counts_for_nothing() -> None:
-    shown = Shown(role="cluster", url="u", devices=DEVICES)
+    shown = ShownExporter(role="cluster", url="u", devices=DEVICES)
     assert shown.counts == {
         "gpus": 3,
         "instances": 0,
@@ -496,7 +496,7 @@ def test_a_chart_has_what_was_seen_and_nothing_where_nothing_was() -> None:
 # issue 32, "top"
 def test_the_history_stays_with_its_device_however_the_lines_are_sorted() -> None:
     history = DeviceHistory()
-    shown = Shown(role="cluster", url="u", devices=DEVICES)
+    shown = ShownExporter(role="cluster", url="u", devices=DEVICES)
 
     def title(state: State) -> tuple[str, State]:
         lines, state = frame(shown, "", state, (80, 24), 2.0, UNICODE, history)

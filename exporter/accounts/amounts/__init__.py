@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from exporter.accounts.amounts import activity, energy, held, throttling, xids
+from exporter.accounts.amounts import activity, allocated, energy, throttling, xids
 from exporter.accounts.entries import AmountFamily
 from exporter.accounts.gpu import AmountOfGpu
 
@@ -17,7 +17,7 @@ class CountedAmount(NamedTuple):
 
 
 AMOUNTS: Sequence[CountedAmount] = (
-    CountedAmount("held", held.FAMILIES),
+    CountedAmount("allocated", allocated.FAMILIES),
     CountedAmount("activity", activity.FAMILIES, activity.Activity),
     CountedAmount("energy", energy.FAMILIES, energy.Energy),
     CountedAmount("xids", xids.FAMILIES, xids.Xids),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from exporter.config.cluster_settings import DEFAULT_PORT, ClusterSettings
 from exporter.config.parsers import Address
 from exporter.errors import Malformed
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.kubernetes.api import KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.node_pods import ENDED_PHASES
@@ -37,7 +37,7 @@ class NamedPlace:
         node: the node's name; "" if it is not known.
         address: where it answers; None if it has no address yet.
         rank: orders the exporters of a node; the lowest is asked.
-        caution: see `Place`.
+        caution: see `ExporterPlace`.
     """
 
     node: str
@@ -66,7 +66,7 @@ class ExporterPlaces(ListWatch):
         `looked_for` names the objects in errors. `scheme` (http or https) begins the exporters' URLs.
         """
         self.looked_for = looked_for
-        self.places: Mapping[str, Place] | None = None
+        self.places: Mapping[str, ExporterPlace] | None = None
         self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
         self._scheme = scheme
         self._on_change: Callable[[], None] = lambda: None
@@ -111,7 +111,7 @@ class ExporterPlaces(ListWatch):
         places = {}
         for key, best_place in _best(chain.from_iterable(places_of.values())).items():
             url = f"{self._scheme}://{best_place.address}" if best_place.address else ""
-            place = Place(url=url, is_named=bool(best_place.node), caution=best_place.caution)
+            place = ExporterPlace(url=url, is_named=bool(best_place.node), caution=best_place.caution)
             places[key] = before[key] if before.get(key) == place else place
         if self.places is None or places != self.places:
             self.places = MappingProxyType(places)

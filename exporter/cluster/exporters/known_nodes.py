@@ -17,7 +17,7 @@ from exporter.errors import SourceError, Trouble
 from exporter.model.cluster_view import ClusterView, NodeEvent, NodeView
 from exporter.model.name_order import as_people_count
 from exporter.ownership.kernel_events import MOST_EVENTS
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.exporters.asking import MemoryBudget
 from exporter.sources.source import Bound
 from exporter.wording import listed
@@ -57,7 +57,7 @@ class KnownExporter:
     """
 
     key: str
-    place: Place
+    place: ExporterPlace
     claimed: str = ""
     answer: NodeAnswer | None = None
     answered: float = -inf
@@ -115,7 +115,7 @@ class KnownExporters:
             return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None
 
-    def follow(self, places: Mapping[str, Place], now: float) -> list[KnownExporter]:
+    def follow(self, places: Mapping[str, ExporterPlace], now: float) -> list[KnownExporter]:
         """Take over the present places. Return the exporters to ask at once, since they are new or have moved."""
         if places or not self.entries:
             self._empty_since = inf

@@ -1,6 +1,7 @@
 """The gRPC server that KEDA's operator asks: its limits, TLS with certificates that may change, and allowed clients.
 
-gRPC cannot limit its connections. So it listens on an abstract unix socket, and `Door` hands it the bytes of clients.
+gRPC cannot limit its connections. So it listens on an abstract unix socket, and `GuardedListener` hands it the bytes of
+clients.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 Asked = TypeVar("Asked", bound=Message)
 
 
-class Door:
+class GuardedListener:
     """The TCP listener in front of gRPC. If there are too many connections, the peer with most loses its oldest."""
 
     def __init__(self, inside: str) -> None:
@@ -204,7 +205,7 @@ class KedaServer:
         self.certificates = Certificates(web.tls) if web.tls else None
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS + MOST_STREAMS)
         self._inside = f"pod-gpu-metrics-keda-{secrets.token_hex(16)}"
-        self._door = Door(self._inside)
+        self._listener = GuardedListener(self._inside)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
         if web.users:
             log.warning(
@@ -226,7 +227,7 @@ class KedaServer:
             self._server.add_insecure_port(named)
         await self._server.start()
         try:
-            port = await self._door.start(address)
+            port = await self._listener.start(address)
         except OSError as error:
             await self._server.stop(None)
             raise PortTaken(
@@ -239,7 +240,7 @@ class KedaServer:
         """Stop listening. Streams end without an error, and other calls get DRAIN_SECONDS to end."""
         self._scaler.end_streams()
         await self._server.stop(DRAIN_SECONDS)
-        await self._door.close()
+        await self._listener.close()
 
     def _handlers(self) -> dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]:
         """The methods, with messages as bytes: grpc itself would log a trace for each message that is garbage."""

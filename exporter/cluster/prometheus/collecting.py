@@ -31,7 +31,7 @@ _RANK = {name: rank for rank, name in enumerate(KNOWN)}
 
 
 @dataclass(slots=True)
-class Held:
+class HolderSamples:
     """A device in one container.
 
     `ranks` has, by field, the rank of the family that gave the value: the first name in the table wins. `is_sampled`
@@ -64,7 +64,7 @@ class NodeRows:
     """
 
     devices: dict[DeviceKey, Subject] = field(default_factory=dict)
-    held: dict[DeviceKey, dict[Owner, Held]] = field(default_factory=dict)
+    held: dict[DeviceKey, dict[Owner, HolderSamples]] = field(default_factory=dict)
     owners: dict[DeviceKey, float] = field(default_factory=dict)
     measured: dict[tuple[DeviceKey, Owner], dict[str, float]] = field(default_factory=dict)
     verdicts: dict[DeviceKey, tuple[str, str]] = field(default_factory=dict)
@@ -83,23 +83,23 @@ class NodeRows:
         by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads)
         return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
 
-    def add_device(self, subject: Subject) -> dict[Owner, Held]:
+    def add_device(self, subject: Subject) -> dict[Owner, HolderSamples]:
         """Add a device, together with the facts of other series about it. Return its holders."""
         key = subject.key
         if self.devices.get(key) is not subject:
             self.devices[key] = merged(self.devices.get(key), subject)
         return self.held.setdefault(key, {})
 
-    def add(self, subject: Subject, owner: Owner) -> Held:
+    def add(self, subject: Subject, owner: Owner) -> HolderSamples:
         """Add a device in a container. Return its entry."""
         holders = self.add_device(subject)
         entry = holders.get(owner)
         if entry is None:
-            entry = holders[owner] = Held()
+            entry = holders[owner] = HolderSamples()
         return entry
 
 
-def set_metric(entry: Held, family: str, value: str) -> None:
+def set_metric(entry: HolderSamples, family: str, value: str) -> None:
     """Note a sample's value, unless it is NaN or one of DCGM's values for "not supported"."""
     field = KNOWN[family]
     rank = _RANK[family]
@@ -126,13 +126,13 @@ def held_devices(rows: NodeRows, node: str, read_at_seconds: float, *, samples_a
             "timestamp": rfc3339(read_at_seconds),
             **_said_of(rows, device.key),
         }
-        for owner, entry in sorted(holders.items()) or [(NOBODY, Held())]:
+        for owner, entry in sorted(holders.items()) or [(NOBODY, HolderSamples())]:
             row = DeviceRow(**of_device, **_of_holder(rows, device.key, owner, entry), **entry.metrics)
             row = in_its_state(row, why_unknown=why_unknown)
             yield HeldDevice(row, as_json([row])[1:-1])
 
 
-def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict[Owner, Held]:
+def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict[Owner, HolderSamples]:
     """The holders of a device; NOBODY if there is none, or if the page has values of its own for nobody."""
     holders = dict(rows.held.get(key, {}))
     nobodys = holders.get(NOBODY)
@@ -162,7 +162,7 @@ def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
     }
 
 
-def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: Held) -> Mapping[str, Any]:
+def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: HolderSamples) -> Mapping[str, Any]:
     """The fields of a row about the holder. No series tells since when it holds the device."""
     name, kind = rows.workloads.get(owner.pod_key, ("", ""))
     measured = rows.measured.get((key, owner))
@@ -206,7 +206,7 @@ class Collected:
         self._policy = LabelPolicy(names=owner_labels)
         self._rows: dict[str, NodeRows] = {}
         self._pages: dict[str, dict[str, tuple[NodeRows, Target]]] = {path: {} for path in PAGES}
-        self._entries: dict[tuple[tuple[str, str], ...], Held | None] = {}
+        self._entries: dict[tuple[tuple[str, str], ...], HolderSamples | None] = {}
         # addresses of several nodes, as in clusters whose pods have the same networks
         seen: dict[str, str] = {}
         shared = frozenset(
@@ -318,7 +318,7 @@ class Collected:
             del self._rows[name]
         return views
 
-    def _entry(self, labels: dict[str, str]) -> Held | None:
+    def _entry(self, labels: dict[str, str]) -> HolderSamples | None:
         rows, page = self._pages[SAMPLES_PAGE].get(labels.get(_INSTANCE, ""), (None, _NO_LABELS))
         if rows is None or rows.is_too_large:
             return None

@@ -16,7 +16,7 @@ from itertools import islice
 
 from exporter.errors import Trouble
 from exporter.lenient import AnyObject, mapping, mappings, number, text, whole
-from exporter.operator.autoscalers.choice import SCALERS, Via, Wanted, is_a
+from exporter.operator.autoscalers.choice import SCALERS, Via, WantedScaler, is_a
 from exporter.operator.objects.kinds import AUTOSCALER, is_controlled_by, metadata, name_of, uid_of
 from exporter.operator.objects.object_fields import (
     Condition,
@@ -322,7 +322,7 @@ def autoscaler_status(
     owner: AnyObject,
     now: datetime,
     *,
-    wanted: Wanted | None,
+    wanted: WantedScaler | None,
     via: Via | None = None,
     decision: Decision | None = None,
     obstacles: Sequence[Trouble] = (),
@@ -338,7 +338,7 @@ def autoscaler_status(
         obstacles: the reasons why the object could not be written, the worst first.
     """
     old = mapping(owner, "status")
-    status = base_status(owner, {"Ready": _ready(wanted or Wanted(), via, decision, obstacles)}, now)
+    status = base_status(owner, {"Ready": _ready(wanted or WantedScaler(), via, decision, obstacles)}, now)
     if wanted is None:
         status |= {name: old[name] for name in _OF_SCALER if name in old}
     if via:
@@ -353,7 +353,7 @@ def autoscaler_status(
     return status
 
 
-def _ready(wanted: Wanted, via: Via | None, decision: Decision | None, obstacles: Sequence[Trouble]) -> Condition:
+def _ready(wanted: WantedScaler, via: Via | None, decision: Decision | None, obstacles: Sequence[Trouble]) -> Condition:
     """The condition Ready: the first trouble, else how the autoscaler scales. `via` None: nothing scales yet."""
     for trouble in (*obstacles, wanted.trouble):
         if trouble is not None:

@@ -59,7 +59,7 @@ class NamespaceObjects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedScaler:
     """The objects to delete, and then to apply. All other objects stay as they are, also the GPUAutoscaler's own.
 
     Attributes:
@@ -100,7 +100,7 @@ def desired(
     uid: str,
     there: NamespaceObjects,
     annotations: Mapping[str, str],
-) -> Wanted:
+) -> WantedScaler:
     """Decide what to apply and delete for a GPUAutoscaler.
 
     Args:
@@ -115,7 +115,7 @@ def desired(
     via: Via = "keda" if there.keda else "hpa"
     if taken := _scaled_by_other(spec, uid, there, scalers):
         left_behind = scalers.kedas if via == "hpa" else ()
-        return Wanted(delete=_not_going([*scalers.own, *left_behind]), trouble=taken)
+        return WantedScaler(delete=_not_going([*scalers.own, *left_behind]), trouble=taken)
     trouble = (
         why_invalid(spec)
         or there.not_scalable
@@ -123,15 +123,15 @@ def desired(
         or (_not_adapted(spec) if via == "hpa" else None)
     )
     if trouble:
-        return Wanted(trouble=with_what_stays(trouble, scalers.own))
+        return WantedScaler(trouble=with_what_stays(trouble, scalers.own))
     wrong, in_the_way = _not_wanted(name, uid, via, scalers, there.scalers)
     if in_the_way:
-        return Wanted(delete=_not_going(wrong), waits_for=_until_gone(in_the_way[0]))
+        return WantedScaler(delete=_not_going(wrong), waits_for=_until_gone(in_the_way[0]))
     if via == "keda":
         item = scaled_object(spec, name, namespace, uid, annotations)
     else:
         item = autoscaler(spec, name, namespace, uid)
-    return Wanted(apply=(item,), misgiving=misgivings(spec, keda=via == "keda"))
+    return WantedScaler(apply=(item,), misgiving=misgivings(spec, keda=via == "keda"))
 
 
 def _not_wanted(

@@ -21,7 +21,7 @@ _MOST_DEEP = 24
 _Step = tuple[str, ...]
 
 
-class Change(NamedTuple):
+class ObjectChange(NamedTuple):
     """A change of an object: created, updated or deleted.
 
     `what` is the object. `fields` are the paths that differed from what is wanted. `by` are the managers that had
@@ -38,11 +38,11 @@ class Change(NamedTuple):
         return f"{self.what} ({listed(self.fields, _MOST_FIELDS)})" if self.fields else self.what
 
 
-def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
+def change_of(wanted: AnyObject, there: AnyObject | None) -> ObjectChange:
     """The change that an apply of `wanted` makes. `there` is the object as read before, None if there was none."""
     what = called(wanted)
     if there is None:
-        return Change("created", what)
+        return ObjectChange("created", what)
     others = [
         (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
         for entry in mappings(mapping(there, "metadata"), "managedFields", 100)
@@ -58,7 +58,7 @@ def change_of(wanted: AnyObject, there: AnyObject | None) -> Change:
             by.update(dict.fromkeys(managers))
         if len(fields) == _MOST_FOUND:
             break
-    return Change("updated", what, tuple(edited or fields), tuple(by)[:_MOST_MANAGERS])
+    return ObjectChange("updated", what, tuple(edited or fields), tuple(by)[:_MOST_MANAGERS])
 
 
 def called(item: AnyObject) -> str:

@@ -146,7 +146,7 @@ def _amount(quantity: str) -> Decimal | str:
         return quantity
 
 
-class Plan(NamedTuple):
+class WritePlan(NamedTuple):
     """The operator's plan: the writes that turn the live objects into the wanted objects.
 
     An object that already matches is in no list.
@@ -164,7 +164,7 @@ class Plan(NamedTuple):
     going: Sequence[AnyObject]
 
 
-def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyObject]) -> Plan:
+def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyObject]) -> WritePlan:
     """Compare the wanted objects with the live ones: all objects that the owner may control, by their names."""
     apply: list[tuple[Object, AnyObject | None]] = []
     delete, not_ours, going = list[AnyObject](), list[AnyObject](), list[AnyObject]()
@@ -183,7 +183,7 @@ def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyO
     for key, there in live.items():
         if key not in names and (is_controlled_by(there, uid) or is_for(there, owner)):
             (going if is_going(there) else delete).append(there)
-    return Plan(apply, delete, not_ours, going)
+    return WritePlan(apply, delete, not_ours, going)
 
 
 def _may_be_changed(there: AnyObject, owner: Key, uid: str) -> bool:

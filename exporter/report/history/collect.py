@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.pulse import end_tasks
 from exporter.report.capacity import MOST_GAP_MS, CapacityLooks
-from exporter.report.growth import Growth, Piece
+from exporter.report.growth import FamilyPiece, Growth
 from exporter.report.history.prometheus_api import AnsweredSeries, PrometheusApi, RangeAnswer, TooMuch
 from exporter.report.report import Moment, ReportInput
 from exporter.report.rows import FAMILIES, CountedSeries, SpanFacts, gaps_of, is_renamed, place_of, series_of, target_of
@@ -97,7 +97,7 @@ class AccountsReader:
                 await self._read(half, places)
             return
         of_families = zip(first, last, fell, strict=True)
-        pieces = [Piece(first=begin, last=end, fell=resets) for begin, end, resets in of_families]
+        pieces = [FamilyPiece(first=begin, last=end, fell=resets) for begin, end, resets in of_families]
         for batch in batches(self.growth.count(pieces)):
             of_these = frozenset(batch)
             rows = max(sum(one.key.place in of_these for one in answer) for answer in last)

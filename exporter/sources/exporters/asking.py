@@ -10,7 +10,7 @@ from exporter.errors import Malformed, Unavailable
 from exporter.model.cluster_view import OWNERS_UNKNOWN
 from exporter.model.node_answers import OWNERS_UNKNOWN_HEADER
 from exporter.model.snapshot import Health
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.http import Client, Peer
 from exporter.sources.source import NoSource
 from exporter.sources.unpack import Body
@@ -121,10 +121,10 @@ class GivenPlaces(NoSource):
     def __init__(self, nodes: Sequence[tuple[str, str]]) -> None:
         """`nodes` are names and URLs. If a name is "", the exporter says it."""
         super().__init__("exporters:given", Health())
-        self.places: Mapping[str, Place] = MappingProxyType(
+        self.places: Mapping[str, ExporterPlace] = MappingProxyType(
             # without the path, which the client adds
             {
-                name or address_of(url): Place(url=url.rstrip("/").removesuffix(PATH), is_named=bool(name))
+                name or address_of(url): ExporterPlace(url=url.rstrip("/").removesuffix(PATH), is_named=bool(name))
                 for name, url in nodes
             }
         )

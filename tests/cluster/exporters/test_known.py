@@ -9,7 +9,7 @@ from exporter.cluster.exporters.known_nodes import EMPTY_SECONDS, LEFT_SECONDS, 
 from exporter.cluster.exporters.node_answer import NodeAnswer
 from exporter.errors import Trouble
 from exporter.model.cluster_view import ClusterView
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.exporters.asking import GivenPlaces, MemoryBudget
 from tests.cluster.exporters.test_answer import read, row
 
@@ -22,8 +22,8 @@ def book() -> KnownExporters:
     return KnownExporters(max_age_seconds=MAX_AGE, looked_for="the Service x/y (--cluster.service)")
 
 
-def places(*names: str, **cautions: str) -> dict[str, Place]:
-    return {name: Place(url=f"http://{name}", caution=cautions.get(name, "")) for name in names}
+def places(*names: str, **cautions: str) -> dict[str, ExporterPlace]:
+    return {name: ExporterPlace(url=f"http://{name}", caution=cautions.get(name, "")) for name in names}
 
 
 def answer(node: str, count: int = 1) -> NodeAnswer:
@@ -113,7 +113,7 @@ def test_a_place_that_is_gone_is_missing_for_a_while_and_then_forgotten() -> Non
 def test_a_place_that_is_back_elsewhere_is_asked_at_once() -> None:
     found = followed("ab")
     found.follow(places("a"), 10.0)
-    (moved,) = found.follow({**places("a"), "b": Place(url="http://elsewhere")}, 20.0)
+    (moved,) = found.follow({**places("a"), "b": ExporterPlace(url="http://elsewhere")}, 20.0)
     assert (moved.key, moved.has_left) == ("b", False)
     assert view(found, 500.0).nodes.keys() == {"a", "b"}
 

@@ -13,7 +13,7 @@ from exporter.cluster.exporters.node_answer import NodeAnswer, read_answer
 from exporter.config.http_file import HttpConfig, Secret
 from exporter.model.slices import Work
 from exporter.model.snapshot import Health
-from exporter.sources.cluster_source import Place
+from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.exporters.asking import GivenPlaces
 from tests.cluster.exporters.conftest import Make, Respond, Serve, good, round_of
 from tests.cluster.exporters.test_hostile import never
@@ -129,25 +129,25 @@ async def test_an_api_server_that_is_down_from_the_start_is_a_trouble(tmp_path: 
 
 async def test_an_exporter_that_moves_is_asked_where_it_is_now(serve: Serve, make: Make) -> None:
     """Its old address stalls, and the ask that hangs there is not waited for."""
-    places = Moving({"a": Place(url=await serve(never))})
+    places = Moving({"a": ExporterPlace(url=await serve(never))})
     source = make(places=places, timeout_seconds=30.0)
     await source.begin()
     assert source.view.missing == ("a",)
-    places.move({"a": Place(url=await serve(good("a")))})
+    places.move({"a": ExporterPlace(url=await serve(good("a")))})
     await until(lambda: not source.view.missing)
 
 
 class Moving(GivenPlaces):
     """Places that a test changes."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
+    def __init__(self, places: Mapping[str, ExporterPlace]) -> None:
         super().__init__([])
         self.places = places
 
     def follow(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
 
-    def move(self, places: Mapping[str, Place]) -> None:
+    def move(self, places: Mapping[str, ExporterPlace]) -> None:
         self.places = places
         self._on_change()
 

@@ -9,8 +9,8 @@ from exporter.accounts.entries import NANOSECONDS, AmountFamily
 from exporter.accounts.gpu import Interval
 from exporter.accounts.holders import HeldGpu
 
-HELD = "allocated_ns"
-FAMILIES = (AmountFamily("pod_gpu_allocated_seconds_total", HELD, NANOSECONDS),)
+ALLOCATED = "allocated_ns"
+FAMILIES = (AmountFamily("pod_gpu_allocated_seconds_total", ALLOCATED, NANOSECONDS),)
 
 
 def count(before: Iterable[HeldGpu], now: Iterable[HeldGpu], interval: Interval | None) -> None:
@@ -20,7 +20,7 @@ def count(before: Iterable[HeldGpu], now: Iterable[HeldGpu], interval: Interval 
             break
         for (_, entry), ns in zip(held.holders, held.times(interval.ns), strict=False):
             if not entry.is_dropped and not (interval.is_gap and entry.gone_at_ns is not None):
-                entry.amounts[HELD] = entry.amounts.get(HELD, 0) + ns
+                entry.amounts[ALLOCATED] = entry.amounts.get(ALLOCATED, 0) + ns
     for held in now:
         for _, entry in held.holders:
-            entry.amounts.setdefault(HELD, 0)
+            entry.amounts.setdefault(ALLOCATED, 0)
