@@ -65,8 +65,8 @@ class WithTwoHelps(click.Command):
         shown = HELP[self.name or ""]
         formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
         formatter.write_text(shown["says"])
-        rows = {heading: [self._row(*each) for each in of.items()] for heading, of in shown["groups"].items()}
-        width = max(len(flag) for each in rows.values() for flag, _ in each)
+        rows = {heading: [self._row(*item) for item in of.items()] for heading, of in shown["groups"].items()}
+        width = max(len(flag) for row in rows.values() for flag, _ in row)
         formatter.write_paragraph()
         for heading, each in rows.items():
             formatter.write(f"{heading}\n")
@@ -89,15 +89,15 @@ class WithTwoHelps(click.Command):
 
         groups = {**of_operator.GROUPS, **of_cluster.GROUPS, **of_node.GROUPS}
         heading = {each.flag: name for name, group in groups.items() for _, each in settings_of(group)}
-        for name, options in groupby(self.get_params(ctx), lambda each: heading.get(each.opts[0], "Flags")):
-            records = [record for each in options if (record := each.get_help_record(ctx))]
+        for name, options in groupby(self.get_params(ctx), lambda get_param: heading.get(get_param.opts[0], "Flags")):
+            records = [record for option in options if (record := option.get_help_record(ctx))]
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
 
     def _row(self, name: str, says: str) -> tuple[str, str]:
         """A flag with its placeholder, or a command, and its text."""
-        option = next((each for each in self.params if name in each.opts), None)
+        option = next((param for param in self.params if name in param.opts), None)
         if not isinstance(option, click.Option) or option.is_flag:
             return name, says
         short = "WORD" if isinstance(option.type, click.Choice) else "NUMBER"

@@ -54,9 +54,9 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
         flag = error.param.opts[0]
         return f"{flag} is missing; {command} needs it: {PROGRAM} {command} {flag} {_takes(flag, command)}"
     words = error.format_message().removesuffix(".")
-    value = next((each for each in given if f"unexpected extra argument ({each})" in words), "")
+    value = next((argument for argument in given if f"unexpected extra argument ({argument})" in words), "")
     if value in COMMANDS:
-        others = " ".join(each for each in given if each != value)
+        others = " ".join(argument for argument in given if argument != value)
         return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
     if _MEANT.get(value, "").startswith("--"):
         return f"{value}: {command} takes flags alone; did you mean {_MEANT[value]}?"
@@ -69,8 +69,8 @@ def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
     That is -w for `-web.listen-address=:9400`, which programs in Go would take.
     """
     if not flag.startswith("--"):
-        flag = next((each.partition("=")[0] for each in arguments if each.startswith(flag)), flag)
-    has_it = [each for each in COMMANDS if each != command and flag in _flags_of(each)]
+        flag = next((argument.partition("=")[0] for argument in arguments if argument.startswith(flag)), flag)
+    has_it = [name for name in COMMANDS if name != command and flag in _flags_of(name)]
     elsewhere = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it" if has_it else ""
     # a flag with a dot is one of this program's, and so it is not compared with the names of other flags
     instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command), command) or elsewhere
@@ -82,5 +82,5 @@ def _flags_of(command: str) -> Sequence[str]:
 
 
 def _takes(flag: str, command: str) -> str:
-    (option,) = (each for each in command_named(command).params if flag in each.opts)
+    (option,) = (param for param in command_named(command).params if flag in param.opts)
     return option.make_metavar(click.Context(command_named(command)))

@@ -68,8 +68,8 @@ class Cluster:
         self.telemetry = self.handover.telemetry
         self.instance = self.handover.instance
         self._shown = (self.source, *self.others, *([self.scaled_objects] if self.scaled_objects else ()))
-        for each in self._shown:
-            for of, (most, used) in each.bounds.items():
+        for shown_node in self._shown:
+            for of, (most, used) in shown_node.bounds.items():
                 self.telemetry.bound(of, most, used)
         self.telemetry.bound("scaled_workloads", MOST_WORKLOADS, self.handover.workloads.__len__)
 

@@ -70,8 +70,8 @@ def doubts(environ: Mapping[str, str], settings: Sequence[Setting]) -> Iterator[
         if name not in names and (meant in names or (rest != name and not _SERVICE_LINK.fullmatch(rest))):
             from exporter.config.suggestions import asked, closest  # noqa: PLC0415 - only a wrong name is worth it
 
-            ours = [each.removeprefix(ENVIRONMENT_PREFIX) for each in names]
-            near = [meant] if meant in names else [ENVIRONMENT_PREFIX + each for each in closest(rest, ours)]
+            ours = [name.removeprefix(ENVIRONMENT_PREFIX) for name in names]
+            near = [meant] if meant in names else [ENVIRONMENT_PREFIX + name for name in closest(rest, ours)]
             yield Trouble("", f"{name} is no setting, and is ignored", asked(near) or "serve --help-all names them all")
 
 

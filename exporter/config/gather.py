@@ -110,9 +110,9 @@ def _instead(name: str, value: object, settings: ByName) -> str:
     from exporter.config.suggestions import ROLES, did_you_mean  # noqa: PLC0415 - only a mistake needs it
 
     role = ROLES.get(name.partition(".")[0])
-    if role and role not in {ROLES.get(each.partition(".")[0]) for each in settings}:
+    if role and role not in {ROLES.get(setting.partition(".")[0]) for setting in settings}:
         return f" of this command; {role} takes it: leave it out here"
-    if value is None and any(each.startswith(f"{name}.") for each in settings):
+    if value is None and any(setting.startswith(f"{name}.") for setting in settings):
         return ": nothing stands below it; indent its keys by two spaces, or leave it out"
     return f"; {did_you_mean(name, settings) or 'the keys are the flags without leading dashes: see --help-all'}"
 

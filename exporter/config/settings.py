@@ -86,14 +86,14 @@ def _field(made: Setting) -> Any:  # noqa: ANN401 - the functions above say what
 
 def settings_of(group: type) -> Iterator[tuple[str, Setting]]:
     """The fields of a group that are settings: each field's name, and its setting."""
-    for each in fields(group):
-        if _KEY in each.metadata:
-            yield each.name, each.metadata[_KEY]
+    for declared in fields(group):
+        if _KEY in declared.metadata:
+            yield declared.name, declared.metadata[_KEY]
 
 
 def groups_of(configuration: type) -> Mapping[str, type]:
     """A configuration's groups by their names, in the order in which --help shows their settings."""
-    groups = ((each.name, each.type) for each in fields(configuration))
+    groups = ((declared.name, declared.type) for declared in fields(configuration))
     return {name: group for name, group in groups if isinstance(group, type) and is_dataclass(group)}
 
 

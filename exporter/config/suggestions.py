@@ -28,8 +28,8 @@ ROLES: Mapping[str, str] = {
 def closest(name: str, names: Collection[str]) -> Sequence[str]:
     """The names that are most like `name`, best first, three at most; a single name if it is surely meant."""
     words = _words(name)
-    likeness = {each: _likeness(words, _words(each)) for each in names}
-    near = [each for each in sorted(names) if likeness[each] >= _LEAST_LIKENESS]
+    likeness = {candidate: _likeness(words, _words(candidate)) for candidate in names}
+    near = [candidate for candidate in sorted(names) if likeness[candidate] >= _LEAST_LIKENESS]
     near.sort(key=likeness.__getitem__, reverse=True)
     return near[: 1 if near and likeness[near[0]] >= _SURE else MOST]
 

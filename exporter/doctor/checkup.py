@@ -87,7 +87,7 @@ class Checkup:
             raise ExporterError(f"--conformance: {error.filename} cannot be written: {error.strerror}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise ExporterError(f"--conformance: {where} is of another version than doctor") from error
-        return self.remarked(*(each.finding for each in judged))
+        return self.remarked(*(requirement.finding for requirement in judged))
 
 
 async def examine(config: Config) -> Checkup:

@@ -134,12 +134,14 @@ def as_form(
     """
     spec: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     observed = []
-    for each in judged:
-        category, level, asked = _ASKED[each.id].split(" ", 2)
-        entry = {"id": each.id, "description": asked, "level": level, "status": each.status}
-        spec[category].append({**entry, "evidence": [*files] if each.status else [], "notes": each.why})
-        passed = {_DONE: True, _UNJUDGED: None}.get(each.status, False)
-        observed.append({"id": each.id, "asked": asked, "pass": passed, "why": each.why, "seen": each.seen})
+    for requirement in judged:
+        category, level, asked = _ASKED[requirement.id].split(" ", 2)
+        entry = {"id": requirement.id, "description": asked, "level": level, "status": requirement.status}
+        spec[category].append({**entry, "evidence": [*files] if requirement.status else [], "notes": requirement.why})
+        passed = {_DONE: True, _UNJUDGED: None}.get(requirement.status, False)
+        observed.append(
+            {"id": requirement.id, "asked": asked, "pass": passed, "why": requirement.why, "seen": requirement.seen}
+        )
     return {
         "metadata": {name: f"[{name} of the platform]" for name in _OF_PLATFORM.split()},
         "spec": dict(spec),
@@ -149,12 +151,12 @@ def as_form(
 
 def _accelerators(mapping: Mapping[str, Any]) -> frozenset[_Device]:
     """All devices that samples or the inventory name. A MIG GPU is counted by its instances."""
-    devices = {_device(each["uuid"] or each["device"] or each["gpu"], each["gpu_i_id"]) for each in mapping["seen"]}
+    devices = {_device(seen["uuid"] or seen["device"] or seen["gpu"], seen["gpu_i_id"]) for seen in mapping["seen"]}
     if not any(uuid.startswith("MIG-") for uuid, _ in devices):  # else instances are there under other names
         for gpu in mapping["inventory"]["gpus"]:
-            devices |= {_device(gpu["uuid"], each) for each in ("", *(mig["gpu_i_id"] for mig in gpu["mig"]))}
+            devices |= {_device(gpu["uuid"], instance) for instance in ("", *(mig["gpu_i_id"] for mig in gpu["mig"]))}
     cut = {gpu for gpu, instance in devices if instance}
-    return frozenset(each for each in devices if each[1] or each[0] not in cut)
+    return frozenset(device for device in devices if device[1] or device[0] not in cut)
 
 
 def _device(gpu: str, instance: str) -> _Device:
@@ -192,8 +194,13 @@ def _metrics(where: str, body: bytes, own: bytes, devices: frozenset[_Device]) -
     else:
         status, why, remedy = _verdict(len(devices), without, asked)
     metrics = [
-        {"name": each.name, "opentelemetry": each.otel, "samples": dict(families[each]), "missing_for": without[each]}
-        for each in _QUANTITIES
+        {
+            "name": quantity.name,
+            "opentelemetry": quantity.otel,
+            "samples": dict(families[quantity]),
+            "missing_for": without[quantity],
+        }
+        for quantity in _QUANTITIES
     ]
     seen = {"url": url, "lines": len(split_lines(body)), "unreadable_lines": unreadable, "accelerators": len(devices)}
     tested = {"/gpu/metrics": _as_tested(asked), "/metrics": _as_tested(questions(own, _NAMES_ASKED))}
@@ -206,27 +213,27 @@ def _verdict(
 ) -> tuple[str, str, str]:
     """Status, reason and remedy of KAR-0059 for a page that can be read."""
     missing = [quantity for quantity in _QUANTITIES if without[quantity]]
-    not_found = [each for each in asked if each.is_required and not each.is_passed]
+    not_found = [question for question in asked if question.is_required and not question.is_passed]
     if not missing and not not_found:
-        return _DONE, f"{devices} accelerators have {', '.join(each.name for each in _QUANTITIES)}", ""
-    status = _NOT if any(each.is_core for each in missing) else _PARTLY
+        return _DONE, f"{devices} accelerators have {', '.join(quantity.name for quantity in _QUANTITIES)}", ""
+    status = _NOT if any(quantity.is_core for quantity in missing) else _PARTLY
     whys = []
     remedies = []
     if missing:
-        lacking = (f"{each.name} ({len(without[each])} of {devices} accelerators)" for each in missing)
+        lacking = (f"{quantity.name} ({len(without[quantity])} of {devices} accelerators)" for quantity in missing)
         whys.append(f"missing: {', '.join(lacking)}")
-        names = ", ".join(f"DCGM_FI_{each.rows[0]}" for each in missing)
+        names = ", ".join(f"DCGM_FI_{quantity.rows[0]}" for quantity in missing)
         not_measured = "what the hardware cannot measure belongs in the form's notes"
         remedies.append(f"have dcgm-exporter measure {names}; {not_measured}")
     if not_found:
-        whys.append(f"the automated test finds {', '.join(each.why_not for each in not_found)}")
+        whys.append(f"the automated test finds {', '.join(question.why_not for question in not_found)}")
         remedies += _flags_for(not_found)
     return status, "; ".join(whys), "; ".join(remedies)
 
 
 def _flags_for(not_found: Sequence[QuestionOfTest]) -> list[str]:
     """The advice to run the automated test with flags with which it finds these; none if no flag helps."""
-    flags = [each.flag for each in not_found if each.flag]
+    flags = [question.flag for question in not_found if question.flag]
     return [f"give the test {' '.join(flags)}, with dcgm-exporter's Service"] if flags else []
 
 
@@ -234,13 +241,13 @@ def _as_tested(asked: Sequence[QuestionOfTest]) -> list[dict[str, Any]]:
     """The automated test's questions with their answers, for `observed`."""
     return [
         {
-            "asks": each.quantity,
-            "required": each.is_required,
-            "pass": each.is_passed,
-            "families": dict(each.families),
-            "flag": each.flag,
+            "asks": question.quantity,
+            "required": question.is_required,
+            "pass": question.is_passed,
+            "families": dict(question.families),
+            "flag": question.flag,
         }
-        for each in asked
+        for question in asked
     ]
 
 
@@ -252,27 +259,37 @@ def _without(quantity: _Quantity, devices: frozenset[_Device], measured: set[_De
     lacking = devices - measured
     if not quantity.is_core:
         gpus = {gpu for gpu, _ in measured}
-        lacking = frozenset(each for each in lacking if each[0] not in gpus and not each[0].startswith("MIG-"))
+        lacking = frozenset(device for device in lacking if device[0] not in gpus and not device[0].startswith("MIG-"))
     return [f"{gpu} instance {instance}" if instance else gpu for gpu, instance in sorted(lacking)]
 
 
 def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
-    claimed = [each for each in assigned if each["claim"]]
-    names = sorted({each["claim"] for each in claimed})
-    lost = sorted({each["claim"] for each in claimed if not each["matched"] and each["reason"] not in WITHOUT_SAMPLES})
+    """Whether each device of a claim has its holder."""
+    claimed = [assignment for assignment in assigned if assignment["claim"]]
+    names = sorted({assignment["claim"] for assignment in claimed})
+    lost = sorted(
+        {
+            assignment["claim"]
+            for assignment in claimed
+            if not assignment["matched"] and assignment["reason"] not in WITHOUT_SAMPLES
+        }
+    )
     status = _UNJUDGED
     why = "no container here holds a device by a claim; ask where one does"
     if claimed:
         of_lost = f"no holder was made out for {listed(lost, MOST_NAMED)}" if lost else "each has its holder"
         status = _PARTLY if lost else _DONE
         why = f"the kubelet lists {len(claimed)} devices of {len(names)} claims: {of_lost}"
-    seen = {"claims": names, "devices": [f"{each['device_id']} -> {each['uuid']}" for each in claimed]}
+    seen = {
+        "claims": names,
+        "devices": [f"{assignment['device_id']} -> {assignment['uuid']}" for assignment in claimed],
+    }
     return JudgedRequirement("dra_support", status, why, "see what doctor says of these claims", seen)
 
 
 def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
-    parts = [each for each in assigned if each["shared"] or each["gpu_i_id"]]
-    resources = sorted({each["resource"] for each in parts})
+    parts = [assignment for assignment in assigned if assignment["shared"] or assignment["gpu_i_id"]]
+    resources = sorted({part["resource"] for part in parts})
     why = f"containers hold {len(parts)} parts of accelerators: {', '.join(resources)}"
     if not parts:
         return JudgedRequirement("gpu_sharing", _UNJUDGED, "no container here holds a part of an accelerator", "", {})

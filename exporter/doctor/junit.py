@@ -25,10 +25,10 @@ def as_junit(judged: Sequence[JudgedRequirement], *, where: str, version: str, m
     properties = SubElement(suite, "properties")
     for name, value in (("exporter", where), ("version", version)):
         SubElement(properties, "property", name=name, value=escaped(value))
-    for each in judged:
-        _add_requirement(suite, each)
-        for question in each.asked:
-            _add_question(suite, each, question)
+    for requirement in judged:
+        _add_requirement(suite, requirement)
+        for question in requirement.asked:
+            _add_question(suite, requirement, question)
     _count(root, suite)
     indent(root)
     body: bytes = tostring(root, encoding="utf-8", xml_declaration=True)

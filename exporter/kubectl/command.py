@@ -76,7 +76,7 @@ def _also(command: click.Command, *without: str) -> Callable[[_Command], _Comman
 
     def decorate(function: _Command) -> _Command:
         # click itself gathers a function's options here, until it makes the command
-        params = [each for each in reversed(command.params) if each.name not in without]
+        params = [param for param in reversed(command.params) if param.name not in without]
         function.__click_params__ = params  # type: ignore[attr-defined]
         function.__doc__ = command.help
         return function
@@ -85,7 +85,7 @@ def _also(command: click.Command, *without: str) -> Callable[[_Command], _Comman
 
 
 def _own(command: click.Command, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for each in command.params if (name := each.name or "") in given}
+    return {name: given[name] for param in command.params if (name := param.name or "") in given}
 
 
 @commands.command("top", epilog=top.epilog)

@@ -157,9 +157,13 @@ class NamespaceReader:
         """See TopReader."""
         answer = self.reader.ask(view)
         devices = answer.shown.devices
-        used = [of for of in devices if any(each.namespace == self.namespace for each in (*of.holders, *of.strangers))]
-        gpus = {each.gpu_name for each in used}
-        left = [*(of for of in devices if of.mig_instances and of.gpu_name in gpus), *used]
+        used = [
+            device
+            for device in devices
+            if any(user.namespace == self.namespace for user in (*device.holders, *device.strangers))
+        ]
+        gpus = {use.gpu_name for use in used}
+        left = [*(device for device in devices if device.mig_instances and device.gpu_name in gpus), *used]
         return replace(answer, shown=replace(answer.shown, devices=left))
 
 
@@ -215,8 +219,8 @@ def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[s
 def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
     """The reader of the exporter in a pod."""
     containers = mappings(mapping(pod, "spec"), "containers")
-    ports = chain.from_iterable(mappings(each, "ports") for each in containers)
-    port = next((str(each.get("containerPort")) for each in ports if each.get("name") == PORT), _DEFAULT_PORT)
+    ports = chain.from_iterable(mappings(container, "ports") for container in containers)
+    port = next((str(port.get("containerPort")) for port in ports if port.get("name") == PORT), _DEFAULT_PORT)
     return proxied(kubectl, "pods", *place_of(pod), port)
 
 
@@ -229,10 +233,12 @@ def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> 
     namespace, _, service = (named or "").partition("/")
     name, _, port = service.partition(":")
     if not port:
-        by_label = [{"labelSelector": each} for each in _PROMETHEUS]
+        by_label = [{"labelSelector": selector} for selector in _PROMETHEUS]
         selectors = [{"fieldSelector": f"metadata.name={name}"}] if name else by_label
         try:
-            services = next(filter(None, (kubectl.items("services", namespace, **each) for each in selectors)), ())
+            services = next(
+                filter(None, (kubectl.items("services", namespace, **selector) for selector in selectors)), ()
+            )
         except KubectlRefusal as error:
             raise Gone(f"{str(error).partition(' -> ')[0]} -> {_NAME_PROMETHEUS}") from error
         if len(services) != 1:
@@ -244,7 +250,7 @@ def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> 
 
 def _port_of(service: AnyObject, *names: str) -> str:
     """The number of a Service's port: the first of these names that it has, else its first port."""
-    ports = {text(each, "name"): str(each.get("port")) for each in mappings(mapping(service, "spec"), "ports")}
+    ports = {text(port, "name"): str(port.get("port")) for port in mappings(mapping(service, "spec"), "ports")}
     return next((ports[name] for name in names if name in ports), next(iter(ports.values()), "80"))
 
 

@@ -27,7 +27,9 @@ def before_the_node(pod: AnyObject) -> Diagnosis | None:
         return _diagnosis(fine(name, "no container of it asks for a device", remedy))
     if not text(mapping(pod, "spec"), "nodeName"):
         conditions = mappings(status, "conditions")
-        why = next((text(each, "message") for each in conditions if each.get("type") == "PodScheduled"), "")
+        why = next(
+            (text(condition, "message") for condition in conditions if condition.get("type") == "PodScheduled"), ""
+        )
         remedy = f"kubectl describe pod shows why; kubectl gpu idle shows {', '.join(asks_for(pod))} that nobody uses"
         return _diagnosis(problem(name, f"it runs on no node yet{': ' if why else ''}{why}", remedy))
     return None
@@ -37,8 +39,8 @@ def asks_for(pod: AnyObject) -> Sequence[str]:
     """The extended resources (those with a domain) in the limits of a pod's containers, and its claims."""
     spec = mapping(pod, "spec")
     containers = chain(mappings(spec, "initContainers"), mappings(spec, "containers"))
-    limits = [name for each in containers for name in mapping(each, "resources", "limits") if "/" in name]
-    claims = [f"the claim {text(each, 'name')}" for each in mappings(spec, "resourceClaims")]
+    limits = [name for container in containers for name in mapping(container, "resources", "limits") if "/" in name]
+    claims = [f"the claim {text(resourceClaim, 'name')}" for resourceClaim in mappings(spec, "resourceClaims")]
     return [*dict.fromkeys((*limits, *claims))]
 
 
@@ -50,13 +52,13 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
     """
     name = "/".join(place_of(pod))
     assigned = mappings(about, "assigned", _MOST_DEVICES)
-    of_pod = [each for each in assigned if f"{each.get('namespace')}/{each.get('pod')}" == name]
+    of_pod = [assignment for assignment in assigned if f"{assignment.get('namespace')}/{assignment.get('pod')}" == name]
     try:
-        findings = (*_about(name, {text(each, "uuid") for each in of_pod}, read_report(about["doctor"])),)
+        findings = (*_about(name, {text(assignment, "uuid") for assignment in of_pod}, read_report(about["doctor"])),)
     except (KeyError, TypeError, ValueError) as error:
         raise ExporterError(f"the exporter on the node of {name} is of another version -> update this one") from error
     if of_pod:
-        matched = sum(each.get("matched") is True for each in of_pod)
+        matched = sum(assignment.get("matched") is True for assignment in of_pod)
         return Diagnosis(
             summary=f"{matched} of {len(of_pod)} devices of {name} have metrics with its name", findings=findings
         )

@@ -137,7 +137,7 @@ class Measuring:
             return self._nvml.health.trouble
         measured = self._measured.value
         if measured is not None and measured.unexplained and (self._has_shares or not measured.lists_all):
-            return _unexplained(*min(measured.unexplained.items(), key=lambda each: (_is_of_processes(each[1]), each)))
+            return _unexplained(*min(measured.unexplained.items(), key=lambda item: (_is_of_processes(item[1]), item)))
         if not self._has_shares or self._sources is None:
             return None
         processes, logs = self._sources
@@ -238,4 +238,4 @@ def _unresolved(owners: Owners, kubelet: "KubeletSource") -> frozenset[tuple[str
     if is_kubelet_silent(kubelet.health, owners):
         return None
     unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))
-    return frozenset(each.owner.pod_key for each in (*unmatched, *kubelet.outside))
+    return frozenset(assignment.owner.pod_key for assignment in (*unmatched, *kubelet.outside))

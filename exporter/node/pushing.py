@@ -116,7 +116,7 @@ class Pusher(AskedSource):
         snapshot = await self.look(None, NEEDS)
         moment, now_ns = time.monotonic(), time.time_ns()
         metrics = await in_slices(self._metrics.work_for(snapshot, moment=moment, now_ns=now_ns))
-        points = sum(len(each.values) for each in metrics)
+        points = sum(len(metric.values) for metric in metrics)
         if moment < self._rests_until:
             self._telemetry.count_push("skipped", 0, points)
             return

@@ -188,7 +188,7 @@ class ExporterController(Controller):
     async def gone(self, key: Key) -> Sequence[AnyObject]:
         """The ClusterRoleBinding, which no namespaced object can own. Raises SourceError if it cannot be read."""
         self.health.forget(key)
-        live = await self.reader.all_of(each for each in all_keys(key.name, key.namespace) if not each.namespace)
+        live = await self.reader.all_of(other for other in all_keys(key.name, key.namespace) if not other.namespace)
         return [item for item in live.values() if is_for(item, key)]
 
 

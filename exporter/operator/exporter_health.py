@@ -149,7 +149,7 @@ class ExporterHealth:
         """The troubles that a GPUExporter's exporters tell; None until all of its first exporters have been asked."""
         if owner not in self._owners:
             return None
-        return [of for exporter in self._followed[owner].values() for of in exporter.troubles.values()]
+        return [trouble for exporter in self._followed[owner].values() for trouble in exporter.troubles.values()]
 
     async def run(self) -> None:
         """Ask each exporter when it is due, until this is cancelled."""
@@ -222,7 +222,7 @@ class ExporterHealth:
     def _note(self, exporter: _Exporter, troubles: Mapping[str, Trouble], *, answered: bool) -> None:
         """Note an exporter's troubles by source. A new trouble counts from the second ask on, which follows soon."""
         of_node = [on_node(exporter.node, source, trouble) for source, trouble in troubles.items()]
-        failing = {(of.source, of.reason): of for of in of_node}
+        failing = {(trouble.source, trouble.reason): trouble for trouble in of_node}
         before, unconfirmed = exporter.troubles, exporter.unconfirmed
         counts = {
             kind: of._replace(message=steady(before[kind].message, of.message)) if kind in before else of

@@ -149,8 +149,8 @@ class Operator:
     async def _work(self) -> None:
         """Work as the leader until this is cancelled."""
         tasks = [
-            asyncio.create_task(each)
-            for each in (self._watch(), self.reconciler.run(), *(run() for run in self.beside))
+            asyncio.create_task(coroutine)
+            for coroutine in (self._watch(), self.reconciler.run(), *(run() for run in self.beside))
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -105,7 +105,11 @@ class PodEvents:
         """
         since = self._clock() - AGAIN_SECONDS
         refusals = (refusal for (key, _), refusal in sorted(self._refusals.items()) if key == owner)
-        lasting = (each.trouble for each in refusals if each.until > since and each.trouble.reason != "ApiUnavailable")
+        lasting = (
+            refusal.trouble
+            for refusal in refusals
+            if refusal.until > since and refusal.trouble.reason != "ApiUnavailable"
+        )
         return [*islice(lasting, 1)]
 
     async def run(self) -> None:

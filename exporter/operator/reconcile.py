@@ -198,7 +198,7 @@ class Reconciler:
 
     async def _one(self, key: Key) -> bool:
         """Write a custom resource's objects and its status. Return whether nothing is left to do."""
-        controller = next((each for each in self.controllers if each.kind.name == key.kind), None)
+        controller = next((controller for controller in self.controllers if controller.kind.name == key.kind), None)
         if controller is None or controller.kind not in self.served:
             return True
         owner = await self.reader.get(key)

@@ -105,7 +105,9 @@ def _by_number(gpus: Sequence[VisibleDevice], entry: str) -> Sequence[VisibleDev
 def _instances(devices: Sequence[VisibleDevice], entry: str) -> Sequence[VisibleDevice]:
     old = _OLD_MIG.fullmatch(entry)
     of_old = old.group(1, 2) if old else None
-    return [each for each in devices if of_old == (each.gpu, each.instance) or (each.mig and entry == each.mig)]
+    return [
+        device for device in devices if of_old == (device.gpu, device.instance) or (device.mig and entry == device.mig)
+    ]
 
 
 # the index of a GPU that the inventory does not have
@@ -182,7 +184,7 @@ def _in_order(gpus: Sequence[InventoryGpu]) -> Sequence[InventoryGpu]:
 
 def _sorted(placed: list[_Placed]) -> tuple[Sequence[VisibleDevice], bool]:
     are_in_order = len(placed) < 2 or all(place != _NOWHERE for place, _ in placed)  # noqa: PLR2004 - one has an order
-    devices = sorted(placed, key=lambda each: (each[0], len(each[1].instance), each[1].instance))
+    devices = sorted(placed, key=lambda device: (device[0], len(device[1].instance), device[1].instance))
     return tuple(device for _, device in devices), are_in_order
 
 
@@ -251,7 +253,7 @@ class ProcessOwners:
         new = [process for process in processes if process.id not in self._learnt]
         if not new:
             return
-        by_start = {_start(each.id): each for each in seen}
+        by_start = {_start(process.id): process for process in seen}
         for process in new:
             in_proc = by_start.get(_start(process.id))
             if in_proc is not None:

@@ -78,7 +78,7 @@ class Uprobes:
         with self._lock:
             attached = self._attached or ()
             self._attached = None
-        close_all(link for each in attached for link in each.links)
+        close_all(link for file in attached for link in file.links)
 
     def _attach(self, to: "Attached", path: str, places: list[tuple[int, int]], role: Role) -> None:
         """Attach to `places` (offset, cookie) of a file. Raises BpfError; AttachSlow: so far it took too long."""
@@ -102,7 +102,7 @@ class Uprobes:
             if self._attached is None:
                 raise AttachFailed("the probe is being detached")
             self._attached.add(attached)
-            if sum(each.seconds for each in self._attached) > MOST_ALL_SECONDS:
+            if sum(file.seconds for file in self._attached) > MOST_ALL_SECONDS:
                 raise AttachSlow("the kernel takes too long: all files together are mapped too often")
 
     def _detach(self, attached: "Attached") -> None:

@@ -299,7 +299,10 @@ def gpu_files(proc: Path, pid: int) -> int:
 
 def _of_start(process: int) -> bytes | None:
     variables = read_below(process, "environ", MOST_START_BYTES).split(b"\0")
-    return next((each.removeprefix(_VARIABLE)[:_MOST_BYTES] for each in variables if each.startswith(_VARIABLE)), None)
+    return next(
+        (variable.removeprefix(_VARIABLE)[:_MOST_BYTES] for variable in variables if variable.startswith(_VARIABLE)),
+        None,
+    )
 
 
 def _of_memory(process: int) -> bytes | None:

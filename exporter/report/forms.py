@@ -49,7 +49,7 @@ def _each(heading: str, means: str, cell: Callable[[Line], str]) -> Column:
 
 def _money(heading: str, means: str, cost: Callable[[Line], Cost]) -> Column:
     """A column of costs that add up to the cent."""
-    return Column(heading, means, lambda lines: [money(each) for each in apportioned(map(cost, lines), _CENTS)])
+    return Column(heading, means, lambda lines: [money(amount) for amount in apportioned(map(cost, lines), _CENTS)])
 
 
 def _change(line: Line) -> str:

@@ -229,12 +229,12 @@ class Growth:
     def begin(self, families: Families, scraped: Sequence[CountedSeries] = ()) -> None:
         """Note the values at the beginning of the span. For `scraped` see `replay`."""
         for counters, series in zip(self._counters, families, strict=True):
-            for one in series:
-                counter = counters.get(one.key)
+            for counted in series:
+                counter = counters.get(counted.key)
                 if counter is None:
-                    counters[one.key] = ScrapedCounter(one.target, one.value)
+                    counters[counted.key] = ScrapedCounter(counted.target, counted.value)
                 else:
-                    counter.join(one.target, one.value)
+                    counter.join(counted.target, counted.value)
         self._note(chain.from_iterable(families), scraped)
 
     def count(self, pieces: Sequence[FamilyPiece]) -> Nodes:
@@ -248,7 +248,7 @@ class Growth:
             for key, seen in rows.items():
                 if key.place not in unclear:
                     self._add(family, key, self._counter(family, key).count(seen))
-        self._note(one for piece in pieces for one in piece.last if one.key.place not in unclear)
+        self._note(counted for piece in pieces for counted in piece.last if counted.key.place not in unclear)
         return unclear
 
     def _unclear(
@@ -257,10 +257,10 @@ class Growth:
         """The nodes whose growth does not show at the ends of a piece."""
         unclear: set[str] = set()
         for piece in pieces:
-            unclear.update(one.key.place for one in piece.fell)
-            for one in piece.last:
-                place = one.key.place
-                if one.target not in self.targets.get(place, ()):
+            unclear.update(counted.key.place for counted in piece.fell)
+            for counted in piece.last:
+                place = counted.key.place
+                if counted.target not in self.targets.get(place, ()):
                     unclear.add(place)
         for counters, rows in zip(self._counters, rows_of_families, strict=True):
             for key, seen in rows.items():
@@ -319,13 +319,13 @@ class Growth:
                 self._restarted[node].append(at)
 
     def _note(self, series: Iterable[CountedSeries], scraped: Sequence[CountedSeries] = ()) -> None:
-        nodes = {one.key.place for one in scraped}
-        for one in series:
+        nodes = {counted.key.place for counted in scraped}
+        for counted in series:
             # a single 0 may stand for the row's beginning
-            if len(one.points) > 1 or one.value or one.key.place in nodes:
-                self.targets.setdefault(one.key.place, set()).add(one.target)
-            if one.labels:
-                self.labels[one.key].update(one.labels)
+            if len(counted.points) > 1 or counted.value or counted.key.place in nodes:
+                self.targets.setdefault(counted.key.place, set()).add(counted.target)
+            if counted.labels:
+                self.labels[counted.key].update(counted.labels)
 
 
 def _is_clear(counter: ScrapedCounter | None, seen: Mapping[str, EndValues]) -> bool:
@@ -337,9 +337,9 @@ def _is_clear(counter: ScrapedCounter | None, seen: Mapping[str, EndValues]) -> 
 def _first_moments(series: Iterable[CountedSeries]) -> Mapping[str, float]:
     """The Unix time of each node's first sample, by its place."""
     moments: dict[str, float] = {}
-    for one in series:
-        place = one.key.place
-        at_seconds = one.points[0][0]
+    for counted in series:
+        place = counted.key.place
+        at_seconds = counted.points[0][0]
         moments[place] = min(at_seconds, moments.get(place, at_seconds))
     return moments
 
@@ -361,9 +361,9 @@ def _ends(piece: FamilyPiece) -> Mapping[RowKey, Mapping[str, EndValues]]:
 def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, Sequence[float]]]:
     """The values of each row's series by target, the least first."""
     values: dict[RowKey, dict[str, list[float]]] = defaultdict(dict)
-    for one in series:
-        each = values[one.key].setdefault(one.target, [])
-        each.append(one.value)
+    for counted in series:
+        each = values[counted.key].setdefault(counted.target, [])
+        each.append(counted.value)
         each.sort()
     return values
 
@@ -371,10 +371,10 @@ def _by_target(series: Iterable[CountedSeries]) -> Mapping[RowKey, Mapping[str, 
 def _samples(series: Iterable[CountedSeries]) -> Mapping[RowKey, Samples]:
     """All targets' samples of each row, in order of time. If a target has several at one time, the highest counts."""
     values_of_rows: dict[RowKey, dict[tuple[float, str], float]] = defaultdict(dict)
-    for one in series:
-        values = values_of_rows[one.key]
-        for at, value in one.points:
-            moment = (at, one.target)
+    for counted in series:
+        values = values_of_rows[counted.key]
+        for at, value in counted.points:
+            moment = (at, counted.target)
             values[moment] = max(value, values.get(moment, value))
     samples: dict[RowKey, Samples] = {}
     for key, values in values_of_rows.items():

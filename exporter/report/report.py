@@ -161,7 +161,7 @@ def make_report(
     groups = _lines(charges, prices)
     if before:
         groups = _compared(groups, _lines(_charges(rows_before, group_of), prices))
-    spans = [(each.facts, each.span) for each in (collected, before) if each]
+    spans = [(side.facts, side.span) for side in (collected, before) if side]
     return Report(
         span=collected.span,
         by=by,

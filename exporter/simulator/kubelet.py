@@ -79,8 +79,8 @@ def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Rando
 def _dynamic(container: Container, pod: Pod, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
     """An entry for each claim of the container, with all devices of the claim, also those of other containers."""
     of_pod: dict[ClaimName, dict[Claim, None]] = {}
-    for each in pod.containers:
-        for claim in each.all_claims:
+    for other in pod.containers:
+        for claim in other.all_claims:
             of_pod.setdefault((claim.namespace, claim.name), {})[claim] = None
     names = dict.fromkeys((claim.namespace, claim.name) for claim in container.all_claims)
     return [

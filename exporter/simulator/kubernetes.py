@@ -162,7 +162,7 @@ class SimulatedApi:
         """Answer with a ResourceClaim that a pod has."""
         containers = (container for pod in self._world.pods for container in pod.containers)
         claims = (claim for container in containers for claim in container.all_claims)
-        claim = next((each for each in claims if (each.namespace, each.name) == (namespace, name)), None)
+        claim = next((claim for claim in claims if (claim.namespace, claim.name) == (namespace, name)), None)
         if claim is None:
             return web.json_response({"kind": "Status", "code": 404}, status=404)
         # drivers other than NVIDIA's need not name their CDI devices after the claim

@@ -203,6 +203,6 @@ def _in_processes(world: World) -> Mapping[str, int]:
     """The memory in bytes of all processes on a device, by device."""
     most = most_bytes(world.gpus)
     bytes_of: defaultdict[str, int] = defaultdict(int)
-    for each in world.machine.running():
-        bytes_of[each.device_id] += int(each.memory * most.get(each.device_id, 0))
+    for process in world.machine.running():
+        bytes_of[process.device_id] += int(process.memory * most.get(process.device_id, 0))
     return bytes_of

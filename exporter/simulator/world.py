@@ -73,7 +73,7 @@ class Maker:
         self._chance.shuffle(memory)
         for at, part in enumerate(parts):
             of_part = ((CORES, cores[at :: len(parts)]), (MEMORY, memory[at :: len(parts)]))
-            self._units[part] = tuple((resource, one) for resource, ids in of_part for one in ids)
+            self._units[part] = tuple((resource, device_id) for resource, ids in of_part for device_id in ids)
         return {gpu: tuple(self._units[f"{gpu}::{part}"] for part in range(REPLICAS)) for gpu in uuids}
 
     def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
@@ -236,7 +236,9 @@ class World:
 
         A service keeps its devices and waits for its next start; any other pod has failed, and gives them back.
         """
-        crashed, device = next((gpu, one) for gpu in self.gpus for one in pod.devices if one in ids_of(gpu))
+        crashed, device = next(
+            (gpu, device_id) for gpu in self.gpus for device_id in pod.devices if device_id in ids_of(gpu)
+        )
         is_instance = any(mig.device_id == device for mig in crashed.instances)
         self.machine.add_xid(crashed.uuid, xid, of=(pod.uid, device if is_instance else crashed.uuid))
         if not serves(pod.work[0] if pod.work else pod.owner[1]):
@@ -314,7 +316,7 @@ class World:
                 continue
             profile = gpu.placements[device][0]
             taken = {mig.instance_id for mig in (*kept, *new)}
-            instance_id = next(one for one in range(PROFILES[profile].first_id, 99) if one not in taken)
+            instance_id = next(number for number in range(PROFILES[profile].first_id, 99) if number not in taken)
             new.append(
                 Instance(
                     device_id=f"MIG-{self.make.uuid()}",

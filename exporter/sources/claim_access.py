@@ -209,7 +209,9 @@ class Claims(AskedSource):
 
 def _claims_among(assignments: Iterable[Assignment]) -> frozenset[Claim]:
     """The claims' devices in these assignments."""
-    return frozenset(each.claim for each in assignments if each.claim is not None and each.claim.driver)
+    return frozenset(
+        assignment.claim for assignment in assignments if assignment.claim is not None and assignment.claim.driver
+    )
 
 
 def _read_file(path: str) -> Mapping[str, AdminAccess]:

@@ -99,7 +99,7 @@ def _asking(url: str | None, path: str | None) -> ShownReader:
     urls = [url] if "://" in url else [f"http://{url}", f"https://{url}"]
     takes = "HOST:PORT, http://HOST:PORT or https://HOST:PORT, without a path of its own, and without a user:"
     bases = read_flag("--url", url, lambda _: [*map(base_url, urls)], f"{takes} {FLAG} takes a password")
-    return ShownReader([HttpTransport(each, config) for each in bases])
+    return ShownReader([HttpTransport(base, config) for base in bases])
 
 
 def _is_utf8() -> bool:
@@ -129,13 +129,13 @@ def document(shown: ShownExporter, state: State) -> Mapping[str, Any]:
         "devices": [_device(device) for device in chosen_devices(shown.devices, state)],
     }
     if state.view == "processes":
-        content["processes"] = [asdict(each) for each in chosen_processes(shown.processes or (), state)]
+        content["processes"] = [asdict(process) for process in chosen_processes(shown.processes or (), state)]
         content["processes_error"] = shown.processes_trouble or None
     return content
 
 
 def _device(device: ShownDevice) -> Mapping[str, Any]:
-    shown = {each.name: getattr(device, each.name) for each in fields(device)}
+    shown = {field.name: getattr(device, field.name) for field in fields(device)}
     holders, strangers, _ = (shown.pop(name) for name in ("holders", "strangers", "is_xid_why"))
     return {
         **shown,

@@ -98,7 +98,7 @@ def _history(
         return _alone((), "this device is not there any more, or the filter leaves it out", width, glyphs), state
     chosen = rows[cursor]
     device, (_, holder) = chosen.device, chosen.name
-    parts = [each for each in rows if each.device is device and (not holder or each.name == chosen.name)]
+    parts = [row for row in rows if row.device is device and (not holder or row.name == chosen.name)]
     names = (device.node, f"GPU {device.label}", WORDS[device.state], device.model, device.mig_profile, device.uuid)
     title = "  ".join(harmless(name, glyphs) for name in names if name)
     about = _devices(
@@ -107,9 +107,9 @@ def _history(
     above = [*([_words(shown.trouble, "bad", width, glyphs)] if shown.trouble else ()), *about.lines]
     above += charts(device, history, (width, height - len(above) - _LEAST_OF_PROCESSES), interval_seconds, glyphs)
     of_device = [
-        each
-        for each in chosen_processes(shown.processes or (), replace(state, filter=""))
-        if each.device == device.label and each.node in ("", device.node) and each.owner.startswith(holder)
+        process
+        for process in chosen_processes(shown.processes or (), replace(state, filter=""))
+        if process.device == device.label and process.node in ("", device.node) and process.owner.startswith(holder)
     ]
     state = replace(state, cursor=cursor, subject=chosen.name)
     return _processes(above, shown, of_device, replace(state, view="processes", filter=""), width, glyphs), state
@@ -294,7 +294,7 @@ def strip(shown: ShownExporter, width: int, most_lines: int, glyphs: Glyphs) -> 
         states.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
     if len(states) < 2:  # noqa: PLR2004 - the table of a single node is as short
         return
-    nodes = {name: [_state_of_gpu(each) for each in gpus.values()] for name, gpus in states.items()}
+    nodes = {name: [_state_of_gpu(gpu) for gpu in gpus.values()] for name, gpus in states.items()}
     names = {name: harmless(name, glyphs) for name in nodes}
     ends = zip(min(names.values()), max(names.values()), strict=False)
     start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))

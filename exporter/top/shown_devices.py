@@ -175,13 +175,13 @@ class ShownExporter:
     def totals(self) -> Mapping[str, float | None]:
         """The mean utilization, and the sums of memory and power, over the devices that have them; None if none has."""
         devices = [device for device in self.devices if device.state is not DeviceState.CUT]
-        percents = [each.utilization_percent for each in devices if each.utilization_percent is not None]
-        memory = [each for each in devices if None not in (each.memory_used_mib, each.memory_total_mib)]
+        percents = [device.utilization_percent for device in devices if device.utilization_percent is not None]
+        memory = [device for device in devices if None not in (device.memory_used_mib, device.memory_total_mib)]
         watts = [device.power_watts for device in self.devices if device.power_watts is not None]
         return {
             "utilization_percent": sum(percents) / len(percents) if percents else None,
-            "memory_used_mib": sum(each.memory_used_mib or 0 for each in memory) if memory else None,
-            "memory_total_mib": sum(each.memory_total_mib or 0 for each in memory) if memory else None,
+            "memory_used_mib": sum(device.memory_used_mib or 0 for device in memory) if memory else None,
+            "memory_total_mib": sum(device.memory_total_mib or 0 for device in memory) if memory else None,
             "power_watts": sum(watts) if watts else None,
         }
 
@@ -208,7 +208,9 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
     facts = _SharingFacts(
         sharing=text(mapping(about, "settings", "sharing"), "value"),
-        owners={_key(each): mappings(each, "owners", MOST_DEVICES) for each in mappings(about, "seen", MOST_DEVICES)},
+        owners={
+            _key(device): mappings(device, "owners", MOST_DEVICES) for device in mappings(about, "seen", MOST_DEVICES)
+        },
     )
     return ShownExporter(
         role=role,
@@ -218,7 +220,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
         at=max((row.timestamp or "" for row in rows), default=""),
         devices=[*_devices(rows, facts)],
         sources=(*_sources(mapping(about, "sources")), *unknown),
-        missing=[_source(text(each, "name"), each, up=False) for each in nodes if each.get("missing")],
+        missing=[_source(text(node, "name"), node, up=False) for node in nodes if node.get("missing")],
         nodes=1 if role == "node" else len(nodes),
         trouble=trouble,
     )
@@ -226,7 +228,7 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
 
 def processes_of(answer: object) -> Sequence[ShownProcess]:
     """The processes in the JSON of /processes."""
-    return [_process(each) for each in each_mapping(answer, MOST_PROCESSES)]
+    return [_process(item) for item in each_mapping(answer, MOST_PROCESSES)]
 
 
 def _process(of: AnyObject) -> ShownProcess:

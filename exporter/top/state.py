@@ -120,7 +120,11 @@ def chosen_devices(devices: Sequence[ShownDevice], state: State) -> Sequence[Sho
 def chosen_processes(processes: Sequence[ShownProcess], state: State) -> Sequence[ShownProcess]:
     """The processes that match the filter, sorted."""
     words = state.filter.lower().split()
-    left = [each for each in processes if _matches(f"{each.node} {each.device} {each.owner} {each.command}", words)]
+    left = [
+        process
+        for process in processes
+        if _matches(f"{process.node} {process.device} {process.owner} {process.command}", words)
+    ]
     return _sorted(left, _PROCESS_KEYS.get(state.sort, lambda _: (False,)), state)
 
 
@@ -139,18 +143,18 @@ def _matches(text: str, words: Sequence[str]) -> bool:
 
 def _words_of(device: ShownDevice) -> str:
     users = (*device.holders, *device.strangers)
-    names = (f"{each.name}/{each.container} {each.workload_kind}/{each.workload}" for each in users)
+    names = (f"{user.name}/{user.container} {user.workload_kind}/{user.workload}" for user in users)
     state = WORDS[DeviceState.IDLE] if _is_partly_idle(device) else ""
     about = (device.node, device.label, device.uuid, device.model, device.mig_profile, _WORDS[device.state], state)
     return " ".join((*about, *names))
 
 
 def _is_partly_idle(device: ShownDevice) -> bool:
-    return device.idle or any(each.idle for each in device.holders)
+    return device.idle or any(holder.idle for holder in device.holders)
 
 
 def _idle_minutes(device: ShownDevice) -> int:
-    return max(((each.idle_seconds or 0) // 60 for each in device.holders), default=0)
+    return max(((holder.idle_seconds or 0) // 60 for holder in device.holders), default=0)
 
 
 # the words by which the filter finds a state
@@ -168,17 +172,22 @@ def _most(value: float | None) -> Key:
 _OF_WHOLE_GPUS = frozenset(["watts", "temperature"])
 # Keys: whether a row goes last, and then its place.
 _DEVICE_KEYS: Mapping[str, Callable[[ShownDevice], Key]] = {
-    "gpu": lambda of: (False, *map(as_people_count, (of.node, of.gpu, of.mig_instance_id))),
-    "utilization": lambda of: _most(of.utilization_percent),
-    "memory": lambda of: _most(of.memory_used_mib),
-    "watts": lambda of: _most(of.power_watts),
-    "temperature": lambda of: _most(of.temperature_celsius),
-    "name": lambda of: (not of.holders, [each.name for each in of.holders]),
+    "gpu": lambda device: (False, *map(as_people_count, (device.node, device.gpu, device.mig_instance_id))),
+    "utilization": lambda device: _most(device.utilization_percent),
+    "memory": lambda device: _most(device.memory_used_mib),
+    "watts": lambda device: _most(device.power_watts),
+    "temperature": lambda device: _most(device.temperature_celsius),
+    "name": lambda device: (not device.holders, [holder.name for holder in device.holders]),
     # held and unused devices first: the longest idle ones, then those with most memory in use
-    "idle": lambda of: (not _is_partly_idle(of), not of.idle, -_idle_minutes(of), *_most(of.memory_used_mib)),
+    "idle": lambda device: (
+        not _is_partly_idle(device),
+        not device.idle,
+        -_idle_minutes(device),
+        *_most(device.memory_used_mib),
+    ),
 }
 _PROCESS_KEYS: Mapping[str, Callable[[ShownProcess], Key]] = {
-    "utilization": lambda of: _most(of.utilization_percent),
-    "memory": lambda of: _most(of.memory_used_mib),
-    "name": lambda of: (False, of.owner, of.command),
+    "utilization": lambda process: _most(process.utilization_percent),
+    "memory": lambda process: _most(process.memory_used_mib),
+    "name": lambda process: (False, process.owner, process.command),
 }

@@ -56,16 +56,16 @@ def device_columns(
     """
     cells = _Cells(glyphs, number_says_idle)
     several_nodes = len({device.node for device in shown.devices}) > 1
-    # the names of pods may take two fifths of a terminal, and most of them are shorter
-    strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
-    pods = max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
+    pods = _cells_of_pods(shown, width)
     ails = any(device.health not in ("", "ok") for device in shown.devices)
     has_fans = any(device.fan_percent is not None for device in shown.devices)
-    fan = [TopColumn(title="FAN", worth=15, cell=_whole(lambda of: of.fan_percent, "%"), right=True)]
+    fan = [TopColumn(title="FAN", worth=15, cell=_whole(lambda device: device.fan_percent, "%"), right=True)]
     health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
-    node = [TopColumn(title="NODE", worth=3, cell=cells.words(lambda of: of.node), least=12, most=_LONGEST_NODE)]
-    workload = cells.of_holder(lambda of: of.workload and "/".join(filter(None, (of.workload_kind, of.workload))))
-    model = cells.words(lambda of: of.mig_profile or of.model.removeprefix("NVIDIA "))
+    name_of_node = cells.words(lambda device: device.node)
+    node = [TopColumn(title="NODE", worth=3, cell=name_of_node, least=12, most=_LONGEST_NODE)]
+    container = cells.of_holder(lambda holder: holder.container)
+    workload = cells.of_holder(_workload_of)
+    model = cells.words(lambda device: device.mig_profile or device.model.removeprefix("NVIDIA "))
     return [
         *(node if several_nodes else ()),
         TopColumn(title="GPU", worth=0, cell=cells.label, most=9),
@@ -78,15 +78,25 @@ def device_columns(
         TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
         *(fan if has_fans else ()),
         TopColumn(title="POWER", worth=7, cell=cells.power, right=True),
-        TopColumn(title="SM MHz", worth=16, cell=_whole(lambda of: of.sm_clock_mhz), right=True),
-        TopColumn(title="DRAM", worth=13, cell=_whole(lambda of: of.dram_active_percent, "%"), right=True),
-        TopColumn(title="TENSOR", worth=14, cell=_whole(lambda of: of.tensor_active_percent, "%"), right=True),
+        TopColumn(title="SM MHz", worth=16, cell=_whole(lambda device: device.sm_clock_mhz), right=True),
+        TopColumn(title="DRAM", worth=13, cell=_whole(lambda device: device.dram_active_percent, "%"), right=True),
+        TopColumn(title="TENSOR", worth=14, cell=_whole(lambda device: device.tensor_active_percent, "%"), right=True),
         TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
         TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
-        TopColumn(title="CONTAINER", worth=12, cell=cells.of_holder(lambda of: of.container), least=12, most=40),
+        TopColumn(title="CONTAINER", worth=12, cell=container, least=12, most=40),
         TopColumn(title="WORKLOAD", worth=11, cell=workload, least=16, most=60),
-        TopColumn(title="UUID", worth=17, cell=cells.words(lambda of: of.uuid), is_extra=True),
+        TopColumn(title="UUID", worth=17, cell=cells.words(lambda device: device.uuid), is_extra=True),
     ]
+
+
+def _cells_of_pods(shown: ShownExporter, width: int) -> int:
+    # the names of pods may take two fifths of a terminal, and most of them are shorter
+    strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
+    return max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
+
+
+def _workload_of(holder: ShownHolder) -> str:
+    return holder.workload and "/".join(filter(None, (holder.workload_kind, holder.workload)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,7 @@ class _Cells:
         return EMPTY if celsius is None else TextCell(f"{celsius:.0f}{self.glyphs.degrees}", heat_style(celsius))
 
     def power(self, entry: TableEntry) -> TextCell:
-        cell = _whole(lambda of: of.power_watts, "W")(entry)
+        cell = _whole(lambda device: device.power_watts, "W")(entry)
         return cell._replace(style="dim") if entry.device.older else cell
 
     def xid(self, entry: TableEntry) -> TextCell:
@@ -184,18 +194,18 @@ def process_columns(shown: ShownExporter, glyphs: Glyphs, width: int) -> Sequenc
     def words(of: Callable[[ShownProcess], str], style: str = "") -> Callable[[ShownProcess], TextCell]:
         return lambda process: TextCell(harmless(of(process), glyphs), style)
 
-    owner = words(lambda of: of.owner, "owner")
-    node = [TopColumn(title="NODE", worth=3, cell=words(lambda of: of.node, "dim"), least=12, most=40)]
+    owner = words(lambda process: process.owner, "owner")
+    node = [TopColumn(title="NODE", worth=3, cell=words(lambda process: process.node, "dim"), least=12, most=40)]
     return [
         *(node if several_nodes else ()),
-        TopColumn(title="GPU", worth=0, cell=words(lambda of: of.device, "label"), most=9),
+        TopColumn(title="GPU", worth=0, cell=words(lambda process: process.device, "label"), most=9),
         TopColumn(title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
-        TopColumn(title="USER", worth=7, cell=words(lambda of: of.user), least=4, most=12),
-        TopColumn(title="UTIL", worth=4, cell=lambda of: _number(of.utilization_percent, "%"), right=True),
-        TopColumn(title="MEM", worth=3, cell=lambda of: _number(of.memory_used_mib, "G", gib), right=True),
-        TopColumn(title="KIND", worth=8, cell=words(lambda of: of.kinds, "dim"), least=4, most=20),
+        TopColumn(title="USER", worth=7, cell=words(lambda process: process.user), least=4, most=12),
+        TopColumn(title="UTIL", worth=4, cell=lambda process: _number(process.utilization_percent, "%"), right=True),
+        TopColumn(title="MEM", worth=3, cell=lambda process: _number(process.memory_used_mib, "G", gib), right=True),
+        TopColumn(title="KIND", worth=8, cell=words(lambda process: process.kinds, "dim"), least=4, most=20),
         TopColumn(title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD),
-        TopColumn(title="COMMAND", worth=5, cell=words(lambda of: of.command), least=12, most=400),
+        TopColumn(title="COMMAND", worth=5, cell=words(lambda process: process.command), least=12, most=400),
     ]
 
 

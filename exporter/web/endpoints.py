@@ -61,7 +61,9 @@ def prefers_openmetrics(header: str) -> bool:
     wanted = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in header.split(","):
         kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        values = {name.strip(): value.strip(' "') for name, _, value in (each.partition("=") for each in parameters)}
+        values = {
+            name.strip(): value.strip(' "') for name, _, value in (parameter.partition("=") for parameter in parameters)
+        }
         if kind in ("text/*", "*/*"):
             kind = "text/plain"
         if kind in wanted and (kind == "text/plain" or values.get("version", "1.0.0") == "1.0.0"):

@@ -22,6 +22,9 @@ FUNCTIONS_WITH_MORE_LINES = 4
 MOST_NODES_OF_THE_EXPORTER = 424_000
 MOST_NODES_A_LINE = 7.0
 FILES_THAT_SHARE_A_NAME = 37
+# Variables of loops and lambdas that do not say what they stand for: `for each in devices`.
+VAGUE_NAMES = {"each", "one", "of"}
+VAGUE_VARIABLES = 47
 # A longer private function says in a docstring what its name and its types do not: units, shapes, reasons, errors.
 LINES_THAT_NEED_A_DOCSTRING = 15
 PRIVATE_FUNCTIONS_WITHOUT_A_DOCSTRING = 0
@@ -150,6 +153,18 @@ def test_no_class_name_stands_for_two_things() -> None:
 def test_no_class_names_differ_only_by_an_underscore() -> None:
     names = {node.name for path in modules("exporter") for node in nodes_of(path) if isinstance(node, ast.ClassDef)}
     assert {name for name in names if name.startswith("_") and name.lstrip("_") in names} == set()
+
+
+# issue 23, part 4
+def test_no_more_variables_of_loops_are_vague() -> None:
+    vague = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+        for path in modules("exporter")
+        for node in nodes_of(path)
+        for name in names_given_by(node)
+        if name in VAGUE_NAMES and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assert len(vague) <= VAGUE_VARIABLES, vague
 
 
 # issue 23, part 4: 37 in November 2026

@@ -182,7 +182,10 @@ def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
     if not node:
         return ()
     phase = str(status.get("phase", ""))
-    is_ready = any(of.get("type") == "Ready" and of.get("status") == "True" for of in status.get("conditions") or ())
+    is_ready = any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
     is_ending = bool(metadata.get("deletionTimestamp"))
     has_ended = phase in ENDED_PHASES
     ip = status.get("podIP") or ""
@@ -200,12 +203,12 @@ def read_pod(item: Object, port: int) -> Sequence[NamedPlace]:
 def _best(places: Iterable[NamedPlace]) -> dict[str, NamedPlace]:
     """The exporter to ask of each node, by the node's name, or by the address if the name is not known."""
     best: dict[str, NamedPlace] = {}
-    for one in places:
-        key = one.node or str(one.address or "")
+    for place in places:
+        key = place.node or str(place.address or "")
         if not key:
             continue  # without a node and an address, it can be neither asked nor named
-        if key not in best or one.rank < best[key].rank:
-            best[key] = one
+        if key not in best or place.rank < best[key].rank:
+            best[key] = place
     return best
 
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from exporter.cluster.scaling import ScalingQuestion, Unanswerable, check_metric, question_of
 from exporter.ownership.workloads import is_object_name
+from exporter.reading import shown
 
 METRIC, TARGET, THRESHOLD, WORKLOAD = KEYS = ("metric", "target", "activationThreshold", "workload")
 # The keys that KEDA's triggers `external` and `external-push` read themselves.
@@ -54,7 +55,7 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
         Unanswerable: the metadata is wrong (400). The text names the key, and says what to do.
     """
     if not is_object_name(name):
-        raise _refused(f"{_shown(name)} is no ScaledObject's name")
+        raise _refused(f"{shown(name)} is no ScaledObject's name")
     if len(metadata) > MOST_KEYS:
         raise _refused(f"there are {len(metadata)} keys in the trigger's metadata; leave out what is not needed")
     for key in metadata:
@@ -63,7 +64,7 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
     if not metric:
         raise _refused(f"{METRIC} is missing from the trigger's metadata; give a numeric field of /container/metrics")
     if len(metric) > MOST_SHOWN_CHARS:
-        raise _refused(f"{METRIC}: {_shown(metric)} is no metric's name")
+        raise _refused(f"{METRIC}: {shown(metric)} is no metric's name")
     try:
         check_metric(metric)
     except Unanswerable as error:
@@ -79,7 +80,7 @@ def read_trigger(namespace: str, name: str, metadata: Mapping[str, str]) -> Trig
     if WORKLOAD in metadata and not trigger.workload:
         raise _refused(f"{WORKLOAD} is empty; leave it out, and the ScaledObject's scaleTargetRef says what it is")
     if len(namespace) > MOST_SHOWN_CHARS or len(trigger.workload) > 4 * MOST_SHOWN_CHARS:
-        raise _refused(f"{_shown(namespace)} or {_shown(trigger.workload)} is no name")
+        raise _refused(f"{shown(namespace)} or {shown(trigger.workload)} is no name")
     trigger.question(trigger.workload or name)  # checks the namespace, too
     return trigger
 
@@ -95,7 +96,7 @@ def _check_key(key: str) -> None:
 
         meant = lower.get(next(iter(get_close_matches(key.lower(), lower, 1, 0.8)), ""))
     if meant is not None:
-        raise _refused(f"{_shown(key)} is not a key of the trigger's metadata; did you mean {meant}?")
+        raise _refused(f"{shown(key)} is not a key of the trigger's metadata; did you mean {meant}?")
 
 
 def _number(metadata: Mapping[str, str], key: str, default: str | None, least: float) -> float:
@@ -105,12 +106,8 @@ def _number(metadata: Mapping[str, str], key: str, default: str | None, least: f
     text = text.strip()
     value = float(text) if _NUMBER.fullmatch(text) else -1.0
     if not least <= value <= MOST_TARGET:
-        raise _refused(f'{key}: {_shown(text)} is not allowed; give a plain number of at least {least:g}, such as "70"')
+        raise _refused(f'{key}: {shown(text)} is not allowed; give a plain number of at least {least:g}, such as "70"')
     return value
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= MOST_SHOWN_CHARS else f"{text[:MOST_SHOWN_CHARS]}…")
 
 
 def _refused(why: str) -> Unanswerable:

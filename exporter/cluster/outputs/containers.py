@@ -19,7 +19,7 @@ def render(view: ClusterView, filters: Mapping[str, str]) -> Work[Sequence[bytes
     node = filters.get("node", "")
     wanted = [(FILTERS[name], value) for name, value in filters.items() if value and name != "node"]
     devices: Iterator[HeldDevice] = (
-        held for each in answered(view) if node in ("", each.name) for held in each.devices
+        held for answer in answered(view) if node in ("", answer.name) for held in answer.devices
     )
     if wanted:
         devices = (held for held in devices if all(getattr(held.row, field) == value for field, value in wanted))

@@ -26,8 +26,8 @@ def render(look: ClusterLook) -> Work[Answer]:
     mine = [row for row in rows if one in ("", row.node_name)]
     figures = yield from figures_of(mine)
     yield
-    of_nodes = None if view.events is None else [each.text for each in view.events if one in ("", each.node)]
-    events = None if of_nodes is None else [json.loads(each) for each in of_nodes[:MOST_SHOWN]]
+    of_nodes = None if view.events is None else [event.text for event in view.events if one in ("", event.node)]
+    events = None if of_nodes is None else [json.loads(of_node) for of_node in of_nodes[:MOST_SHOWN]]
     listed = of_pod(mine, asked.pod) if asked.pod else mine
     table, fold = yield from devices_table(listed, asked, with_node=True)
     picture = yield from strips(rows, {node.name: _last_answer(node) for node in view.nodes.values()})

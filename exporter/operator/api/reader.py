@@ -135,7 +135,7 @@ class Reader:
             took = asyncio.get_running_loop().time() - now
             listed = _Listed(items=items, failure=failure, began_seconds=now, took_seconds=took)
         self._listed[kind, namespace] = listed
-        while len(self._listed) > 1 and sum(len(each.items) + 1 for each in self._listed.values()) > MOST_KEPT:
+        while len(self._listed) > 1 and sum(len(answer.items) + 1 for answer in self._listed.values()) > MOST_KEPT:
             del self._listed[next(iter(self._listed))]
         if listed.failure is not None:
             raise listed.failure.with_traceback(None)
@@ -206,11 +206,11 @@ class Watching:
         watched = [kind for kind in (*kinds.CUSTOM, *kinds.MADE) if kind.is_in(served)]
         watches = [self._list_watch(kind, within) for kind in watched for within in self._places(kind)]
         try:
-            for each in watches:
-                each.begin()
+            for watch in watches:
+                watch.begin()
             await asyncio.Event().wait()
         finally:
-            await asyncio.gather(*(each.end() for each in watches))
+            await asyncio.gather(*(watch.end() for watch in watches))
 
     def _places(self, kind: Kind) -> Sequence[str | None]:
         """The namespaces in which a kind is watched.

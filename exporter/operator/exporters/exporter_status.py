@@ -205,7 +205,7 @@ def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
 
 def first_of_each_kind(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
     """At most `most` of the troubles, sorted: the first of each kind, then the second of each kind, and so on."""
-    in_turn = (each for of_each in zip_longest(*by_kind(troubles)) for each in of_each if each is not None)
+    in_turn = (trouble for of_each in zip_longest(*by_kind(troubles)) for trouble in of_each if trouble is not None)
     return sorted(islice(in_turn, most))
 
 
@@ -261,7 +261,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     old = mapping(exporter, "status")
     rollout = Rollout.of(seen.daemon_set)
     troubles = _troubles(seen, now)
-    nodes = {each.node for each in troubles}
+    nodes = {trouble.node for trouble in troubles}
     blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
     status: Object = {}
     if rollout.is_known:
@@ -280,7 +280,7 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
         status |= _troubles_before(old)
     elif troubles or seen.troubles is not None:
         status["nodesInTrouble"] = len(nodes)
-        status["troubles"] = [each._asdict() for each in first_of_each_kind(troubles, MOST_TROUBLES)]
+        status["troubles"] = [trouble._asdict() for trouble in first_of_each_kind(troubles, MOST_TROUBLES)]
     return status | base_status(exporter, conditions, now)
 
 
@@ -309,22 +309,22 @@ def troubles_in(status: AnyObject) -> list[NodeTrouble]:
 def _troubles_before(old: AnyObject) -> Object:
     troubles, nodes = troubles_in(old), number(old, "nodesInTrouble")
     return {
-        "nodesInTrouble": len({each.node for each in troubles}) if nodes is None else nodes,
-        "troubles": [each._asdict() for each in troubles],
+        "nodesInTrouble": len({trouble.node for trouble in troubles}) if nodes is None else nodes,
+        "troubles": [trouble._asdict() for trouble in troubles],
     }
 
 
 def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
     """All troubles of nodes, sorted."""
     pods = [pod for pod in seen.pods if not is_going(pod)]
-    troubles = {each for pod in pods for each in pod_troubles(pod, now)}
-    troubles |= {on_node(node_of(pod), POD, each) for pod in pods for each in seen.holding}
+    troubles = {pod_trouble for pod in pods for pod_trouble in pod_troubles(pod, now)}
+    troubles |= {on_node(node_of(pod), POD, trouble) for pod in pods for trouble in seen.holding}
     ready = {node_of(pod) for pod in pods if is_ready(pod)}
     old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
-    for each in seen.troubles or ():
+    for trouble in seen.troubles or ():
         # an exporter that is not ready need not answer: its pod says why
-        if each.node in (ready if each.source == EXPORTER else ready | old_enough):
-            troubles.add(each)
+        if trouble.node in (ready if trouble.source == EXPORTER else ready | old_enough):
+            troubles.add(trouble)
     return sorted(troubles)
 
 
@@ -345,7 +345,7 @@ def _events_written(troubles: Sequence[Trouble], old: AnyObject, *, are_asked: b
 
 def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Condition:
     if seen.obstacles:
-        others = [each for each in troubles if each.reason != seen.obstacles[0].reason]
+        others = [trouble for trouble in troubles if trouble.reason != seen.obstacles[0].reason]
         more = f"; besides: {summary(others, rollout.wanted)}" if others else ""
         return Condition("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
     if troubles:

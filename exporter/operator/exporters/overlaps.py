@@ -74,7 +74,7 @@ def elsewhere(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> Ob
         [{"key": key, "operator": "NotIn", "values": [value]} for key, value in other.items() if own.get(key) != value]
         for other in others
     ]
-    terms = [{"matchExpressions": [*each]} for each in islice(product(*differences), MOST_TERMS)]
+    terms = [{"matchExpressions": [*terms]} for terms in islice(product(*differences), MOST_TERMS)]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms or [{}]}}}
 
 

@@ -44,7 +44,7 @@ def condition(status: AnyObject, kind: str) -> Condition:
 
 
 def _row(status: AnyObject, kind: str) -> AnyObject:
-    return next((each for each in mappings(status, "conditions") if each.get("type") == kind), {})
+    return next((row for row in mappings(status, "conditions") if row.get("type") == kind), {})
 
 
 def moment(of: AnyObject, name: str) -> datetime | None:

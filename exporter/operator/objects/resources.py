@@ -196,7 +196,7 @@ def as_object(given: Any) -> Any:  # noqa: ANN401 - a part of a spec, and the JS
         return {key: as_object(value) for key, value in values.items() if value is not None}
     if isinstance(given, Mapping):
         return dict(given)
-    return [as_object(each) for each in given] if isinstance(given, tuple) else given
+    return [as_object(item) for item in given] if isinstance(given, tuple) else given
 
 
 def read_exporter(item: object) -> GPUExporterSpec:

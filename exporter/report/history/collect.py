@@ -100,7 +100,7 @@ class AccountsReader:
         pieces = [FamilyPiece(first=begin, last=end, fell=resets) for begin, end, resets in of_families]
         for batch in batches(self.growth.count(pieces)):
             of_these = frozenset(batch)
-            rows = max(sum(one.key.place in of_these for one in answer) for answer in last)
+            rows = max(sum(row.key.place in of_these for row in answer) for answer in last)
             is_short = piece.ms <= RAW_MS
             if is_short or rows * piece.ms <= MOST_SAMPLES * _USUAL_SCRAPE_MS:
                 await self._replay(piece, of_these)
@@ -133,9 +133,9 @@ class AccountsReader:
         self.has_renamed |= any(is_renamed(series.labels) for series in answer.series)
         self.warnings.update(dict.fromkeys(answer.warnings))
         counted = self._of_clusters(
-            [series_of(one.labels, one.points, self.wanted, self.cluster_label) for one in answer.series]
+            [series_of(answered.labels, answered.points, self.wanted, self.cluster_label) for answered in answer.series]
         )
-        return [one for one in counted if places is None or one.key.place in places]
+        return [row for row in counted if places is None or row.key.place in places]
 
     def _of_clusters(self, counted: Sequence[CountedSeries]) -> Sequence[CountedSeries]:
         """The series, each with its cluster.
@@ -160,7 +160,7 @@ class AccountsReader:
 
 async def _together(*coroutines: Coroutine[Any, Any, T]) -> Sequence[T]:
     """The results of all coroutines. If one fails, the others are ended, since nobody reads their results."""
-    tasks = [asyncio.create_task(each) for each in coroutines]
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     except (SourceError, TooMuch):

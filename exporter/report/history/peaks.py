@@ -93,7 +93,7 @@ class PeaksReader:
             answer = await self._api.query(expression, piece.to_ms)
         except TooMuch as error:
             of_halves = [await self._largest(asked, half) for half in halves(piece, error)]
-            return [one for rows in of_halves for one in rows]
+            return [row for rows in of_halves for row in rows]
         largest: dict[RowId, AnsweredSeries] = {}
         for series in sorted(answer.series, key=attrgetter("last")):
             key = series_of(series.labels, series.points, frozenset(), self._cluster_label).key

@@ -127,10 +127,6 @@ def _event(kind: EventKind, record: Record, match: re.Match[str]) -> KernelEvent
         severity=next((severity for part, severity in _SEVERITIES if part in word), ""),
         instance=values.get("instance", ""),
         pid=int(values["pid"]) if values.get("pid") else None,
-        process=_shown(values.get("process", "")).replace("<unknown>", ""),
-        text=_shown(values["text"]),
+        process=one_line(values.get("process", "")[:MOST_TEXT]).replace("<unknown>", ""),
+        text=one_line(values["text"][:MOST_TEXT]),
     )
-
-
-def _shown(text: str) -> str:
-    return one_line(text[:MOST_TEXT])

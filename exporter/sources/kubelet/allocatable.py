@@ -35,16 +35,16 @@ def parse(body: bytes, resources: Sequence[str]) -> Allocatable:
     """
     wrong = "the kubelet's answer is no AllocatableResourcesResponse"
     response = parsed(v1.AllocatableResourcesResponse(), body, wrong, POD_RESOURCES)
-    names = {of.resource_name for of in response.devices}
+    names = {device.resource_name for device in response.devices}
     is_wanted = {name: is_meant(name, resources) and name not in GPU_MANAGER_RESOURCES for name in names}
-    wanted = [of for of in response.devices if is_wanted[of.resource_name]]
-    count = sum(len(of.device_ids) for of in wanted)
+    wanted = [device for device in response.devices if is_wanted[device.resource_name]]
+    count = sum(len(device.device_ids) for device in wanted)
     if count > MOST_ASSIGNMENTS:
         message = f"the kubelet offers {count} devices, and at most {MOST_ASSIGNMENTS} are read"
         raise Malformed("oversize", message, remedy="name with --resources the resources whose devices are GPUs")
     ids: dict[str, set[str]] = {}
-    for of in wanted:
-        ids.setdefault(of.resource_name, set()).update(of.device_ids)
+    for device in wanted:
+        ids.setdefault(device.resource_name, set()).update(device.device_ids)
     return {resource: frozenset(of_resource) for resource, of_resource in ids.items()}
 
 

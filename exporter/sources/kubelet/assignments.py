@@ -162,7 +162,7 @@ class KubeletSource(AskedSource):
         if places is self._places:
             return
         self._places = places
-        if self._last is not None and self.health.up and any(each.claim for each in self.outside):
+        if self._last is not None and self.health.up and any(assignment.claim for assignment in self.outside):
             self._note_answer(self._last[2], self._kept.answered_on)
 
     def begin(self) -> asyncio.Task[Health] | None:
@@ -197,9 +197,13 @@ class KubeletSource(AskedSource):
     def _note_answer(self, answer: PodResources, identity: tuple[int, int, int] | None) -> None:
         """Merge an answer with the assignments in force. `identity` is that of the socket which gave the answer."""
         before = self._kept.retained
-        gpus = frozenset(each for each in answer.outside if each in before.assignments or self._names_gpu(each))
+        gpus = frozenset(
+            assignment
+            for assignment in answer.outside
+            if assignment in before.assignments or self._names_gpu(assignment)
+        )
         if gpus and self._claims:
-            outside = tuple(each for each in answer.outside if each not in gpus)
+            outside = tuple(assignment for assignment in answer.outside if assignment not in gpus)
             answer = replace(answer, assignments=answer.assignments | gpus, outside=outside)
         self.outside = answer.outside
         max_stale = self._max_unlisted_seconds

@@ -125,7 +125,9 @@ def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
         for claim in _claims(container):
             if meant[claim.driver, True]:
                 assignments.add(Assignment(owner=owner, resource=claim.driver, device_id=claim.device_id, claim=claim))
-    is_outside = any(_has_other_devices(one, meant) or _has_other_claims(one, meant) for one in holding.containers)
+    is_outside = any(
+        _has_other_devices(container, meant) or _has_other_claims(container, meant) for container in holding.containers
+    )
     return _PodAsRead(len(holding.containers), holding.wanted, frozenset(assignments), is_outside)
 
 
@@ -151,9 +153,9 @@ def _has_other_claims(container: _Container, meant: "_Meant") -> bool:
 def _units(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
     """The assignments of a container in units of GPUs: one for each resource, whatever the number of its ids."""
     ids: dict[str, set[str]] = {}
-    for of in container.devices:
-        if of.resource_name in GPU_MANAGER_RESOURCES and meant[of.resource_name, False]:
-            ids.setdefault(of.resource_name, set()).update(of.device_ids)
+    for device in container.devices:
+        if device.resource_name in GPU_MANAGER_RESOURCES and meant[device.resource_name, False]:
+            ids.setdefault(device.resource_name, set()).update(device.device_ids)
     for resource, of_resource in ids.items():
         if of_resource:
             yield Assignment(owner=owner, resource=resource, device_id=min(of_resource), units=len(of_resource))
@@ -185,7 +187,7 @@ def _outside(pods: Sequence[_Pod], meant: _Meant) -> tuple[Assignment, ...]:
         owner = Owner(namespace=namespace, pod=pod, container=container)
         device_id = claim.device_id if claim.driver else ""
         outside.add(Assignment(owner=owner, resource=claim.driver, device_id=device_id, claim=claim))
-    return tuple(sorted(outside, key=lambda one: one.order)[:MOST_OUTSIDE])
+    return tuple(sorted(outside, key=lambda assignment: assignment.order)[:MOST_OUTSIDE])
 
 
 def _other_devices(pods: Iterable[_Pod], meant: _Meant) -> Iterator[tuple[str, str, str, str, str]]:

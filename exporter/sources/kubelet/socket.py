@@ -155,9 +155,9 @@ def _no_socket(socket: str, of: Interface) -> Unavailable | None:
     if path.is_dir():
         message = f"{socket} is a folder and no socket"
         with suppress(OSError):
-            for each in sorted(path.iterdir()):
-                if each.is_socket():
-                    return Unavailable("missing", message, remedy=f"name the socket in it: {of.setting} {each}")
+            for entry in sorted(path.iterdir()):
+                if entry.is_socket():
+                    return Unavailable("missing", message, remedy=f"name the socket in it: {of.setting} {entry}")
         remedy = (
             "mount its folder, not the file: Docker makes a folder where the file is not there yet;"
             f" or name the socket with {of.setting}"

@@ -44,13 +44,13 @@ def read_pod(pod: Object) -> PodInfo:
         allocated={
             container["name"]: tuple(
                 AllocatedDevice(
-                    resource=of.get("name", ""),
+                    resource=resource.get("name", ""),
                     device_id=device.get("resourceID", ""),
                     health=device.get("health", ""),
                     message=device.get("message", ""),
                 )
-                for of in container["allocatedResourcesStatus"]
-                for device in of.get("resources") or ()
+                for resource in container["allocatedResourcesStatus"]
+                for device in resource.get("resources") or ()
             )
             for statuses in ("initContainerStatuses", "containerStatuses")
             for container in status.get(statuses) or ()

@@ -50,6 +50,6 @@ class ApiClaims:
                     # the API may lack this version, or the claim
                     error = error or why
                     continue
-                self._versions = (version, *(each for each in SLICE_VERSIONS if each != version))
+                self._versions = (version, *(other for other in SLICE_VERSIONS if other != version))
                 return text(mapping(claim, "metadata"), "uid"), read_status(mapping(claim, "status"))
         raise error or Unsupported("the Kubernetes API serves no ResourceClaims", remedy="is it older than 1.32?")

@@ -107,7 +107,7 @@ def _licence(answered: Any) -> dict[str, str]:  # noqa: ANN401 - the bindings ha
     if answered is None:
         return {}
     features = answered.gridLicensableFeatures[: answered.licensableFeaturesCount]
-    is_licensed = any(each.featureCode == _VGPU and each.featureState > 0 for each in features)
+    is_licensed = any(feature.featureCode == _VGPU and feature.featureState > 0 for feature in features)
     licensed = str(int(bool(answered.isGridLicenseSupported) and is_licensed))
     return {row.family: licensed for _, row in NVML[LICENCES]}
 

@@ -206,11 +206,11 @@ class NvmlReader:
         self.trouble = self._odd(len(processes))
         return DriverReading(
             inventory=self._inventory,
-            processes=tuple(sorted(processes[:MOST_PROCESSES], key=lambda one: (one.device, one.pid))),
+            processes=tuple(sorted(processes[:MOST_PROCESSES], key=lambda process: (process.device, process.pid))),
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
             busy=self._least_busy,
-            lost={each.in_inventory.uuid: each.reason for each in self._lost.values() if each.in_inventory},
+            lost={lost.in_inventory.uuid: lost.reason for lost in self._lost.values() if lost.in_inventory},
             read_at=now,
         )
 
@@ -328,7 +328,7 @@ class NvmlReader:
     def _odd(self, processes: int) -> Trouble | None:
         if self._lost:
             # a GPU without a UUID comes first, since no device shows its trouble
-            index, lost = min(self._lost.items(), key=lambda each: (each[1].in_inventory is not None, each[0]))
+            index, lost = min(self._lost.items(), key=lambda item: (item[1].in_inventory is not None, item[0]))
             uuid = f" ({lost.in_inventory.uuid})" if lost.in_inventory else ""
             more = f", and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
             return Trouble("unreachable", f"GPU {index}{uuid} cannot be asked{more}: {lost.says}", REMEDY_OF_GPU)

@@ -189,8 +189,8 @@ class Nvml(AskedSource):
     def _wake(self) -> None:
         waiting = self._waiting
         self._waiting = []
-        for each in waiting:
-            wake(each)
+        for future in waiting:
+            wake(future)
 
     def _fail(self, error: SourceError) -> None:
         self._absent = None
