@@ -236,9 +236,10 @@ def _cards(used: Sequence[_Used], asked: _Asked, index_of: Mapping[str, str]) ->
         if index:
             by_index[index].append(use)
     together = _card("", used)
+    indices = sorted(by_index, key=lambda index: (len(index), index))
     asked_cards, asked_memory_mib = asked
     return Cards(
-        each=tuple(_card(index, by_index[index]) for index in sorted(by_index, key=lambda index: (len(index), index))),
+        each=tuple(_card(index, by_index[index]) for index in indices),
         utilization=together.utilization,
         memory_mib=together.memory_mib,
         asked_cards=asked_cards,

@@ -119,7 +119,8 @@ class GpuAtLook:
         describes that time.
         """
         state = self.state
-        shape = (self.holders_now, [(kind, *rows) for kind, rows in self.samples.rows.items()], *self.kernels)
+        rows = [(kind, *of_kind) for kind, of_kind in self.samples.rows.items()]
+        shape = (self.holders_now, rows, *self.kernels)
         self.is_other = shape != state.shape
         state.shape = shape
         page = state.page

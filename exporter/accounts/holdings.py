@@ -123,7 +123,8 @@ def gpus_of(
     on_offer = _named_by_rules(owners) if subjects else ()
     gpus: dict[str, Gpu] = {}
     for uuid in sorted({*(key.uuid for key in keys), *of_inventory, *on_offer}):
-        gpus[uuid] = maker.make(uuid, models.get(uuid, ""), instances.get(uuid) or [DeviceKey(uuid=uuid)])
+        of_gpu = instances.get(uuid) or [DeviceKey(uuid=uuid)]
+        gpus[uuid] = maker.make(uuid, models.get(uuid, ""), of_gpu)
         if not len(gpus) % _GPUS_A_SLICE:
             yield
     return MappingProxyType(gpus)

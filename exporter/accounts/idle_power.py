@@ -72,9 +72,11 @@ class IdlePower:
         if self.lowest is None or self.has_rested:
             return self.lowest
         at_rest = self._on_the_line()
-        if at_rest is None or at_rest[0] * self.lowest[1] >= self.lowest[0] * at_rest[1]:
+        if at_rest is None:
             return self.lowest
-        return at_rest
+        uj, ns = at_rest
+        lowest_uj, lowest_ns = self.lowest
+        return at_rest if uj * lowest_ns < lowest_uj * ns else self.lowest
 
     def _on_the_line(self) -> Power | None:
         """The power without activity on the line of least squares; None if the line does not count.

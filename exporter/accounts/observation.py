@@ -124,7 +124,9 @@ def _with_exponent(text: bytes) -> tuple[int, int]:
     sign, whole, fraction, exponent = match.groups()
     fraction = fraction or b""
     digits = int(whole + fraction or b"-1")
-    return -1 if digits > 0 and sign == b"-" else digits, int(exponent or 0) - len(fraction)
+    if digits > 0 and sign == b"-":
+        digits = -1
+    return digits, int(exponent or 0) - len(fraction)
 
 
 class _Table(NamedTuple):

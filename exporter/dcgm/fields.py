@@ -44,7 +44,8 @@ def _field(row: DcgmField, unit: Unit) -> Field:
     return Field(row.json[0] if row.json else "", times, per, row.additive, row.of_gpu, row.name, row.accounts)
 
 
-FIELDS: Mapping[str, Field] = {name: _field(row, unit) for row in TABLE for name, unit in _names(row)}
+_BY_NAME = [(name, row, unit) for row in TABLE for name, unit in _names(row)]
+FIELDS: Mapping[str, Field] = {name: _field(row, unit) for name, row, unit in _BY_NAME}
 OTEL: Mapping[str, Field] = {
     name: Field(times=unit.times, per=unit.per, name=row.name, otel=row.otel)
     for row in sorted(TABLE, key=lambda row: row.name == "DEV_GPU_UTIL")  # MIG instances have only the activity
@@ -109,12 +110,12 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
         HealthRule(HealthReason("slowdown", "the hardware has halved its clocks, or more", _POWER, "degraded"), 0x8),
     ),
 }
-HEALTH = {name.encode(): RULES[row.name] for row in TABLE for name, _ in _names(row) if row.name in RULES}
+HEALTH = {name.encode(): RULES[row.name] for name, row, _ in _BY_NAME if row.name in RULES}
 """The fields that tell their GPU's health."""
 METRICS = tuple(name for _, name in sorted((row.json[1], row.json[0]) for row in TABLE if row.json))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
-OWN_LABELS = {name.encode(): row.labels for row in TABLE for name, _ in _names(row) if row.labels}
+OWN_LABELS = {name.encode(): row.labels for name, row, _ in _BY_NAME if row.labels}
 """The labels that tell a device's samples of the same family apart, by the family's name."""
 OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
 ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")

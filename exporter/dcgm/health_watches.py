@@ -80,8 +80,10 @@ def findings(rows: Mapping[str, WatchRow]) -> Sequence[HealthReason]:
     of_parts = [row for watch, row in rows.items() if watch != WHOLE_GPU]
     reasons: list[HealthReason] = []
     for watch, row in rows.items():
-        is_told = watch == WHOLE_GPU and any(row.error == part.error and row.value <= part.value for part in of_parts)
-        if row.value >= WARN and not is_told:
+        if row.value < WARN:
+            continue
+        by_parts = [part.value for part in of_parts if part.error == row.error]
+        if watch != WHOLE_GPU or row.value > max(by_parts, default=0):
             reasons.append(_reason(watch, row))
     return sorted(reasons, key=rank)[:MOST_REASONS]
 

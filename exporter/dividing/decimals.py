@@ -134,7 +134,9 @@ def _shortly(digits: bytes, exponent: int) -> bytes:
     if exponent < 0:
         return b"0." + b"0" * (-1 - exponent) + digits
     whole = exponent + 1
-    return digits[:whole] + b"." + digits[whole:] if len(digits) > whole else digits.ljust(whole, b"0")
+    if len(digits) <= whole:
+        return digits.ljust(whole, b"0")
+    return digits[:whole] + b"." + digits[whole:]
 
 
 def plus(one: Amount, other: Amount) -> Amount:

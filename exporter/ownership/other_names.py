@@ -13,8 +13,8 @@ If a container has several of them, ids and devices are paired in the order of t
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
@@ -69,10 +69,7 @@ def _by_owner(held: Mapping[DeviceKey, Collection[Owner]]) -> Mapping[Owner, Seq
 
 def _is_only(owner: Owner, of_page: Collection[Owner], others: Iterable[Owner]) -> bool:
     """Whether the page names only this owner. Some exporters name the pod without a container."""
-    return len(of_page) == 1 and all(named in (owner, *_pod_alone(owner, others)) for named in of_page)
-
-
-def _pod_alone(owner: Owner, others: Iterable[Owner]) -> Iterator[Owner]:
-    of_pod = [other for other in others if other.pod_key == owner.pod_key]
-    if of_pod == [owner]:
-        yield Owner(namespace=owner.namespace, pod=owner.pod, container="")
+    names = {owner}
+    if [other for other in others if other.pod_key == owner.pod_key] == [owner]:
+        names.add(replace(owner, container=""))
+    return len(of_page) == 1 and names.issuperset(of_page)

@@ -12,10 +12,6 @@ from exporter.wording import listed
 MOST_SHOWN = 20  # /events has the older errors
 _MOST_HOLDERS = 3
 _MOST_CHARS = 200
-_KEYS = (
-    *("at", "node_name", "device_id", "device_uuid", "pci_address", "mig_instance_id"),
-    *("kind", "code", "severity", "name", "text", "remedy"),
-)
 _KINDS = {"xid": "XID", "sxid": "SXid", "lost": "lost", "pcie": "PCI Express"}
 
 
@@ -29,7 +25,7 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[D
     titles = ["Time", "GPU", "Error", "Held by", "What to do"]
     if with_node:
         titles.insert(1, "Node")
-    cells = [[text(cell[:_MOST_CHARS]) for cell in _cells(row, with_node=with_node)] for row in rows[:MOST_SHOWN]]
+    cells = ([*map(_shown, _cells(row, with_node=with_node))] for row in rows[:MOST_SHOWN])
     content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
     is_failing = any(device.health in BROKEN for device in devices)
     # With another key it is a new element for morph.js, which never opens or folds an element that the reader has.
@@ -38,16 +34,25 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[D
     return f'<details id="events"{marks}{hidden}><summary><h2>Errors of GPUs</h2></summary>\n{content}</details>'
 
 
+def _shown(cell: str) -> str:
+    return text(cell[:_MOST_CHARS])
+
+
 def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
-    at, node, index, uuid, pci, instance, kind, *error, name, log, remedy = (str(row.get(key) or "") for key in _KEYS)
-    yield at[:19].replace("T", " ") + " UTC"
+    def word(key: str) -> str:
+        return str(row.get(key) or "")
+
+    yield word("at")[:19].replace("T", " ") + " UTC"
     if with_node:
-        yield node
-    gpu = index or uuid or pci
+        yield word("node_name")
+    gpu = word("device_id") or word("device_uuid") or word("pci_address")
+    instance = word("mig_instance_id")
     yield f"{gpu}, instance {instance}" if instance else gpu
-    yield " ".join(filter(None, (_KINDS.get(kind, kind), *error, name or log)))
+    kind = word("kind")
+    error = (_KINDS.get(kind, kind), word("code"), word("severity"), word("name") or word("text"))
+    yield " ".join(filter(None, error))
     yield _holders(row.get("holders"))
-    yield remedy
+    yield word("remedy")
 
 
 def _holders(holders: object) -> str:

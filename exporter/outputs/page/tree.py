@@ -165,9 +165,11 @@ def tree(devices: Devices, rows: Sequence[DeviceRow]) -> Work[Lines]:
 
 def _cut_gpus(rows: Sequence[DeviceRow]) -> Work[Mapping[tuple[str, str], Sequence[Sequence[DeviceRow]]]]:
     """The MIG GPUs: first the GPU's own row (made up if there is none), then the rows of each of its instances."""
-    parents = {row.row_device[:2]: [row] for row in rows if row.entity == "mig-parent"}
+    cut: dict[tuple[str, str], list[Sequence[DeviceRow]]] = {}
+    for row in rows:
+        if row.entity == "mig-parent":
+            cut[row.row_device[:2]] = [[row]]
     yield
-    cut: dict[tuple[str, str], list[Sequence[DeviceRow]]] = {gpu: [parent] for gpu, parent in parents.items()}
     for count, (device, rows_of_one) in enumerate(groupby(rows, _ROW_DEVICE), start=1):
         device_rows = [*rows_of_one]
         if device_rows[0].entity == "mig" and not device[1].startswith("MIG-"):

@@ -331,17 +331,22 @@ async def collect(
     moments = []
     pieces = span.pieces()
     on_progress(0, len(pieces))
-    try:
-        await _together(accounts.begin(span), others.begin(span))
-    except TooMuch as error:
-        remedy = "is it overloaded? Give it more time with --timeout, or ask for less with --match"
-        raise Unavailable("http_status", f"the server does not answer a small query: {error}", remedy=remedy) from error
+    await _begin(span, accounts, others)
     for number, piece in enumerate(pieces, 1):
         await _together(accounts.read(piece), others.read(piece), *(read(piece) for read in also))
         moments.append(Moment(piece, accounts.growth.take_lately()))
         on_progress(number, len(pieces))
     await others.end(span)
     return _collected(span, accounts, others, moments)
+
+
+async def _begin(span: Span, accounts: AccountsReader, others: FactsReader) -> None:
+    """Read what must be known before the first piece; these queries are small."""
+    try:
+        await _together(accounts.begin(span), others.begin(span))
+    except TooMuch as error:
+        remedy = "is it overloaded? Give it more time with --timeout, or ask for less with --match"
+        raise Unavailable("http_status", f"the server does not answer a small query: {error}", remedy=remedy) from error
 
 
 def _collected(span: Span, accounts: AccountsReader, others: FactsReader, moments: Sequence[Moment]) -> ReportInput:
