@@ -268,17 +268,16 @@ class Attribution:
         how: Measurable | None,
     ) -> Rows:
         """The rows of a device's holders: with values where these are measured or divided."""
-        rows = tuple(self._of_holder(holder, subject) for holder in holders)
-        owners = tuple(holder.owner for holder in holders)
-        is_shared = any(holder.shared for holder in holders)
+        rows = tuple([self._of_holder(holder, subject) for holder in holders])
         if kind is Additive.COUNTER:
-            return self._counter(rows, owners, key if is_shared else None)
+            owners = tuple(holder.owner for holder in holders)
+            return self._counter(rows, owners, key if _are_shares(holders) else None)
         if not holders:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
-        if how and self._measured and is_shared:
-            measured = self._measured.of(how, key, owners, rows)
+        if how and self._measured and _are_shares(holders):
+            measured = self._measured.of(how, key, [holder.owner for holder in holders], rows)
             if measured:
                 return measured
         if kind is Additive.GAUGE and len(holders) > 1:
@@ -347,6 +346,10 @@ class Attribution:
             uid=uid,
             pod_labels=pod_labels_among(subject.came_extra),
         )
+
+
+def _are_shares(holders: Sequence[Holder]) -> bool:
+    return any(holder.shared for holder in holders)
 
 
 _AS_IT_CAME = Rows((Row(labels=()),))

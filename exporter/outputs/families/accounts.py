@@ -58,11 +58,12 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
     """The family of an amount: a sample for each account that has it, and for each value of its label."""
 
     def write(look: Look) -> Sequence[Written]:
-        return [
-            (labels, render_units(account.amounts[row.amount], row.power), began)
-            for account, (labels, began) in _rows(look)
-            if row.amount in account.amounts
-        ]
+        written: list[Written] = []
+        for account, (labels, began) in _rows(look):
+            units = account.amounts.get(row.amount)
+            if units is not None:
+                written.append((labels, render_units(units, row.power), began))
+        return written
 
     def write_by_label(look: Look) -> Sequence[Written]:
         return [
