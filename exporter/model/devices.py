@@ -115,6 +115,10 @@ class DeviceKey:
     instance: str = ""
 
 
+# Moments by device and holder; None stands for nobody.
+Since = Mapping[tuple[DeviceKey, Owner | None], float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRef:
     """The facts that a device id gives about its device; a text is "" if the id does not give it.

@@ -17,12 +17,13 @@ from exporter.model.devices import (
     DeviceRef,
     Inventory,
     Owners,
+    Since,
     SliceDevices,
 )
 from exporter.model.health import DeviceVerdicts
 from exporter.model.nothing import nothing
 from exporter.model.pages import Attribute, JoinedPage, Rows, Subject, gpus_among, in_order, merged, nobodys
-from exporter.model.pods import Owner, PodName
+from exporter.model.pods import PodName
 from exporter.model.states import IDLE_BELOW
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Snapshot:
     context: LookContext = field(default_factory=LookContext)
     read_at_seconds: float | None = None
     values_read_at_seconds: float | None = None
-    held_since: Mapping[tuple[DeviceKey, Owner | None], float] = field(default_factory=nothing)
+    held_since: Since = field(default_factory=nothing)
     workloads: Mapping[PodName, tuple[str, str]] = field(default_factory=nothing)
     pod_labels: Mapping[PodName, AddedLabels] = field(default_factory=nothing)
     inventory: Inventory = field(default_factory=Inventory)

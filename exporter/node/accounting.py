@@ -51,7 +51,8 @@ def keep_in(path: str | None, kept: KeptAccounts, on_health: OnHealth) -> None:
             file.set_aside(str(error))
         else:
             if kept.looked_at_ns is None:
-                kept.ledger, kept.accounts = ledger, ledger.accounts
+                kept.ledger = ledger
+                kept.accounts = ledger.accounts
                 log.info("counters go on from their state", path=path, accounts=ledger.rows)
     kept.state_file = file
 
@@ -120,7 +121,8 @@ class Accounting:
         Without a look it writes nothing, since another process' file may be newer. Looks wait WRITE_SECONDS for a hung
         disk.
         """
-        kept, file = self.kept, self.kept.state_file
+        kept = self.kept
+        file = self.kept.state_file
         if file is None or kept.looked_at_ns is None:
             return
         if kept.writing is None or kept.writing.done():

@@ -131,7 +131,8 @@ def _joiner(policy: LabelPolicy, families: FamilySettings) -> Joiner:
 
 def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> Accounting:
     """The accounting of a node. It goes on with the ledger of `handover`, which the state file keeps."""
-    settings, kept = config.accounting, handover.the(KeptAccounts)
+    settings = config.accounting
+    kept = handover.the(KeptAccounts)
     keep_in(settings.state_file, kept, handover.telemetry.note_health)
     return Accounting(
         kept=kept,

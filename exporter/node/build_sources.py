@@ -177,7 +177,8 @@ def _pages(
 
         return (cache.get(NvmlPage, nvml=nvml),)
     limits: dict[str, Any] = {"max_bytes": dcgm.max_bytes, "vendor": vendor}
-    age, of_urls = dcgm.file_max_age_seconds, {**limits, "timeout_seconds": dcgm.timeout_seconds, "headers": headers}
+    age = dcgm.file_max_age_seconds
+    of_urls = {**limits, "timeout_seconds": dcgm.timeout_seconds, "headers": headers}
     named = zip(source_names(dcgm.urls), dcgm.urls, strict=True)
     if config.is_default("dcgm.url"):
         of_urls["unnamed_file"] = f"{config.root.rstrip('/')}{USUAL_DCGM_FILE}"
@@ -266,7 +267,8 @@ def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: D
     parts: list[InventorySource] = [file] if file else []
     if devices.inventory == "auto":
         base = root.rstrip("/")
-        folders, minors = tuple(base + folder for folder in cdi.FOLDERS), base + cdi.MINORS
+        folders = tuple(base + folder for folder in cdi.FOLDERS)
+        minors = base + cdi.MINORS
         parts += (
             cache.get(DriverInventory, folder=base + driver_inventory.FOLDER),
             cache.get(cdi.CdiInventory, folders=folders, minors=minors),
@@ -322,7 +324,8 @@ def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlic
 
 
 def _claims(config: Config, cache: SourceCache) -> Claims:
-    path, namespaces = checkpoint_beside(config.kubelet.socket), config.devices.admin_namespaces
+    path = checkpoint_beside(config.kubelet.socket)
+    namespaces = config.devices.admin_namespaces
     return cache.get(_make_claims, path=path, admin_namespaces=namespaces, api=config.kubernetes)
 
 

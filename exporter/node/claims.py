@@ -73,7 +73,8 @@ class ClaimLookUp:
         answer = self._access.begin(self._kubelet.assignments)
         if answer is not None:
             await hear([(self._access, answer)], None, wait_seconds, began)
-        before, self._noted = self._noted, self._access.facts
+        before = self._noted
+        self._noted = self._access.facts
         if self._noted is not before:
             self._owners.learn(self._owners.knowledge.places, self._noted)
             new = (self._noted.asked_of or frozenset()) - (before.asked_of or frozenset())
@@ -82,7 +83,8 @@ class ClaimLookUp:
     def _begin_slices(self, inventory: "Inventories") -> Streams:
         """Read ResourceSlices once a claim needs them. Returns the stream whose first answer is awaited."""
         streams: Streams = []
-        slices, assignments = self._slices, self._kubelet.assignments
+        slices = self._slices
+        assignments = self._kubelet.assignments
         if slices.is_there or assignments is self._seen_in:
             return streams
         if self._reading_specs is not None and not self._reading_specs.done():
@@ -92,7 +94,8 @@ class ClaimLookUp:
         is_as_before = [places.get(name, place) for name, place in seen.items()] == list(seen.values())
         unseen = assignments - self._seen_in if is_as_before else assignments
         if not any(needs_slices(assignment, places) for assignment in unseen):
-            self._seen_in, self._places_seen = assignments, places
+            self._seen_in = assignments
+            self._places_seen = places
             return streams
         # every look tries again until the source is there, as a token may be mounted later
         begin(slices, streams)

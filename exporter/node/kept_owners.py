@@ -28,8 +28,10 @@ class KeptOwners:
 
     def take(self, owners: CurrentOwners, sharing: str, assignments: KeptAssignments, asked_for: Hashable) -> None:
         """Keep those of the new node, which is complete."""
-        self.owners, self._sharing = owners, sharing
-        self._assignments, self._asked_for = assignments, asked_for
+        self.owners = owners
+        self._sharing = sharing
+        self._assignments = assignments
+        self._asked_for = asked_for
 
     def _refers_to(self, assignment: Assignment) -> DeviceRef | None:
         """The device that an assignment refers to, by the present node's rules and devices.

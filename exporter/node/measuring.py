@@ -110,7 +110,8 @@ class Measuring:
 
     def measured_for(self, owners: Owners, pods: PodsByName, kubelet: "KubeletSource") -> "Measured | None":
         """The use of these owners by the last reading; None if it is not known, or too old."""
-        self._pods, self._kubelet = pods, kubelet
+        self._pods = pods
+        self._kubelet = kubelet
         last = self._nvml.reading
         if owners is not self._owners:
             self._owners = owners

@@ -151,7 +151,8 @@ class CurrentContext:
 
     def now(self) -> LookContext:
         """The context at this moment."""
-        kubelet, slices = self.kubelet, self.slices.now
+        kubelet = self.kubelet
+        slices = self.slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
         problems = self.owners.label_problems
         return self._context.of(self._with, kubelet.outside, kubelet.version, problems, slices.devices, slices_up)

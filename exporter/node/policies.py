@@ -79,7 +79,8 @@ def pod_label_policy(labels: LabelSettings) -> PodLabelPolicy | None:
 
 def family_filter(families: FamilySettings) -> Callable[[str], bool]:
     """A filter of families: the whole name must match an allowed name (if any are given) and no denied name."""
-    allowed, denied = [re.compile(text) for text in families.allow], [re.compile(text) for text in families.deny]
+    allowed = [re.compile(text) for text in families.allow]
+    denied = [re.compile(text) for text in families.deny]
 
     def wanted(name: str) -> bool:
         return (not allowed or any(pattern.fullmatch(name) for pattern in allowed)) and not any(
@@ -104,7 +105,8 @@ def renaming_to(names: str) -> Renaming:
         texts = None if new.times == new.per else units.setdefault(unit, Texts(in_unit(*unit)))
         return Renamed(new.name.encode(), new.kind.encode(), new.help.encode(), texts, labels)
 
-    older, newer = names_in(OLDER), names_in(NEWER)
+    older = names_in(OLDER)
+    newer = names_in(NEWER)
     families = {name.encode(): renamed(new) for name, new in (newer if names == NEWER else older).items()}
     twins = {name.encode(): renamed(new) for name, new in newer.items() if new.name != older[name].name}
     return Renaming(families, twins if names == BOTH else {})

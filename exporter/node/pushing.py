@@ -114,7 +114,8 @@ class Pusher(AskedSource):
         if self.look is None:
             return
         snapshot = await self.look(None, NEEDS)
-        moment, now_ns = time.monotonic(), time.time_ns()
+        moment = time.monotonic()
+        now_ns = time.time_ns()
         metrics = await in_slices(self._metrics.work_for(snapshot, moment=moment, now_ns=now_ns))
         points = sum(len(metric.values) for metric in metrics)
         if moment < self._rests_until:
@@ -128,7 +129,8 @@ class Pusher(AskedSource):
         packed = [await asyncio.to_thread(packer.compress, await in_slices(work)) for work in pieces]
         body = b"".join((*packed, packer.flush()))
         began = time.monotonic()
-        error, partial = None, PartialSuccess(0, "")
+        error = None
+        partial = PartialSuccess(0, "")
         try:
             partial = partial_success(await self._client.ask(self._url, posted=body))
         except SourceError as why:
@@ -138,7 +140,8 @@ class Pusher(AskedSource):
     def _note(self, error: SourceError | None, partial: PartialSuccess, points: int, took_seconds: float) -> None:
         """Note the outcome of a push of `points` points, and after a failure the pause until the next push."""
         result: PushResult = "accepted"
-        lost, odd = min(partial.rejected, points), None
+        lost = min(partial.rejected, points)
+        odd = None
         if error is not None:
             is_refusal = isinstance(error, HttpRefusal)
             result = "later" if is_refusal and error.reason == "rate_limited" else "refused" if is_refusal else "failed"

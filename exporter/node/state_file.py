@@ -26,7 +26,8 @@ def check_place(path: str) -> None:
     """Raises ConfigError: the folder of the file does not exist, or something else than a file is there."""
     place = Path(path)
     try:
-        has_folder, is_other = place.parent.is_dir(), place.exists() and not place.is_file()
+        has_folder = place.parent.is_dir()
+        is_other = place.exists() and not place.is_file()
     except OSError:
         return  # reading and writing will tell if a missing right or the disk prevents them
     if not has_folder:

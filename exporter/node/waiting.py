@@ -52,7 +52,8 @@ def taken(
     asked: tuple[PageSource, ...], reads: Sequence[asyncio.Task[Page]], waited: float, health: dict[str, Health]
 ) -> tuple[tuple[Page, ...], tuple[str, ...]]:
     """The pages that came, and the names of all asked sources. Also adds the sources' healths to `health`."""
-    pages, names = [], []
+    pages = []
+    names = []
     for source, read in zip(asked, reads, strict=True):
         if read.cancelled():
             continue  # the source's pod has gone meanwhile

@@ -16,7 +16,7 @@ from exporter.dividing.decimals import number
 from exporter.dividing.instances import is_repeated
 from exporter.lenient import Object
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, WholeDevice, in_its_state
-from exporter.model.devices import DeviceKey
+from exporter.model.devices import DeviceKey, Since
 from exporter.model.kernel import DeviceEvent
 from exporter.model.measured import Measured, Unowned, Use
 from exporter.model.node_answers import OWN_FAMILIES
@@ -160,7 +160,7 @@ def _holder_since(snapshot: Snapshot, device: DeviceKey, owner: Owner) -> str | 
     return rfc3339(since.get((device, holder), since.get((DeviceKey(uuid=device.uuid), holder))))
 
 
-def _idle_since(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner | None], float]:
+def _idle_since(snapshot: Snapshot) -> Since:
     """The times from which idle holders have left their devices idle (seconds since 1970, as in the family)."""
     accounts = snapshot.accounts.rows if snapshot.accounts else ()
     since = ((row.device, row.owner, row.idle_since_ns) for row in accounts)

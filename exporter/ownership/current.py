@@ -26,6 +26,7 @@ from exporter.model.devices import (
     Holder,
     Inventory,
     Owners,
+    Since,
     SliceDevices,
     cdi_names_among,
 )
@@ -49,9 +50,6 @@ MOST_UNREAD_SECONDS = 120.0
 # the time for which it is remembered since when nobody has held a device
 _NOBODYS_SECONDS = 3600.0
 _COMPARED_WHOLE_BYTES = 1 << 20  # of a larger body only the hash is kept
-
-# None stands for nobody.
-Since = Mapping[tuple[DeviceKey, Owner | None], float]
 
 
 class Tenures:

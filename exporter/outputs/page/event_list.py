@@ -39,6 +39,8 @@ def _shown(cell: str) -> str:
 
 
 def _cells(row: Mapping[str, Any], *, with_node: bool) -> Iterator[str]:
+    """The cells of an event's line; a field that the object lacks is ""."""
+
     def word(key: str) -> str:
         return str(row.get(key) or "")
 
