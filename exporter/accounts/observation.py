@@ -171,7 +171,8 @@ class ObservationReader:
         # series are the same objects as long as the page has them
         series = [sampled for sampled, _ in readings]
         if series != self._series:
-            self._series, self._tables = series, (yield from _tables_of(series))
+            self._series = series
+            self._tables = yield from _tables_of(series)
         samples_by_gpu: dict[str, GpuSamples] = {}
         for number, (table, rows) in enumerate(self._tables.items(), start=1):
             if not number % ITEMS_A_SLICE:

@@ -1,17 +1,15 @@
 """The table of commands, and their class. It gives a command two helps: --help fits a screen, --help-all has all flags.
 
---help is made of `says`, `groups` and `examples` in help.json; `texts` there has the longer texts of some flags. Shells
-complete a flag's value as far as the placeholder in --help tells the possible ones.
+--help is made of a `Help`, which stands beside the command. Shells complete a flag's value as far as the placeholder in
+--help tells the possible ones.
 """
 
-import json
 import sys
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from pkgutil import get_data
 from typing import Any
 
 import click
@@ -33,7 +31,20 @@ COMMANDS = {
 }
 _WIDEST = 100
 _WIDEST_FLAG = 40
-HELP: Mapping[str, Mapping[str, Any]] = json.loads(get_data(__package__, "help.json") or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Help:
+    """What --help shows of a command: `says` is one sentence, `groups` are its flags by heading, a few words on each.
+
+    `examples` are three command lines without the program's name.
+    """
+
+    usage: str = "[FLAGS]"
+    says: str
+    groups: Mapping[str, Mapping[str, str]]
+    examples: Sequence[str]
+    more: str = "--help-all shows all flags and their environment names."
 
 
 class _Completed(click.types.StringParamType):
@@ -47,9 +58,10 @@ class _Completed(click.types.StringParamType):
 
 
 class WithTwoHelps(click.Command):
-    """The class of every command. A command's name is a key of help.json; "" is the program's own."""
+    """The class of every command. `shown` is what its --help shows."""
 
-    def __init__(self, name: str | None, **attributes: Any) -> None:  # noqa: ANN401 - click's own
+    def __init__(self, name: str | None, *, shown: Help, **attributes: Any) -> None:  # noqa: ANN401 - click's own
+        self.shown = shown
         usual = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST}
         super().__init__(name, context_settings=usual, **attributes)
         for parameter in self.params:
@@ -62,19 +74,19 @@ class WithTwoHelps(click.Command):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the most used flags in groups, a line each, and three examples: at most 23 lines of 80 columns."""
-        shown = HELP[self.name or ""]
-        formatter.write(f"Usage: {ctx.command_path} {shown['usage']}\n")
-        formatter.write_text(shown["says"])
-        rows = {heading: [self._row(*item) for item in of.items()] for heading, of in shown["groups"].items()}
-        width = max(len(flag) for row in rows.values() for flag, _ in row)
+        shown = self.shown
+        formatter.write(f"Usage: {ctx.command_path} {shown.usage}\n")
+        formatter.write_text(shown.says)
+        groups = {heading: [self._row(*row) for row in rows.items()] for heading, rows in shown.groups.items()}
+        width = max(len(flag) for rows in groups.values() for flag, _ in rows)
         formatter.write_paragraph()
-        for heading, each in rows.items():
+        for heading, rows in groups.items():
             formatter.write(f"{heading}\n")
             with formatter.indentation():
-                formatter.write_dl([(flag.ljust(width), says) for flag, says in each], col_max=_WIDEST_FLAG)
+                formatter.write_dl([(flag.ljust(width), says) for flag, says in rows], col_max=_WIDEST_FLAG)
         formatter.write("\nExamples\n")
-        formatter.write("".join(f"  {PROGRAM} {example}\n" for example in shown["examples"]))
-        formatter.write_text(shown["more"])
+        formatter.write("".join(f"  {PROGRAM} {example}\n" for example in shown.examples))
+        formatter.write_text(shown.more)
 
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole help, as click does."""
@@ -88,16 +100,16 @@ class WithTwoHelps(click.Command):
         from exporter.config.settings import settings_of  # noqa: PLC0415 - as above
 
         groups = {**of_operator.GROUPS, **of_cluster.GROUPS, **of_node.GROUPS}
-        heading = {each.flag: name for name, group in groups.items() for _, each in settings_of(group)}
-        for name, options in groupby(self.get_params(ctx), lambda get_param: heading.get(get_param.opts[0], "Flags")):
-            records = [record for option in options if (record := option.get_help_record(ctx))]
+        headings = {setting.flag: name for name, group in groups.items() for _, setting in settings_of(group)}
+        for heading, options in groupby(self.get_params(ctx), lambda option: headings.get(option.opts[0], "Flags")):
+            records = [*filter(None, (option.get_help_record(ctx) for option in options))]
             if records:
-                with formatter.section(name):
+                with formatter.section(heading):
                     formatter.write_dl(records)
 
     def _row(self, name: str, says: str) -> tuple[str, str]:
         """A flag with its placeholder, or a command, and its text."""
-        option = next((param for param in self.params if name in param.opts), None)
+        option = next((option for option in self.params if name in option.opts), None)
         if not isinstance(option, click.Option) or option.is_flag:
             return name, says
         short = "WORD" if isinstance(option.type, click.Choice) else "NUMBER"
@@ -115,12 +127,20 @@ def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 _HELP_ALL = click.Option(
     ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all and exit."
 )
-command = partial(click.command, cls=WithTwoHelps)
 
 
-def command_named(name: str) -> click.Command:
+def command(
+    shown: Help,
+    name: str | None = None,
+    **attributes: Any,  # noqa: ANN401 - click's own
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A decorator that makes a command of a function, as click.command does."""
+    return click.command(name, cls=WithTwoHelps, shown=shown, **attributes)
+
+
+def command_named(name: str) -> WithTwoHelps:
     """Import one of COMMANDS."""
-    command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+    command: WithTwoHelps = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
     return command
 
 

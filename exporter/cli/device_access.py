@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.errors import ConfigError, ExporterError
 from exporter.sources.host.device_files import DEVICES, read_groups
 
@@ -34,7 +34,29 @@ _V2 = (
 )
 
 
-@command("device-access")
+_HELP = Help(
+    usage="--unit NAME | --cgroup PATH",
+    says="Let a systemd unit, or a cgroup, open the devices of NVIDIA's driver.",
+    groups={
+        "Whom": {
+            "--unit": "A unit of systemd",
+            "--cgroup": "A cgroup of version 1",
+        },
+        "How": {
+            "--persistent": "Also after a restart",
+            "--dry-run": "Only say what would be done",
+        },
+    },
+    examples=(
+        "device-access --unit dcgm.service",
+        "device-access --unit dcgm.service --persistent",
+        "device-access --cgroup /system.slice/dcgm.service",
+    ),
+    more="--help-all says more of each.",
+)
+
+
+@command(_HELP, "device-access")
 @click.option("--unit", metavar="NAME", help="A unit of systemd, such as dcgm-exporter.service.")
 @click.option(
     "--cgroup", metavar="PATH", help="A cgroup of version 1: below /sys/fs/cgroup, or as in /proc/PID/cgroup."

@@ -4,7 +4,7 @@ import http.client
 import ssl
 from typing import Any
 
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.cli.options import setting_options, web_of
 from exporter.config.named_files import read_web_file
 from exporter.errors import ExporterError
@@ -12,7 +12,25 @@ from exporter.errors import ExporterError
 TIMEOUT_SECONDS = 3.0
 
 
-@command()
+_HELP = Help(
+    says="Ask the exporter that runs with the same settings whether it works.",
+    groups={
+        "Where it answers": {
+            "--web.listen-address": "The exporter's own flag",
+            "--web.config.file": "The exporter's own flag",
+            "--config.file": "The exporter's own file",
+        },
+    },
+    examples=(
+        "healthcheck",
+        "healthcheck --web.listen-address :9410",
+        "healthcheck --config.file /etc/gpu-metrics.yaml",
+    ),
+    more="Exit code 0, or 1 and a line. Every flag of serve is taken.",
+)
+
+
+@command(_HELP)
 @setting_options()
 def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Ask the exporter that runs with the same settings whether it works: exit code 0, or 1 and a line.
@@ -22,12 +40,14 @@ def healthcheck(**given: Any) -> None:  # noqa: ANN401 - see serve
     settings = web_of(given)
     address = settings.listen_addresses[0]
     tls = read_web_file(settings).tls
-    host, port = address.host or "localhost", address.port
+    host = address.host or "localhost"
+    port = address.port
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     if tls:
         # the connection is to this machine, so the certificate's name and signer do not matter
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
     try:
         connection.request("GET", "/-/healthy")

@@ -51,9 +51,11 @@ def main(arguments: list[str]) -> int:
     logged = ""
     while True:
         try:
-            copied, trouble = copy_once(source, target), ""
+            copied = copy_once(source, target)
+            trouble = ""
         except Unusable as error:
-            copied, trouble = False, str(error)
+            copied = False
+            trouble = str(error)
         if copied:
             _say(f"{target} is what {source} holds now")
         if trouble != logged:

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from exporter import __version__
-from exporter.cli.commands import COMMANDS, PROGRAM, WithTwoHelps, command_named
+from exporter.cli.commands import COMMANDS, PROGRAM, Help, WithTwoHelps, command_named
 from exporter.errors import ConfigError, ExporterError
 from exporter.wording import one_line
 
@@ -44,12 +44,42 @@ class _Commands(WithTwoHelps, click.Group):
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help of every command with its flags."""
         for name in COMMANDS:
-            if isinstance(each := command_named(name), WithTwoHelps):
-                each.format_all(click.Context(each, ctx, name), formatter)
-                formatter.write("\n\n")
+            command = command_named(name)
+            command.format_all(click.Context(command, ctx, name), formatter)
+            formatter.write("\n\n")
 
 
-@click.group("", cls=_Commands)
+_HELP = Help(
+    usage="[COMMAND] [FLAGS]",
+    says="dcgm-exporter's GPU metrics with the pod that owns each GPU.",
+    groups={
+        "On a GPU node": {
+            "serve": "Serve them, at /gpu/metrics; runs also without a command",
+            "textfile": "Write them to a file for node-exporter",
+            "healthcheck": "Whether the exporter works, as an exit code",
+            "device-access": "Let a systemd unit open the devices of NVIDIA's driver",
+        },
+        "For a cluster": {
+            "cluster": "Answer for all nodes at once, also to autoscalers",
+            "operator": "Keep what GPUExporters and GPUAutoscalers describe",
+        },
+        "For people": {
+            "top": "GPUs, how busy they are, and their pods, in this terminal",
+            "doctor": "What works, what does not, why, and what to do",
+            "report": "Who held and used GPUs over a span, and what it cost",
+            "demo": "Try it without a GPU and without Kubernetes",
+        },
+    },
+    examples=(
+        "demo",
+        "serve --dcgm.url http://localhost:9401/metrics",
+        "doctor",
+    ),
+    more="--help after a command shows its flags; --version shows the version.",
+)
+
+
+@click.group("", cls=_Commands, shown=_HELP)
 @click.version_option(__version__, prog_name=PROGRAM)
 def commands() -> None:
     """dcgm-exporter's GPU metrics with the pod, namespace and container that own each GPU.

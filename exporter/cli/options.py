@@ -16,6 +16,7 @@ from exporter.config.load import load
 from exporter.config.node_settings import SETTINGS, Config
 from exporter.config.settings import Setting
 from exporter.errors import ConfigError
+from exporter.lenient import AnyObject
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -60,22 +61,20 @@ def setting_options(
     return decorate
 
 
-def read_config(given: Mapping[str, Any], **fixed: str) -> Config:
+def read_config(given: AnyObject, **fixed: str) -> Config:
     """The node's configuration from the command line, the environment and the file. `fixed` values win over all."""
     flags = flags_of(given, SETTINGS, fixed)
     path, file = file_of(given)
     return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
 
 
-def read_role_config(
-    given: Mapping[str, Any], load_role: Callable[..., ConfigT], settings: Sequence[Setting]
-) -> ConfigT:
+def read_role_config(given: AnyObject, load_role: Callable[..., ConfigT], settings: Sequence[Setting]) -> ConfigT:
     """The configuration of another role, likewise, by its own settings and its own `load_…`."""
     path, file = file_of(given)
     return load_role(flags_of(given, settings, {}), os.environ, file, path, own_namespace())
 
 
-def web_of(given: Mapping[str, Any]) -> WebSettings:
+def web_of(given: AnyObject) -> WebSettings:
     """The web settings of the exporter with these settings. Raises ConfigError if neither role allows them."""
     try:
         return read_config(given).web
@@ -87,9 +86,7 @@ def web_of(given: Mapping[str, Any]) -> WebSettings:
         raise
 
 
-def flags_of(
-    given: Mapping[str, Any], settings: Sequence[Setting], fixed: Mapping[str, str]
-) -> Mapping[str, tuple[str, ...]]:
+def flags_of(given: AnyObject, settings: Sequence[Setting], fixed: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """The texts of the given flags, by setting. Raises ConfigError if a setting that takes one value has several."""
     flags = {}
     for setting in settings:
@@ -111,7 +108,7 @@ def _from_here(path: str) -> str:
     return str(Path(path).absolute()) if path and "://" not in path else path
 
 
-def file_of(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
+def file_of(given: AnyObject) -> tuple[str | None, AnyObject | None]:
     """The path of --config.file, and its content. Raises ConfigError unless that is keys and values."""
     path = given.get("config_file") or os.environ.get(CONFIG_FILE)
     if not path:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from exporter import log
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node_settings import SETTINGS, Config
 from exporter.config.parsers import positive_duration
@@ -29,7 +29,32 @@ _ELSEWHERE = ("web.", "accounting.", "labels.owners")
 _WITHOUT = tuple(setting.name for setting in SETTINGS if setting.name.startswith(_ELSEWHERE))
 
 
-@command()
+_HELP = Help(
+    usage="--output FILE [FLAGS]",
+    says="Write GPU metrics with the pods that own them to a file for node-exporter.",
+    groups={
+        "The file": {
+            "--output": "In the folder of node-exporter's collector",
+            "--interval": "How often it is replaced. Default: 15s",
+            "--once": "Write it once and end",
+        },
+        "Where samples and owners come from": {
+            "--dcgm.url": "dcgm-exporter's page; repeatable",
+            "--dcgm.file": "The .prom file of GPU samples",
+            "--dcgm.mode": "off: without dcgm-exporter, by NVML",
+            "--kubelet.socket": "The kubelet's pod-resources socket",
+            "--config.file": "All of this as YAML, in place of flags",
+        },
+    },
+    examples=(
+        "textfile --output /var/lib/node/gpu.prom",
+        "textfile --output gpu.prom --once",
+        "textfile --output gpu.prom --interval 1m",
+    ),
+)
+
+
+@command(_HELP)
 @click.option("--output", metavar="FILE", required=True, help="The file; node-exporter reads *.prom in its folder.")
 @click.option("--interval", metavar="DURATION", default="15s", show_default=True, help="How often it is replaced.")
 @click.option("--once", is_flag=True, help="Write it once and end; exit code 1 if there were no GPU samples.")

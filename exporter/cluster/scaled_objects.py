@@ -5,7 +5,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from exporter.lenient import mapping
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.kubernetes.api import Forgotten, KubernetesApi, Object
 from exporter.sources.kubernetes.workloads import ExpiringCache
-from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, Clock, OnHealth
 
 NAME = "scaled_objects"
 MANIFEST = "deploy/keda/rbac.yaml"
@@ -38,12 +37,12 @@ class ScaledObjectTarget(NamedTuple):
 class ScaledObjects(AskedSource):
     """The targets of ScaledObjects. Only `target` asks the API. That a ScaledObject does not exist is kept, too."""
 
-    def __init__(self, *, api: KubernetesApi, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, api: KubernetesApi, on_health: OnHealth, clock: Clock = time.monotonic) -> None:
         super().__init__(NAME, on_health)
         self._api = api
         self._targets: ExpiringCache[ScaledObjectTarget | SourceError] = ExpiringCache(MOST, clock)
         self._places = asyncio.Semaphore(AT_ONCE)
-        self.bounds: Mapping[str, Bound] = {NAME: Bound(MOST, lambda: len(self._targets))}
+        self.bounds: Bounds = {NAME: Bound(MOST, lambda: len(self._targets))}
 
     def begin(self) -> Attempt | None:
         """Begin nothing: only `target` asks the API."""

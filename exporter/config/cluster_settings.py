@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.config import parsers
@@ -23,6 +22,7 @@ from exporter.config.settings import (
 )
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError
+from exporter.lenient import AnyObject
 
 DEFAULT_PORT = 9400  # of a node exporter
 
@@ -154,7 +154,7 @@ _OF_PROMETHEUS = {"cluster.timeout": "10s", "cluster.max-age": "90s", "cluster.m
 def load_cluster(
     flags: Mapping[str, Sequence[str]],
     environ: Mapping[str, str],
-    file: Mapping[str, Any] | None,
+    file: AnyObject | None,
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> ClusterConfig:

@@ -37,6 +37,15 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+def read_at_most(path: str, most_bytes: int) -> bytes:
+    """The content of a file. Raises OSError: see `open_regular`; ValueError: it has more bytes."""
+    with open_regular(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes} bytes")
+    return content
+
+
 def check_regular(path: str | os.PathLike[str]) -> None:
     """Check a file that a library will open by its path. Raises OSError: see `open_regular`."""
     open_regular(path).close()

@@ -10,13 +10,14 @@ from exporter.config.environment import doubts, settings_from
 from exporter.config.parsers import Address, without_secrets
 from exporter.config.settings import Configuration, Setting, SettingTexts, by_default, groups_of, settings_of
 from exporter.errors import ConfigError
+from exporter.lenient import AnyObject
 
 ByName = Mapping[str, Setting]
 ConfigT = TypeVar("ConfigT", bound=Configuration)
 
 
 def gather(
-    settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
+    settings: ByName, flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: AnyObject | None
 ) -> dict[str, SettingTexts]:
     """The texts of every setting that is given or has a default. The arguments are those of `load` in load.py.
 
@@ -61,7 +62,7 @@ def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, SettingTexts]:
     return {name: SettingTexts(f"--{name}", tuple(values)) for name, values in flags.items()}
 
 
-def from_file(settings: ByName, file: Mapping[str, Any], prefix: str = "") -> dict[str, SettingTexts]:
+def from_file(settings: ByName, file: AnyObject, prefix: str = "") -> dict[str, SettingTexts]:
     """The texts from a parsed file, by setting name. Its keys may be flat or nested.
 
     Raises ConfigError: a key is no setting or is given twice, or a value has the wrong form.

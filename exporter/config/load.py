@@ -15,6 +15,7 @@ from exporter.config.page_settings import DEFAULT_DCGM_URL
 from exporter.config.parsers import GPU_OPERATOR_NAMESPACES, LABEL_SETS
 from exporter.config.settings import SettingTexts, by_default
 from exporter.errors import ConfigError
+from exporter.lenient import AnyObject
 
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
 _OTHER_PAGES = frozenset({"dcgm.file", "dcgm.selector"})
@@ -23,7 +24,7 @@ _OTHER_PAGES = frozenset({"dcgm.file", "dcgm.selector"})
 def load(
     flags: Mapping[str, Sequence[str]],
     environ: Mapping[str, str],
-    file: Mapping[str, Any] | None,
+    file: AnyObject | None,
     host_name: str,
     config_file: str | None = None,
     own_namespace: str = "",
@@ -54,7 +55,7 @@ def load(
 
 
 def _given(
-    flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: Mapping[str, Any] | None
+    flags: Mapping[str, Sequence[str]], environ: Mapping[str, str], file: AnyObject | None
 ) -> dict[str, SettingTexts]:
     """The texts of settings. OpenTelemetry's environment counts last, after this program's own places."""
     given = gather(_SETTINGS, {}, environ, file)
@@ -66,7 +67,7 @@ def _given(
 
 
 def _config(
-    values: Mapping[str, Any],
+    values: AnyObject,
     given: Mapping[str, SettingTexts],
     following: Mapping[str, SettingTexts],
     environ: Mapping[str, str],

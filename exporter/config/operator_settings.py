@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from exporter.config.common import KubernetesSettings, LogSettings, WebSettings
 from exporter.config.gather import check_once, gather, make
 from exporter.config.parsers import POSITIVE_DURATION, SettingKind, image, namespace, one_of
 from exporter.config.settings import Configuration, SettingTexts, all_settings, groups_of, optional, setting, several
 from exporter.errors import ConfigError
+from exporter.lenient import AnyObject
 
 MOST_LEASE_SECONDS = 3600
 _NAMESPACE = SettingKind(namespace, "a namespace's name", "NAMESPACE")
@@ -85,7 +86,7 @@ _SETTINGS = {setting.name: setting for setting in SETTINGS}
 def load_operator(
     flags: Mapping[str, Sequence[str]],
     environ: Mapping[str, str],
-    file: Mapping[str, Any] | None,
+    file: AnyObject | None,
     config_file: str | None = None,
     own_namespace: str = "",
 ) -> OperatorConfig:

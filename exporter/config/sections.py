@@ -7,10 +7,13 @@ place, the key and what is allowed, and shows no value.
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter import reading
 from exporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from exporter.lenient import AnyObject
 
 _TEXT = reading.text(r"[\s\S]*", "a text", sys.maxsize)
 _TEXTS = reading.each(_TEXT, sys.maxsize)
@@ -29,7 +32,7 @@ class Section:
         if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
             raise ConfigError(f"{where}: it must hold keys and values")
         self.is_given = bool(content)
-        self._content: Mapping[str, Any] = content
+        self._content: AnyObject = content
         self._where = where
         self._keys: set[str] = set()
         self._inner: list[Section] = []

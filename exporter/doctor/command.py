@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.http_file import HttpConfig
 from exporter.config.node_settings import Config
 from exporter.config.parsers import Address
 from exporter.errors import ConfigError, ExporterError
+from exporter.lenient import AnyObject
 from exporter.log import start_logging
 from exporter.top.transport import Gone, HttpTransport, OtherProtocol
 
@@ -30,7 +31,32 @@ _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 _ANSWER_SECONDS = 20.0  # long, since an exporter asks its own sources before it answers
 
 
-@command()
+_HELP = Help(
+    says="Say what works, what does not, why, and what to do.",
+    groups={
+        "What it does": {
+            "--bundle": "Also a file for a bug report",
+            "--strict": "Warnings, too, end it with exit code 1",
+            "--conformance": "Also evidence for AI conformance",
+            "--cuda-binary": "Only list the CUDA kernels in a file",
+        },
+        "Of which exporter; without these, the one that runs here": {
+            "--web.listen-address": "One that runs here on another port",
+            "--config.file": "None that runs: the sources of this file",
+            "--dcgm.url": "None that runs: this page",
+            "--kubelet.socket": "None that runs: this kubelet",
+        },
+    },
+    examples=(
+        "doctor",
+        "doctor --bundle /tmp/doctor.tar.gz",
+        "doctor --dcgm.url http://gpu-1:9401/metrics",
+    ),
+    more="--help-all shows all flags: every setting of serve is one.",
+)
+
+
+@command(_HELP)
 @click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
 @click.option(
     "--conformance",
@@ -115,7 +141,7 @@ def _is_elsewhere(host: str) -> bool:
     return False
 
 
-def _find(address: Address) -> tuple[HttpTransport, Mapping[str, Any], bytes]:
+def _find(address: Address) -> tuple[HttpTransport, AnyObject, bytes]:
     """The exporter that listens at an address, its /debug/mapping as JSON, and the same as bytes.
 
     Raises:

@@ -18,6 +18,7 @@ from exporter.dividing.decimals import is_amount
 from exporter.doctor.as_tested import QuestionOfTest, questions
 from exporter.exposition.families import unescape
 from exporter.exposition.lines import Reason, SampleLine, read_line, split_lines
+from exporter.lenient import AnyObject
 from exporter.model.device_row import DeviceUser
 from exporter.outputs.diagnosis import MOST_NAMED, Finding, fine, problem
 from exporter.ownership.labels import LabelPolicy
@@ -89,7 +90,7 @@ class JudgedRequirement:
     status: str
     why: str
     remedy: str
-    seen: Mapping[str, Any]
+    seen: AnyObject
     asked: tuple[QuestionOfTest, ...] = ()
 
     @property
@@ -149,7 +150,7 @@ def as_form(
     }
 
 
-def _accelerators(mapping: Mapping[str, Any]) -> frozenset[_Device]:
+def _accelerators(mapping: AnyObject) -> frozenset[_Device]:
     """All devices that samples or the inventory name. A MIG GPU is counted by its instances."""
     devices = {_device(seen["uuid"] or seen["device"] or seen["gpu"], seen["gpu_i_id"]) for seen in mapping["seen"]}
     if not any(uuid.startswith("MIG-") for uuid, _ in devices):  # else instances are there under other names
@@ -263,7 +264,7 @@ def _without(quantity: _Quantity, devices: frozenset[_Device], measured: set[_De
     return [f"{gpu} instance {instance}" if instance else gpu for gpu, instance in sorted(lacking)]
 
 
-def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
+def _dra(assigned: Sequence[AnyObject]) -> JudgedRequirement:
     """Whether each device of a claim has its holder."""
     claimed = [assignment for assignment in assigned if assignment["claim"]]
     names = sorted({assignment["claim"] for assignment in claimed})
@@ -287,7 +288,7 @@ def _dra(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
     return JudgedRequirement("dra_support", status, why, "see what doctor says of these claims", seen)
 
 
-def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
+def _sharing(assigned: Sequence[AnyObject]) -> JudgedRequirement:
     parts = [assignment for assignment in assigned if assignment["shared"] or assignment["gpu_i_id"]]
     resources = sorted({part["resource"] for part in parts})
     why = f"containers hold {len(parts)} parts of accelerators: {', '.join(resources)}"
@@ -296,7 +297,7 @@ def _sharing(assigned: Sequence[Mapping[str, Any]]) -> JudgedRequirement:
     return JudgedRequirement("gpu_sharing", _DONE, why, "", {"resources": resources})
 
 
-def _access(url: str, body: bytes, mapping: Mapping[str, Any]) -> JudgedRequirement:
+def _access(url: str, body: bytes, mapping: AnyObject) -> JudgedRequirement:
     """Whether only holders use accelerators, by the exporter's own page and /debug/mapping."""
     fields = {"pod_gpu_memory_used_bytes": "memory_used_bytes", "pod_gpu_utilization_ratio": "utilization_ratio"}
     used: defaultdict[str, dict[str, Any]] = defaultdict(dict)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -45,7 +45,7 @@ def _output(command: _Command) -> _Command:
 class _Asked:
     """The flags before and after the command's name. `own_namespace` is that of a pod which is given by name alone."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: AnyObject) -> None:
         context = click.get_current_context()
         before = context.parent.params if context.parent else {}
         flags = {name: given.get(name) or value for name, value in before.items()}
@@ -84,7 +84,7 @@ def _also(command: click.Command, *without: str) -> Callable[[_Command], _Comman
     return decorate
 
 
-def _own(command: click.Command, given: Mapping[str, Any]) -> dict[str, Any]:
+def _own(command: click.Command, given: AnyObject) -> dict[str, Any]:
     return {name: given[name] for param in command.params if (name := param.name or "") in given}
 
 

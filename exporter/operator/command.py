@@ -4,13 +4,39 @@ from functools import partial
 from typing import Any
 
 from exporter import service
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.cli.options import read_role_config, setting_options
 from exporter.config.operator_settings import SETTINGS, load_operator
 from exporter.operator.operator import OPERATOR
 
+_HELP = Help(
+    says="Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe.",
+    groups={
+        "What it looks after": {
+            "--operator.namespace": "Where. Default: everywhere",
+            "--operator.exporter-image": "The image of exporters",
+            "--operator.dcgm-image": "The image of dcgm-exporter",
+        },
+        "Several replicas": {
+            "--operator.leader-election": "Whether one of them works at a time",
+            "--operator.lease-namespace": "Where the lease is",
+        },
+        "The operator itself": {
+            "--kubernetes.url": "The Kubernetes API, outside a pod",
+            "--web.listen-address": "Where to listen. Default: :9400",
+            "--config.file": "All of this as YAML, in place of flags",
+            "--log.level": "debug, info, warn or error",
+        },
+    },
+    examples=(
+        "operator",
+        "operator --operator.namespace team-a",
+        "operator --kubernetes.url http://127.0.0.1:8001",
+    ),
+)
 
-@command()
+
+@command(_HELP)
 @setting_options(settings=SETTINGS)
 def operator(**given: Any) -> None:  # noqa: ANN401 - see serve
     """Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe."""

@@ -15,7 +15,7 @@ from exporter.operator.exporters.exporter_status import (
     troubles_in,
 )
 from exporter.operator.objects.change_report import ObjectChange
-from exporter.operator.objects.object_fields import condition, moment, word
+from exporter.operator.objects.object_fields import Condition, condition, moment, word
 from exporter.wording import and_listed, one_line
 
 MOST_NOTE_BYTES = 1024  # the limit of events.k8s.io/v1
@@ -55,15 +55,17 @@ def events_of_autoscaler(old: AnyObject, new: AnyObject, changes: Sequence[Objec
 
 def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange]) -> Iterator[Event]:
     """One event for all that was written, and one for each object that somebody else had changed."""
-    events = []
+    written = []
     for verb in ("created", "updated", "deleted"):
         whats = [str(change) for change in changes if change.verb == verb and not change.by]
         if whats:
-            events.append(f"{verb} {and_listed(whats, 12)}")
-    if events:
-        before, now = number(old, "observedGeneration"), number(new, "observedGeneration")
-        why = "not all was as it is wanted" if before == now else f"for generation {now} of the spec"
-        yield Event("Normal", "Applied", "Apply", f"{'; '.join(events)}: {why}")
+            written.append(f"{verb} {and_listed(whats, 12)}")
+    if written:
+        generation = number(new, "observedGeneration")
+        why = f"for generation {generation} of the spec"
+        if generation == number(old, "observedGeneration"):
+            why = "not all was as it is wanted"
+        yield Event("Normal", "Applied", "Apply", f"{'; '.join(written)}: {why}")
     for change in changes:
         if change.by:
             yield Event(
@@ -77,21 +79,28 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange])
 
 def _of_readiness(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     """An event if the condition Ready of a GPUExporter has come, has gone, or has another obstacle."""
-    before, now = condition(old, "Ready"), condition(new, "Ready")
-    _, reason, message = now
-    was_ready, was_without = before.status == "True", before.reason == "NoNodes"
+    before = condition(old, "Ready")
+    now = condition(new, "Ready")
+    was_ready = before.status == "True"
     if now.status == "True":
-        if reason == "NoNodes" and not (was_ready and was_without):
-            yield Event("Normal", "NoNodes", "Roll", message)
-        elif reason != "NoNodes" and (not was_ready or was_without):
-            yield Event("Normal", "NodesReady", "Roll", message)
-    elif reason and reason not in NOT_OBSTACLES:
-        if now[1:] != before[1:]:
-            yield Event("Warning", word(reason) or "NotReady", "Apply", message)
-    elif was_ready and reason == "NodesNotReady":
-        yield Event("Warning", "NodesNotReady", "Look", message)
+        has_nodes = now.reason != "NoNodes"
+        if was_ready and has_nodes == (before.reason != "NoNodes"):
+            return
+        if has_nodes:
+            yield Event("Normal", "NodesReady", "Roll", now.message)
+        else:
+            yield Event("Normal", "NoNodes", "Roll", now.message)
+    elif now.reason and now.reason not in NOT_OBSTACLES:
+        if _is_other(before, now):
+            yield Event("Warning", word(now.reason) or "NotReady", "Apply", now.message)
+    elif was_ready and now.reason == "NodesNotReady":
+        yield Event("Warning", "NodesNotReady", "Look", now.message)
     elif was_ready:
-        yield Event("Normal", "RollingOut", "Roll", message)
+        yield Event("Normal", "RollingOut", "Roll", now.message)
+
+
+def _is_other(before: Condition, now: Condition) -> bool:
+    return (now.reason, now.message) != (before.reason, before.message)
 
 
 def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
@@ -101,31 +110,29 @@ def _of_nodes(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     """
     if "troubles" not in new:
         return
-    before, now = troubles_in(old), troubles_in(new)
+    before = troubles_in(old)
+    now = troubles_in(new)
     are_cut = MOST_TROUBLES in (len(before), len(now))
     # source and reason; the node, too, if both statuses name all troubles
     compared = slice(1, 3) if are_cut else slice(3)
-    before_kinds = {trouble[compared] for trouble in before}
-    began = [trouble for trouble in now if trouble[compared] not in before_kinds]
-    over = set() if are_cut and now else {trouble.node for trouble in before} - {trouble.node for trouble in now}
+    kinds_before = {trouble[compared] for trouble in before}
+    began = [trouble for trouble in now if trouble[compared] not in kinds_before]
     for kind in by_kind(began)[:_MOST_KINDS]:
         nodes = and_listed([trouble.node for trouble in kind], _MOST_NAMED)
         first = kind[0]
         yield Event("Warning", "NodeTrouble", "Look", f"{nodes}: {first.source} ({first.reason}): {first.message}")
-    if over:
-        verb = "has" if len(over) == 1 else "have"
-        yield Event(
-            "Normal",
-            "NodesRecovered",
-            "Look",
-            f"{and_listed(sorted(over), _MOST_NAMED)} {verb} no trouble any more",
-        )
+    recovered = {trouble.node for trouble in before} - {trouble.node for trouble in now}
+    if recovered and not (are_cut and now):
+        verb = "has" if len(recovered) == 1 else "have"
+        nodes = and_listed(sorted(recovered), _MOST_NAMED)
+        yield Event("Normal", "NodesRecovered", "Look", f"{nodes} {verb} no trouble any more")
 
 
 def _of_pod_events(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     """The event that says that events on pods are refused now, or are refused no more."""
-    before, now = condition(old, EVENTS_WRITTEN), condition(new, EVENTS_WRITTEN)
-    if now.status == "False" and now[1:] != before[1:]:
+    before = condition(old, EVENTS_WRITTEN)
+    now = condition(new, EVENTS_WRITTEN)
+    if now.status == "False" and _is_other(before, now):
         yield Event("Warning", "EventsNotWritten", "Tell", now.message)
     elif now.status == "True" and before.status == "False":
         yield Event("Normal", "EventsWritten", "Tell", now.message)
@@ -133,34 +140,42 @@ def _of_pod_events(old: AnyObject, new: AnyObject) -> Iterator[Event]:
 
 def _of_scaling(old: AnyObject, new: AnyObject) -> Iterator[Event]:
     """Events of a GPUAutoscaler: it scales by another autoscaler, is ready or hindered, or the replicas changed."""
-    via, before = text(new, "via"), text(old, "via")
-    if before and via != before and via in _SWITCHED:
+    via = text(new, "via")
+    via_before = text(old, "via")
+    if via_before and via != via_before and via in _SWITCHED:
         yield _SWITCHED[via]
-    was, now = condition(old, "Ready"), condition(new, "Ready")
+    before = condition(old, "Ready")
+    now = condition(new, "Ready")
     if now.status == "True":
-        if was.status != "True":
+        if before.status != "True":
             yield Event("Normal", "Ready", "Apply", now.message)
-    elif now.status == "False" and now[1:] != was[1:]:
+    elif now.status == "False" and _is_other(before, now):
         kind: EventType = "Normal" if now.reason == "Waiting" else "Warning"
         yield Event(kind, word(now.reason) or "NotReady", "Apply", now.message)
-    scale, last = mapping(new, "lastScale"), mapping(old, "lastScale")
+    scale = mapping(new, "lastScale")
     # a change before the operator's first look is no news
-    if old and number(scale, "to") is not None and not _is_same_scale(scale, last):
+    if old and number(scale, "to") is not None and not _is_same_scale(scale, mapping(old, "lastScale")):
         yield Event("Normal", "Scaled", "Scale", _scaled(scale))
 
 
 def _is_same_scale(scale: AnyObject, last: AnyObject) -> bool:
     """Whether both are the same change. The autoscaler tells of it in an event, and a moment later in its status."""
-    now, before = moment(scale, "time"), moment(last, "time")
+    if scale.get("to") != last.get("to"):
+        return False
+    now = moment(scale, "time")
+    before = moment(last, "time")
     if now is None or before is None:
-        return scale.get("time") == last.get("time") and scale.get("to") == last.get("to")
-    return scale.get("to") == last.get("to") and abs((now - before).total_seconds()) <= _SAME_SECONDS
+        return bool(scale.get("time") == last.get("time"))
+    return abs((now - before).total_seconds()) <= _SAME_SECONDS
 
 
 def _scaled(scale: AnyObject) -> str:
-    came, went, reason = number(scale, "from"), number(scale, "to"), text(scale, "reason")
-    there = f"to {went} replicas" if came is None else f"from {came} to {went} replicas"
-    return f"scaled {there}{': ' if reason else ''}{reason}"
+    before = number(scale, "from")
+    change = f"to {number(scale, 'to')} replicas"
+    if before is not None:
+        change = f"from {before} {change}"
+    reason = text(scale, "reason")
+    return f"scaled {change}: {reason}" if reason else f"scaled {change}"
 
 
 def noted(event: Event) -> Event:

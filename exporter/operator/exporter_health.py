@@ -28,7 +28,7 @@ from exporter.sources.exporters.exporter_events import read_events
 from exporter.sources.exporters.healths import MOST_BYTES, OPERATED_EXPORTERS, PATH, read_health
 from exporter.sources.long_work import in_slices
 from exporter.sources.pause import Pause
-from exporter.sources.source import Bound
+from exporter.sources.source import Bound, Bounds
 
 EVERY_SECONDS = 30.0
 # The time until the next question after a new failure.
@@ -105,7 +105,7 @@ class ExporterHealth:
     _to_tell: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
 
     @property
-    def bounds(self) -> Mapping[str, Bound]:
+    def bounds(self) -> Bounds:
         """The number of exporters that are asked, and its limit."""
         return {"operator_exporters": Bound(MOST_PODS, self._count)}
 
@@ -118,7 +118,8 @@ class ExporterHealth:
         others = self._count() - len(before)
         now: dict[str, _Exporter] = {}
         for pod in pods:
-            node, url = node_of(pod), "" if is_going(pod) else self.url_of(pod)
+            node = node_of(pod)
+            url = "" if is_going(pod) else self.url_of(pod)
             if not node or not url or node in now or others + len(now) >= MOST_PODS:
                 continue
             exporter = before.get(node)
@@ -137,7 +138,8 @@ class ExporterHealth:
         for exporter in self._followed.pop(owner, {}).values():
             exporter.is_followed = False
         self._owners.discard(owner)
-        if waiting := self._to_tell.pop(owner, None):
+        waiting = self._to_tell.pop(owner, None)
+        if waiting is not None:
             waiting.cancel()
 
     def keep_only(self, owners: Container[Key]) -> None:
@@ -221,15 +223,19 @@ class ExporterHealth:
 
     def _note(self, exporter: _Exporter, troubles: Mapping[str, Trouble], *, answered: bool) -> None:
         """Note an exporter's troubles by source. A new trouble counts from the second ask on, which follows soon."""
-        of_node = [on_node(exporter.node, source, trouble) for source, trouble in troubles.items()]
-        failing = {(trouble.source, trouble.reason): trouble for trouble in of_node}
-        before, unconfirmed = exporter.troubles, exporter.unconfirmed
-        counts = {
-            kind: of._replace(message=steady(before[kind].message, of.message)) if kind in before else of
-            for kind, of in failing.items()
-            if kind in before or kind in unconfirmed
-        }
-        exporter.unconfirmed = frozenset(failing.keys() - counts.keys())
+        before = exporter.troubles
+        counts: dict[_Kind, NodeTrouble] = {}
+        seen_once = set()
+        for source, why in troubles.items():
+            trouble = on_node(exporter.node, source, why)
+            kind = (trouble.source, trouble.reason)
+            if kind in before:
+                counts[kind] = trouble._replace(message=steady(before[kind].message, trouble.message))
+            elif kind in exporter.unconfirmed:
+                counts[kind] = trouble
+            else:
+                seen_once.add(kind)
+        exporter.unconfirmed = frozenset(seen_once)
         exporter.failures = 0 if answered else exporter.failures + 1
         # after one lost answer, the troubles of the last answer still count
         exporter.troubles = counts if answered or counts else before

@@ -79,7 +79,8 @@ class Operator:
     _is_closed: bool = False
 
     def __post_init__(self) -> None:
-        self.telemetry, self.instance = self.handover.telemetry, self.handover.identity
+        self.telemetry = self.handover.telemetry
+        self.instance = self.handover.identity
         self.telemetry.bound("operator_queue", MOST_KEYS, lambda: len(self.work))
 
     def looked(self, seen: "OperatorView | None", **rest: Any) -> OperatorLook:  # noqa: ANN401 - the fields of AnyLook
@@ -133,7 +134,8 @@ class Operator:
 
     async def _reached(self) -> None:
         """Wait for the first answer of the API. Until then the role is not ready."""
-        failures, reason = 0, ""
+        failures = 0
+        reason = ""
         while self.handover.not_ready:
             try:
                 await served(self.writer)
@@ -148,10 +150,8 @@ class Operator:
 
     async def _work(self) -> None:
         """Work as the leader until this is cancelled."""
-        tasks = [
-            asyncio.create_task(coroutine)
-            for coroutine in (self._watch(), self.reconciler.run(), *(run() for run in self.beside))
-        ]
+        parts = (self._watch, self.reconciler.run, *self.beside)
+        tasks = [asyncio.create_task(run()) for run in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -174,7 +174,8 @@ class Operator:
                     kinds = await self._served(kinds)
             finally:
                 await end_tasks(watching)
-            come, gone = (",".join(sorted(kind.name for kind in each)) for each in (kinds - before, before - kinds))
+            come = _names(kinds - before)
+            gone = _names(before - kinds)
             log.info("the kinds that the API serves have changed", come=come, gone=gone)
 
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
@@ -183,6 +184,10 @@ class Operator:
             return await served(self.writer)
         except SourceError:
             return served_before
+
+
+def _names(kinds: AbstractSet[Kind]) -> str:
+    return ",".join(sorted(kind.name for kind in kinds))
 
 
 def make_role(config: OperatorConfig, before: object = None) -> Operator:

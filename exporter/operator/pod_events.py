@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import islice
 from typing import Any, NamedTuple
 
 from exporter import log
@@ -31,6 +30,7 @@ from exporter.operator.objects.kinds import EVENT, OPERATOR, POD, Key, name_of, 
 from exporter.operator.objects.object_fields import as_trouble, moment
 from exporter.ownership.workloads import is_object_name
 from exporter.sources.pause import Pause
+from exporter.sources.source import Clock
 from exporter.wording import one_line
 
 REASON = "GpuXid"
@@ -38,7 +38,8 @@ REASON = "GpuXid"
 AGAIN_SECONDS = 3600.0
 MOST_IN_NAMESPACE = 20
 MOST_WAITING = 1_000
-_MOST_HEARD, _MOST_NAMESPACES = 10_000, 1_000
+_MOST_HEARD = 10_000
+_MOST_NAMESPACES = 1_000
 _MOST_LISTED = 2_000  # events of a namespace, which the API server keeps for an hour by default
 _MOST_CHARS = 80  # of a GPU's index
 # The time for which nothing is asked or written in a namespace after a failure.
@@ -69,11 +70,14 @@ class PodEvents:
     """The events to write, and the events that were written. `run` writes until it is cancelled."""
 
     def __init__(
-        self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Callable[[], float] = time.time
+        self, reader: Reader, events: Events, on_change: Callable[[Key], None], clock: Clock = time.time
     ) -> None:
         """`on_change` is called with each GPUExporter whose troubles have changed; `clock` counts from 1970."""
         self.waiting: asyncio.Queue[_HeldAtXid] = asyncio.Queue(MOST_WAITING)
-        self._reader, self._events, self._on_change, self._clock = reader, events, on_change, clock
+        self._reader = reader
+        self._events = events
+        self._on_change = on_change
+        self._clock = clock
         self._heard: set[_HeldAtXid] = set()
         # by namespace: the times of its events by their names
         self._written: dict[str, dict[str, float]] = {}
@@ -84,19 +88,24 @@ class PodEvents:
 
         An event that finds no room is told again later.
         """
-        for event in [*events][::-1]:
-            xid = XIDS.get(event.code or 0, OTHER_XID)
-            if event.kind != "xid" or not event.code or (xid.informs and not xid.is_program_end):
+        for event in reversed([*events]):
+            if event.kind != "xid" or not event.code or abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
                 continue
-            if abs(self._clock() - event.at_seconds) >= AGAIN_SECONDS:
+            xid = XIDS.get(event.code, OTHER_XID)
+            if xid.informs and not xid.is_program_end:
                 continue
-            gpu = f"{event.index or event.uuid}{f', instance {event.instance}' if event.instance else ''}"
+            gpu = event.index or event.uuid
+            if event.instance:
+                gpu = f"{gpu}, instance {event.instance}"
             for namespace, pod, uid in event.holders:
-                held = _HeldAtXid(owner, node, namespace, pod, uid, gpu, event.code, event.at_seconds)
-                if held not in self._heard and not self.waiting.full() and not self._is_paused(held):
-                    _bound(self._heard, _MOST_HEARD)
-                    self._heard.add(held)
-                    self.waiting.put_nowait(held)
+                self._queue(_HeldAtXid(owner, node, namespace, pod, uid, gpu, event.code, event.at_seconds))
+
+    def _queue(self, held: _HeldAtXid) -> None:
+        if held in self._heard or self.waiting.full() or self._is_paused(held):
+            return
+        _bound(self._heard, _MOST_HEARD)
+        self._heard.add(held)
+        self.waiting.put_nowait(held)
 
     def troubles(self, owner: Key) -> Sequence[Trouble]:
         """The reason why events of a GPUExporter are not written, in the first such namespace.
@@ -104,13 +113,10 @@ class PodEvents:
         A reason that passes by itself is left out.
         """
         since = self._clock() - AGAIN_SECONDS
-        refusals = (refusal for (key, _), refusal in sorted(self._refusals.items()) if key == owner)
-        lasting = (
-            refusal.trouble
-            for refusal in refusals
-            if refusal.until > since and refusal.trouble.reason != "ApiUnavailable"
-        )
-        return [*islice(lasting, 1)]
+        for (key, _), refusal in sorted(self._refusals.items()):
+            if key == owner and refusal.until > since and refusal.trouble.reason != "ApiUnavailable":
+                return [refusal.trouble]
+        return []
 
     async def run(self) -> None:
         """Write queued events. First forget all that is known, since another process may have written meanwhile."""
@@ -127,29 +133,32 @@ class PodEvents:
 
     async def _attend(self, held: _HeldAtXid) -> None:
         """Write one event. If the API refuses it, its namespace pauses, and the event may come again."""
-        key = held.owner, held.namespace
-        before = self._refusals.get(key)
+        if self._is_paused(held):
+            self._heard.discard(held)
+            return
         try:
-            if not self._is_paused(held):
-                await self._tell(held)
-                if self._refusals.pop(key, None):
-                    self._on_change(held.owner)
-                return
+            await self._tell(held)
         except SourceError as error:
-            failures, why = before.failures + 1 if before else 1, as_trouble(error)
-            until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
-            why = replace(
-                why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}"
-            )
-            _bound(self._refusals, _MOST_NAMESPACES)
-            self._refusals[key] = _RefusedWrites(why, failures, until)
-            if before is None or before.trouble != why:
-                log.warning("a pod is not told", key=str(held.owner), error=str(why))
-                self._on_change(held.owner)
+            self._heard.discard(held)
+            self._note_refusal(held, error)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other pods
             log.error("a pod is not told by a fault of the operator", error, pod=held.pod)
-            return
-        self._heard.discard(held)
+        else:
+            if self._refusals.pop((held.owner, held.namespace), None):
+                self._on_change(held.owner)
+
+    def _note_refusal(self, held: _HeldAtXid, error: SourceError) -> None:
+        key = held.owner, held.namespace
+        before = self._refusals.get(key)
+        failures = before.failures + 1 if before else 1
+        why = as_trouble(error)
+        why = replace(why, message=f"no events are written on pods of the namespace {held.namespace}: {why.message}")
+        _bound(self._refusals, _MOST_NAMESPACES)
+        until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
+        self._refusals[key] = _RefusedWrites(why, failures, until)
+        if before is None or before.trouble != why:
+            log.warning("a pod is not told", key=str(held.owner), error=str(why))
+            self._on_change(held.owner)
 
     async def _tell(self, held: _HeldAtXid) -> None:
         """Write the event, if the pod should get it.
@@ -161,18 +170,18 @@ class PodEvents:
             return
         xid = XIDS.get(held.code, OTHER_XID)
         most = MOST_IN_NAMESPACE // 2 if xid.informs else MOST_IN_NAMESPACE  # the other half is for warnings
-        written, now = await self._written_in(held.namespace), self._clock()
+        written = await self._written_in(held.namespace)
+        now = self._clock()
         if sum(now - at_seconds < AGAIN_SECONDS for at_seconds in written.values()) >= most:
             return
-        pods = await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod})
-        for pod in (pod for pod in pods if _is_holder(pod, held)):
-            about = f"{uid_of(pod)} {held.gpu} {held.code}"
-            name = f"{held.pod[:200].rstrip('-.')}.{sha256(about.encode()).hexdigest()[:20]}"
-            if held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
-                kind: EventType = "Normal" if xid.informs else "Warning"
-                gpu = one_line(held.gpu, _MOST_CHARS)
-                note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
-                await self._events.write(pod, noted(Event(kind, REASON, "Hold", note)), name, held.at_seconds)
+        kind: EventType = "Normal" if xid.informs else "Warning"
+        gpu = one_line(held.gpu, _MOST_CHARS)
+        note = f"Xid {held.code} on GPU {gpu} ({xid.name}) while this pod held it; {xid.remedy}"
+        event = noted(Event(kind, REASON, "Hold", note))
+        for pod in await self._reader.listed(POD, held.namespace, fields={"metadata.name": held.pod}):
+            name = _name_of_event(pod, held)
+            if _is_holder(pod, held) and held.at_seconds - written.get(name, 0.0) >= AGAIN_SECONDS:
+                await self._events.write(pod, event, name, held.at_seconds)
                 written[name] = held.at_seconds
 
     async def _written_in(self, namespace: str) -> dict[str, float]:
@@ -181,10 +190,18 @@ class PodEvents:
             rows = await self._reader.listed(
                 EVENT, namespace, fields={"reason": REASON}, use=_used_of, most=_MOST_LISTED
             )
-            written = {name: at_seconds for row in rows for name, at_seconds in row.items()}
+            written = {}
+            for row in rows:
+                written |= row
             _bound(self._written, _MOST_NAMESPACES)
             self._written[namespace] = written
         return written
+
+
+def _name_of_event(pod: AnyObject, held: _HeldAtXid) -> str:
+    """Made of what it tells: what another process wrote has the same name."""
+    content = f"{uid_of(pod)} {held.gpu} {held.code}"
+    return f"{held.pod[:200].rstrip('-.')}.{sha256(content.encode()).hexdigest()[:20]}"
 
 
 def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
@@ -199,8 +216,9 @@ def _is_holder(pod: AnyObject, held: _HeldAtXid) -> bool:
 
 def _used_of(event: AnyObject) -> AnyObject:
     """The time of an event of the operator, by its name; nothing for others' events."""
-    at, is_ours = moment(event, "eventTime"), text(event, "reportingController") == OPERATOR
-    return {name_of(event): at.timestamp()} if at and is_ours else {}
+    time = moment(event, "eventTime")
+    is_ours = text(event, "reportingController") == OPERATOR
+    return {name_of(event): time.timestamp()} if time and is_ours else {}
 
 
 def _bound(entries: set[_HeldAtXid] | dict[Any, Any], most: int) -> None:

@@ -269,7 +269,8 @@ class Reconciler:
     async def _tell(self, controller: Controller, outcome: LookResult) -> None:
         """Write the status if it has changed, and the events for people."""
         owner = outcome.owner
-        old, new = mapping(owner, "status"), await controller.status(outcome)
+        old = mapping(owner, "status")
+        new = await controller.status(outcome)
         try:
             if not is_same(old, new):
                 await self.writer.apply_status(owner, new)

@@ -21,7 +21,8 @@ PAUSE = Pause(0.2, 60.0, least=0.5)
 MOST_KEYS = 10_000
 MOST_KEYS_IN_NAMESPACE = 2_500
 # A key may have BURST looks in a row, and one more every FORGIVEN_SECONDS. After that it has to wait.
-BURST, FORGIVEN_SECONDS = 20, 2.0
+BURST = 20
+FORGIVEN_SECONDS = 2.0
 _MOST_DOUBLINGS = 5
 # The key that stands for all custom resources: a look lists them, and finds objects whose custom resource is gone. The
 # queue always has a place for it.
@@ -117,7 +118,7 @@ class WorkQueue:
         now = asyncio.get_running_loop().time()
         looks = self._looks_in_a_row(key, now) + 1
         if len(self._looks) >= MOST_KEYS:
-            self._looks = {each: seen for each, seen in self._looks.items() if self._looks_in_a_row(each, now)}
+            self._looks = {other: seen for other, seen in self._looks.items() if self._looks_in_a_row(other, now)}
         self._looks[key] = (looks, now)
         return key
 
@@ -134,7 +135,8 @@ class WorkQueue:
         """Whether a key may join the queue. A namespace has a limit, which is lower once the queue is half full."""
         if key in self._due or self._is_next(key) or key == EVERYTHING:
             return True
-        here, half = self._waiting[key.namespace], MOST_KEYS / 2
+        here = self._waiting[key.namespace]
+        half = MOST_KEYS / 2
         if here < MOST_KEYS_IN_NAMESPACE and (len(self) < half or here < half / len(self._waiting)):
             return True
         if key.namespace not in self._left_out:

@@ -12,7 +12,7 @@ index (sh_info). .nv.info has the other facts about a function, by its symbol.
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -30,6 +30,7 @@ from exporter.probe.elf import (
     read_table,
 )
 from exporter.probe.fatbin import MAGIC_BYTES, MOST_IMAGE_BYTES, Image, read_images, unpack
+from exporter.sources.source import Clock
 
 EM_CUDA = 190
 _RELOCATABLE = 1  # ET_REL: not yet linked with other GPU code
@@ -232,7 +233,7 @@ class CudaBinary:
 def read_cuda_binary(
     reader: ByteRegion,
     limits: Limits = LIMITS,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Clock = time.monotonic,
 ) -> CudaBinary:
     """The GPU code of a program, library, object, fatbin or cubin.
 
@@ -266,7 +267,7 @@ class _EndedEarly(Exception):
 class _BinaryReading:
     """The reading of a file: the code found so far, and the work done so far."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, clock: Clock) -> None:
         self._limits = limits
         self._clock = clock
         self._until = clock() + limits.seconds

@@ -6,7 +6,7 @@ Any failure detaches everything, so that programs are probed only while the expo
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from exporter.probe.process_files import Hidden, gpu_files, process_folder, stat
 from exporter.probe.programs import AttachFailed, AttachSlow, Detach, FailReason, Programs, Scanned
 from exporter.probe.scan import FaultLog
 from exporter.sources.process_cgroups import ProcFolder
+from exporter.sources.source import Clock
 
 _READ = ("processes", "devices", "errors", "visible")
 _FILLED = (*_READ, "threads", "allocations", "events")
@@ -50,7 +51,7 @@ class ProbeAnswer:
 class Uprobes:
     """Attaches the program to files, until `detach`."""
 
-    def __init__(self, loaded: Object, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, loaded: Object, clock: Clock = time.thread_time) -> None:
         """`clock` is the CPU time of a thread, since a file is not to blame for a busy machine."""
         self._object = loaded
         self._clock = clock

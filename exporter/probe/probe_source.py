@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from exporter import log
 from exporter.errors import SourceError, TimedOut, Unavailable
 from exporter.sources.single_flight import Worker
-from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, OnHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from exporter.probe.probe import Probe, ProbeAnswer
 
@@ -46,9 +46,7 @@ class CudaProbe(AskedSource):
         super().__init__(NAME, on_health)
         self.turn: ProbeAnswer | None = None
         self.opened = 0
-        self.bounds: Mapping[str, Bound] = {
-            "probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)
-        }
+        self.bounds: Bounds = {"probed_programs": Bound(max_programs, lambda: self.turn.programs if self.turn else 0)}
         self._open: Callable[[], Probe] = lambda: _open(Path(proc), max_programs, any_kernel=any_kernel)
         self._interval_seconds = interval_seconds
         self._worker: Worker[Any] = Worker(NAME)

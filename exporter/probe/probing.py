@@ -7,7 +7,6 @@ wait in the totals until its container is known.
 """
 
 import time
-from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from exporter.model.snapshot import Health
 from exporter.probe.cuda_ledger import MOST_ROWS, MOST_WAITING, CudaTotals
 from exporter.probe.cuda_owners import MOST_CGROUPS, OwnerFacts
 from exporter.sources.container_logs import ContainerLogs
-from exporter.sources.source import MOST_LINKS, Attempt, Bound, OnHealth, Source, absent
+from exporter.sources.source import MOST_LINKS, Attempt, Bound, Bounds, Clock, OnHealth, Source, absent
 from exporter.usage.process_owners import Containers, containers_of_pods
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Probing:
         root: str,
         keep_seconds: float,
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """It follows the probe from `follow` on.
 
@@ -67,7 +66,7 @@ class Probing:
         self._there: Memo[frozenset[Owner]] = Memo(frozenset())
         self._looks = 0
         self._follows = self._has_begun = False
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             "cuda_rows": Bound(MOST_ROWS, lambda: totals.ledger.rows),
             "cuda_processes_waiting": Bound(MOST_WAITING, lambda: totals.ledger.waiting),
             "cuda_cgroups": Bound(MOST_CGROUPS, lambda: totals.owners.cgroups),

@@ -15,7 +15,7 @@ from exporter.probe import process_files
 from exporter.probe.elf import BadElf, ElfReason, function_offsets
 from exporter.probe.functions import Role
 from exporter.probe.scan import FaultLog, LookReason, Scan, UsedFile, UsingProcess
-from exporter.sources.source import Bound
+from exporter.sources.source import Bound, Bounds, Clock
 
 # too_many: the limit on probed files is reached; attach: the kernel refuses the file; too_many_mappings, too_slow: the
 # file would take too long, and slow every fork() on the node meanwhile; fault: the file made the exporter fail
@@ -92,7 +92,7 @@ class Programs:
         wanted: Mapping[Role, frozenset[str]],
         attach: Attach,
         most_programs: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`proc` is the folder /proc, `wanted` the functions to probe by role, `most_programs` the most files."""
         self._proc = proc
@@ -107,7 +107,7 @@ class Programs:
         self._users: Mapping[process_files.FileKey, list[tuple[UsingProcess, UsedFile]]] = {}
         self._number = self._slow = 0
         self._faults = FaultLog()
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             **self._scan.bounds,
             "programs": Bound(most_programs, lambda: len(self._attached)),
             "failed_programs": Bound(MOST_FAILED, lambda: len(self._failed)),

@@ -12,7 +12,7 @@ out, and the fault is logged.
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from exporter import log
 from exporter.probe import process_files
 from exporter.probe.elf import BadElf, function_offsets
-from exporter.sources.source import Bound
+from exporter.sources.source import Bound, Bounds, Clock
 
 
 class FaultLog:
@@ -95,7 +95,7 @@ class _ReadProcess(NamedTuple):
 class Scan:
     """Looks at the processes, and remembers each until it has ended."""
 
-    def __init__(self, proc: Path, runtime: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, proc: Path, runtime: frozenset[str], clock: Clock = time.monotonic) -> None:
         """`proc` is the folder /proc. An executable with a function of `runtime` has the CUDA runtime linked in."""
         self.unreadable = 0  # the processes of the last scan that the exporter has no right to look at
         self._proc = proc
@@ -108,7 +108,7 @@ class Scan:
         self._until = 0.0
         self._late: int | None = None  # the first pid that the last scan had no time for
         self._faults = FaultLog()
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             "processes": Bound(MOST_PROCESSES, lambda: len(self._seen)),
             "executables": Bound(MOST_EXECUTABLES, lambda: len(self._has_runtime)),
         }

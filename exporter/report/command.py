@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, tzinfo
 from functools import partial
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, of_form, positive_duration
 from exporter.config.suggestions import asked, closest
@@ -78,7 +78,37 @@ def _takes(
     return click.option(flag, metavar=what, help=says, default=default, show_default=bool(default), multiple=multiple)
 
 
-@command()
+_HELP = Help(
+    usage="--prometheus URL [FLAGS]",
+    says="Say who held and used GPUs over a span: GPU-hours, energy and cost.",
+    groups={
+        "Of when": {
+            "--since": "So long, until now. Default: 7d",
+            "--month": "A calendar month",
+            "--compare": "What changed since the span before",
+        },
+        "Of whom": {
+            "--prometheus": "Prometheus, Thanos or Mimir",
+            "--by": "namespace, workload, label:NAME, …",
+            "--top": "Only those that held most",
+            "--match": "Only series with this label",
+        },
+        "How": {
+            "--price-per-gpu-hour": "What one costs; repeatable",
+            "--advise": "What would have sufficed instead",
+            "--format": "table, csv, json, html or focus",
+        },
+    },
+    examples=(
+        "report --prometheus http://prom:9090 --since 30d",
+        "report --prometheus http://prom:9090 --by label:team",
+        "report --prometheus http://prom:9090 --advise",
+    ),
+    more="--help-all shows all flags.",
+)
+
+
+@command(_HELP)
 @click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
 @click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
 @_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
@@ -150,20 +180,21 @@ def make(
     _check_form(form, currency, prices, is_advice=wants_advice, is_bill=compare or per_token)
     spans = (span.before(is_month=month is not None), span) if compare else (span,)
     with closing(Progress(sys.stderr)) as progress, ends_at_once(progress.close):
-        connection = connect(seconds)
-        api = PrometheusApi(connection, on_wait=progress.say)
+        api = PrometheusApi(connect(seconds), on_wait=progress.say)
         peaks = PeaksReader(api, matchers, label)
-        also = (peaks.read,) if wants_advice else ()
-        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label, also=also)
-        ask = partial(ask, per_token=per_token)
-        try:
-            *before, collected = asyncio.run(_collect(api, ask, spans, progress.note))
-        except SourceError as error:
-            raise ExporterError(f"--prometheus: {clean(str(error.trouble), MOST_CHARS_OF_NOTE)}") from error
+        ask = partial(collect, api, matchers=matchers, wanted=grouped.wanted, cluster_label=label)
+        ask = partial(ask, per_token=per_token, also=(peaks.read,) if wants_advice else ())
+        *before, collected = _collected(_collect(api, ask, spans, progress.note))
     _check_there(collected, matched=bool(matchers))
     advice = render_advice(advise(collected, peaks.rows, prices), span, form) if wants_advice else ""
-    made = make_report(collected, grouped, prices, top=top, before=before[0] if before else None)
-    _write(made, form, currency or "", advice)
+    _write(make_report(collected, grouped, prices, top=top, before=next(iter(before), None)), form, currency, advice)
+
+
+def _collected(collecting: Coroutine[Any, Any, Sequence[ReportInput]]) -> Sequence[ReportInput]:
+    try:
+        return asyncio.run(collecting)
+    except SourceError as error:
+        raise ExporterError(f"--prometheus: {clean(str(error.trouble), MOST_CHARS_OF_NOTE)}") from error
 
 
 async def _collect(
@@ -204,14 +235,21 @@ def _zone(name: str) -> tzinfo:
         raise ValueError(name) from error
 
 
-def _write(made: Report, form: str, currency: str, advice: str) -> None:
+def _write(made: Report, form: str, currency: str | None, advice: str) -> None:
+    """Write a report to the standard output in one of the forms, and its notes to the standard error."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    focus = partial(render_focus, currency=currency)
+    focus = partial(render_focus, currency=currency or "")
     table = partial(render_table, columns=columns)
-    forms: Mapping[str, Callable[[Report], str]]
-    forms = {"csv": render_csv, "focus": focus, "json": render_json, "html": render_page, "table": table}
-    for note in made.notes if advice or form in ("csv", "focus") else ():  # a file of rows has no place for notes
-        print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
+    forms: Mapping[str, Callable[[Report], str]] = {
+        "csv": render_csv,
+        "focus": focus,
+        "json": render_json,
+        "html": render_page,
+        "table": table,
+    }
+    if advice or form in ("csv", "focus"):  # a file of rows has no place for notes
+        for note in made.notes:
+            print(f"note: {clean(str(note), MOST_CHARS_OF_NOTE)}", file=sys.stderr)
     # as bytes, which no system changes: CSV has line ends of its own, and names may be in any script
     sys.stdout.buffer.write((advice or forms[form](made)).encode())
     sys.stdout.flush()

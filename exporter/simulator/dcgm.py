@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from aiohttp import web
@@ -13,11 +13,13 @@ from exporter.simulator.dcgm_health import rows_of_watches
 from exporter.simulator.dcgm_pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.machine import Xid
 from exporter.simulator.parts import SimulatedGpu
-from exporter.simulator.readings import Reading, of_gpu, of_instance, of_whole
+from exporter.simulator.readings import Labels, Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
-_SHELL, _OLDER = "1", "3"
+# generations, as of pages.py
+_SHELL = "1"
+_OLDER = "3"
 XID_WINDOW_MS = 300_000
 
 
@@ -106,29 +108,19 @@ class SimulatedDcgm:
         """
         machine = self._world.machine
         own = self._own(gpu.uuid)
-        of_watches = {HEALTH_STATUS: self._of_watches(gpu)}
-        has_own_row = self._with_parents or not gpu.instances
-        readings = {**of_whole(machine, gpu, later_ns), **own, **of_watches} if has_own_row else of_watches
-        rows = [SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings)]
+        readings: dict[str, Reading] = {HEALTH_STATUS: self._of_watches(gpu)}
+        if self._with_parents or not gpu.instances:
+            readings = {**of_whole(machine, gpu, later_ns), **own, **readings}
+        row = SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings)
+        rows = [row]
         if gpu.instances:
             shared = {**of_gpu(machine, gpu, later_ns), **own}
-            rows += (
-                SimulatedRow(
-                    index=gpu.index,
-                    uuid=gpu.uuid,
-                    model=gpu.card.model,
-                    profile=instance.profile,
-                    instance_id=instance.instance_id,
-                    readings={**shared, **of_instance(machine, instance)},
-                )
-                for instance in gpu.instances
-            )
+            for instance in gpu.instances:
+                readings = {**shared, **of_instance(machine, instance)}
+                row = replace(row, readings=readings, profile=instance.profile, instance_id=instance.instance_id)
+                rows.append(row)
         if gpu.is_lost:
-            left = {HEALTH_STATUS, *(name for name in own if "XID" in name)}
-            rows = [
-                replace(row, readings={name: reading for name, reading in row.readings.items() if name in left})
-                for row in rows
-            ]
+            return [replace(row, readings=_left_of(row.readings)) for row in rows]
         return rows
 
     def _of_watches(self, gpu: SimulatedGpu) -> Reading:
@@ -150,26 +142,20 @@ class SimulatedDcgm:
         own_errors = self._errors(uuid)
         last = own_errors[-1].xid if own_errors else 0
         window_ns = machine.clock() - XID_WINDOW_MS * 1_000_000
-        recent = Counter(error.xid for error in own_errors if error.at_ns >= window_ns)
+        recent = [error for error in own_errors if error.at_ns >= window_ns]
         window = ("window_size_in_ms", str(XID_WINDOW_MS))
-        events = machine.boards[uuid].events
-        before = self._events.get(uuid, {})
         labels = (("err_code", str(last)), ("err_msg", XIDS.get(last, OTHER_XID).name))
-        return {
+        # without events that have not been there since
+        events = Counter(machine.boards[uuid].events) - Counter(self._events.get(uuid, {}))
+        own: dict[str, Reading] = {
             "DCGM_FI_DEV_XID_ERRORS": [(() if self._generation == _SHELL else labels, last)],
-            "DCGM_EXP_XID_ERRORS_TOTAL": [
-                ((("xid", str(xid)),), count)
-                for xid, count in sorted(Counter(error.xid for error in own_errors).items())
-            ],
-            "DCGM_EXP_XID_ERRORS_COUNT": [((window, ("xid", str(xid))), count) for xid, count in sorted(recent.items())]
-            or [((window,), 0)],
-            "DCGM_EXP_CLOCK_EVENTS_TOTAL": [
-                ((("clock_event", name),), count - before.get(name, 0))
-                for name, count in sorted(events.items())
-                if count > before.get(name, 0)
-            ],
-            **({NVLINK: 0} if self._no_links else {}),
+            "DCGM_EXP_XID_ERRORS_TOTAL": _counted(own_errors),
+            "DCGM_EXP_XID_ERRORS_COUNT": _counted(recent, window) or [((window,), 0)],
+            "DCGM_EXP_CLOCK_EVENTS_TOTAL": [((("clock_event", name),), events[name]) for name in sorted(events)],
         }
+        if self._no_links:
+            own[NVLINK] = 0
+        return own
 
     async def answer(self, _: web.Request) -> web.StreamResponse:
         """Answer with the present page, or with the page of the last read."""
@@ -179,3 +165,14 @@ class SimulatedDcgm:
         while True:
             await asyncio.sleep(self.collect_seconds)
             self._collected = self.page().encode()
+
+
+def _left_of(readings: Mapping[str, Reading]) -> Mapping[str, Reading]:
+    """What there still is of a lost GPU."""
+    return {name: reading for name, reading in readings.items() if name == HEALTH_STATUS or "XID" in name}
+
+
+def _counted(errors: Iterable[Xid], *labels: tuple[str, str]) -> Sequence[tuple[Labels, float]]:
+    """How often there was each XID."""
+    counts = Counter(error.xid for error in errors)
+    return [((*labels, ("xid", str(xid))), counts[xid]) for xid in sorted(counts)]

@@ -27,7 +27,8 @@ from exporter.simulator.readings import Labels, Reading
 
 COUNTERS = ("default", "full")
 NVLINK = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
-_SHELL, _OLDER = "1", "3"
+_SHELL = "1"
+_OLDER = "3"
 _SAME = Fraction(1)
 # dcgm-exporter itself counts these, since 4.8.3; an older version ends at a name that it does not know
 _NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
@@ -60,7 +61,8 @@ class SimulatedFamily:
 
 def family_of(row: DcgmField) -> SimulatedFamily:
     """The family of a field, with the table's texts."""
-    old, new = row.unit, row.newer_unit
+    old = row.unit
+    new = row.newer_unit
     return SimulatedFamily(
         name=row.family,
         help=row.help,
@@ -134,12 +136,11 @@ def page(rows: Sequence[SimulatedRow], families: Sequence[SimulatedFamily], *, g
     lines: list[str] = []
     for name, family in named:
         factor = family.factor if new_names else _SAME
-        samples = [
-            f"{name}{{{labels}{''.join(f',{_text((label,))}' for label in more)}}}"
-            f" {_number(family, value, factor, generation)}"
-            for row, labels in labelled
-            for more, value in _values(family, row)
-        ]
+        samples = []
+        for row, labels in labelled:
+            for own_labels, value in _values(family, row):
+                number = _number(family, value, factor, generation)
+                samples.append(f"{name}{{{','.join((labels, *map(_label, own_labels)))}}} {number}")
         if samples:
             lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}", *samples)
     return "\n".join(lines) + "\n"
@@ -178,12 +179,12 @@ def _labels(row: SimulatedRow, generation: str, host_name: str) -> str:
     labels.append(("Hostname" if generation == "3" else "hostname", host_name))
     version = "SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DRIVER_VERSION"
     labels.append((f"DCGM_FI_{version}", DRIVER_VERSION))
-    return _text((*labels, *row.labels))
+    return ",".join(map(_label, (*labels, *row.labels)))
 
 
-def _text(labels: Iterable[tuple[str, str]]) -> str:
+def _label(label: tuple[str, str]) -> str:
     # no text of a simulated node needs escaping, so all generations write the same labels
-    return ",".join(f'{name}="{value}"' for name, value in labels)
+    return '{}="{}"'.format(*label)
 
 
 def _number(family: SimulatedFamily, number: float, factor: Fraction, generation: str) -> str:

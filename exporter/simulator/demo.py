@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter import log, service
-from exporter.cli.commands import HELP, command, this_program
+from exporter.cli.commands import Help, command, this_program
 from exporter.cli.options import read_config, setting_options
 from exporter.config.common import WebSettings
 from exporter.config.files import as_yaml
 from exporter.config.node_settings import Config
 from exporter.config.parsers import Address
 from exporter.errors import ExporterError
+from exporter.lenient import AnyObject
 from exporter.node.role import NODE
 from exporter.service import Service
 
@@ -35,7 +36,8 @@ PORTS_TO_TRY = 20
 DRA_CLAIMS = 3
 MOST_NODES = 50
 # If there are several nodes, every eighth has shared and cut GPUs, beginning with the fifth.
-_FIRST_MIXED_NODE, _GPUS_OF_A_MIXED_NODE = 4, 4
+_FIRST_MIXED_NODE = 4
+_GPUS_OF_A_MIXED_NODE = 4
 _ANY_PORT = Address(host="127.0.0.1", port=0)
 # A user of the demo should not have to wait 10 s for a change.
 _QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
@@ -43,31 +45,116 @@ _QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
 
 def _takes(
     flag: str,
+    text: str,
     kind: click.ParamType[Any],
     *names: str,
     default: object = None,
     **more: Any,  # noqa: ANN401 - click's own
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     is_shown = default not in (None, inf)
-    text = HELP["demo"]["texts"][flag]
     return click.option(flag, *names, type=kind, default=default, show_default=is_shown, help=text, **more)
 
 
-@command()
-@_takes("--nodes", click.IntRange(1, MOST_NODES), default=1)
-@_takes("--gpus", click.IntRange(0, 64), default=8)
-@_takes("--shared", click.IntRange(0))
-@_takes("--mig", click.IntRange(0), is_flag=False, flag_value=1)
-@_takes("--claims", click.IntRange(0))
-@_takes("--units", click.IntRange(0), default=0)
-@_takes("--strangers", click.IntRange(0), default=0)
-@_takes("--generation", click.Choice(("1", "3", "4.8", "4.9")), default="3")
-@_takes("--counters", click.Choice(("default", "full")), default="default")
-@_takes("--speed", click.FloatRange(0.1, 1000), default=1.0)
-@_takes("--collect-interval", click.FloatRange(0, 3600), default=30.0, metavar="SECONDS")
-@_takes("--settings-file", click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-@_takes("--fail", click.FloatRange(0), "fails_after", is_flag=False, flag_value=30.0, default=inf, metavar="SECONDS")
-@_takes("--seed", click.INT, default=1)
+_HELP = Help(
+    says="Simulate GPU nodes with pods that come and go, and serve their metrics.",
+    groups={
+        "What is simulated": {
+            "--nodes": "With more than one, also a cluster role",
+            "--gpus": "GPUs of a node. Default: 8",
+            "--shared": "Of these, time-sliced",
+            "--mig": "Of these, in MIG instances",
+            "--claims": "Of these, handed out by DRA",
+            "--fail": "A GPU falls off the bus after so long",
+            "--speed": "How much faster pods come and go",
+        },
+        "What is served": {
+            "--sharing": "What a shared GPU's samples become",
+            "--web.listen-address": "Where to listen. Default: :9400",
+            "--settings-file": "Write settings for other commands",
+        },
+    },
+    examples=(
+        "demo",
+        "demo --nodes 5 --speed 10",
+        "demo --gpus 4 --mig 1 --fail 30",
+    ),
+    more="--help-all shows all flags, those of serve included.",
+)
+
+
+@command(_HELP)
+@_takes(
+    "--nodes",
+    "With more than one, each has an exporter on a port of its own, and the cluster role answers for all.",
+    click.IntRange(1, MOST_NODES),
+    default=1,
+)
+@_takes("--gpus", "GPUs of a node.", click.IntRange(0, 64), default=8)
+@_takes(
+    "--shared",
+    "Of these, time-sliced by four.  [default: 2; with --nodes on every eighth node, the fifth first]",
+    click.IntRange(0),
+)
+@_takes(
+    "--mig",
+    "Of these, cut into 7 MIG instances.  [default: as --shared; 1, if there is one left]",
+    click.IntRange(0),
+    is_flag=False,
+    flag_value=1,
+)
+@_takes(
+    "--claims",
+    "Of these, handed out by DRA; of several, the last in instances cut for each claim."
+    "  [default: 0, or 3 with --dra on]",
+    click.IntRange(0),
+)
+@_takes("--units", "Of these, handed out by gpu-manager's units.", click.IntRange(0), default=0)
+@_takes(
+    "--strangers", "Pods that use a GPU which the kubelet did not give them, a GPU each.", click.IntRange(0), default=0
+)
+@_takes(
+    "--generation",
+    "Whose page: dcgm-exporter 1.x (shell), 2.x to 4.8.2, 4.8.3 and later, 4.9 with its new names.",
+    click.Choice(("1", "3", "4.8", "4.9")),
+    default="3",
+)
+@_takes(
+    "--counters",
+    "What dcgm-exporter measures: its default counters file, or the fuller one of daemonset.yaml.",
+    click.Choice(("default", "full")),
+    default="default",
+)
+@_takes(
+    "--speed",
+    "How much faster the pods live. Watts and joules stay those of real time.",
+    click.FloatRange(0.1, 1000),
+    default=1.0,
+)
+@_takes(
+    "--collect-interval",
+    "How often the simulated dcgm-exporter reads the GPUs, as its flag of this name says; 0: for every scrape.",
+    click.FloatRange(0, 3600),
+    default=30.0,
+    metavar="SECONDS",
+)
+@_takes(
+    "--settings-file",
+    "Write this file: with --config.file FILE other commands see the simulated node, too.",
+    click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+)
+@_takes(
+    "--fail",
+    "After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it."
+    " With --nodes one does now and then in any case.",
+    click.FloatRange(0),
+    "fails_after",
+    is_flag=False,
+    flag_value=30.0,
+    default=inf,
+    metavar="SECONDS",
+)
+@_takes("--seed", "The same seed makes the same node.", click.INT, default=1)
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
     *,
@@ -89,37 +176,33 @@ def demo(
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
     # imported only here: the node exporter must not carry the simulator's memory
-    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
     from exporter.simulator.simulated_node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
 
-    if nodes > 1 and settings_file:
-        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
-    if nodes > 1 and "off" in given["dcgm_mode"]:
-        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
-    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
+    is_alone = nodes == 1
+    _check_flags(nodes, settings_file, given)
     simulated = []
     for number in range(nodes):
-        is_mixed = nodes == 1 or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
+        is_mixed = is_alone or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
         parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
-        world = World(gpus=gpus, **parts, seed=seed + number, speed=speed)
         node = SimulatedNode(
-            world,
-            f"gpu-node-{number + 1}" if nodes > 1 else socket.gethostname(),
+            World(gpus=gpus, **parts, seed=seed + number, speed=speed),
+            socket.gethostname() if is_alone else f"gpu-node-{number + 1}",
             generation,
             counters=counters,
-            with_parents=nodes > 1,
+            with_parents=not is_alone,
             collect_seconds=collect_interval,
             fails_after_seconds=inf if number else fails_after,
         )
         simulated.append(node)
-    scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
-    for node in simulated:
-        node.world.add_strangers(strangers)
-    if nodes == 1:
-        asyncio.run(_demo(simulated[0], scheduler, step_seconds, given, settings_file))
-        return
-    asyncio.run(_demo_of_nodes(simulated, scheduler, step_seconds, given))
+    asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
+
+
+def _check_flags(nodes: int, settings_file: Path | None, given: AnyObject) -> None:
+    if nodes > 1 and settings_file:
+        raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
+    if nodes > 1 and "off" in given["dcgm_mode"]:
+        raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
 
 
 def _parts(
@@ -139,6 +222,26 @@ def _parts(
 
 
 async def _demo(
+    simulated: Sequence["SimulatedNode"],
+    seed: int,
+    strangers: int,
+    step_seconds: float,
+    given: dict[str, Any],
+    settings_file: Path | None,
+) -> None:
+    """Fill the nodes with pods, and serve them until the program ends."""
+    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415 - as in `demo`
+
+    scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
+    for node in simulated:
+        node.world.add_strangers(strangers)
+    if len(simulated) == 1:
+        await _demo_of_node(simulated[0], scheduler, step_seconds, given, settings_file)
+    else:
+        await _demo_of_nodes(simulated, scheduler, step_seconds, given)
+
+
+async def _demo_of_node(
     simulated: "SimulatedNode",
     scheduler: "Scheduler",
     step_seconds: float,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from exporter.model.devices import Claim
 from exporter.simulator.parts import DRA_DRIVER, Instance, Pod, SimulatedGpu, bus_id
 
 CDI_SPEC = "var/run/cdi/nvidia.yaml"  # written by the toolkit's nvidia-cdi-refresh
@@ -21,7 +22,9 @@ _GPUS = "proc/driver/nvidia/gpus"
 _VERSION = "proc/driver/nvidia/version"
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
 # The driver numbers the capabilities of all possible instances, cut or not.
-_MOST_GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8
+_MOST_GPUS = 32
+_GPU_INSTANCES = 15
+_COMPUTE_INSTANCES = 8
 _FIRST_CAP = 3  # after the driver's own two, config and monitor
 _INFORMATION = """Model: \t\t {gpu.card.model}
 IRQ:   \t\t {irq}
@@ -81,56 +84,44 @@ def write_claims(root: Path, pods: Iterable[Pod], gpus: Iterable[SimulatedGpu]) 
 
 def _claimed_devices(pods: Iterable[Pod]) -> set[str]:
     """The CDI names, without their kind, of all devices that these pods have by way of claims."""
-    devices = set()
-    for pod in pods:
-        for container in pod.containers:
-            for claim in container.all_claims:
-                for name in claim.cdi_names:
-                    kind, _, device = name.partition("=")
-                    if kind == _CLAIM_KIND:
-                        devices.add(device)
-    return devices
+    return {device for pod in pods for claim in pod.all_claims for device in _cdi_devices(claim)}
+
+
+def _cdi_devices(claim: Claim) -> Iterator[str]:
+    """The CDI names of a claim's device by NVIDIA's driver, without their kind."""
+    for name in claim.cdi_names:
+        kind, _, device = name.partition("=")
+        if kind == _CLAIM_KIND:
+            yield device
 
 
 def claim_status(pods: Iterable[Pod], name: tuple[str, str]) -> dict[str, Any]:
     """The status of these pods' ResourceClaim of this namespace and name; empty if no pod has it."""
-    devices = {
-        claim: claim in container.looks
-        for pod in pods
-        for container in pod.containers
-        for claim in container.all_claims
-        if (claim.namespace, claim.name) == name
-    }
-    results = [
-        {
-            "request": "gpu",
-            "driver": claim.driver,
-            "pool": claim.pool,
-            "device": claim.device,
-            **({"adminAccess": True} if is_look else {}),
-        }
-        for claim, is_look in devices.items()
-    ]
-    return {"allocation": {"devices": {"results": results}}} if results else {}
+    results: dict[Claim, dict[str, Any]] = {}
+    for container in (container for pod in pods for container in pod.containers):
+        for claim in container.all_claims:
+            if (claim.namespace, claim.name) != name:
+                continue
+            result = {"request": "gpu", "driver": claim.driver, "pool": claim.pool, "device": claim.device}
+            results[claim] = {**result, "adminAccess": True} if claim in container.looks else result
+    return {"allocation": {"devices": {"results": [*results.values()]}}} if results else {}
 
 
 def write_checkpoint(kubelet: Path, pods: Sequence[Pod]) -> None:
     """Write the checkpoint of NVIDIA's DRA driver about these pods' claims, in both of its versions."""
     claims: dict[str, Any] = {}
-    for container in (container for pod in pods for container in pod.containers):
-        for claim in container.all_claims:
-            for name in claim.cdi_names:
-                kind, _, device = name.partition("=")
-                if kind == _CLAIM_KIND:
-                    status = claim_status(pods, (claim.namespace, claim.name))
-                    claims[device[:UID_LENGTH]] = {"status": status, "preparedDevices": []}
+    for claim in (claim for pod in pods for claim in pod.all_claims):
+        for device in _cdi_devices(claim):
+            status = claim_status(pods, (claim.namespace, claim.name))
+            claims[device[:UID_LENGTH]] = {"status": status, "preparedDevices": []}
     v2 = {uid: {"checkpointState": "PrepareCompleted", **claim} for uid, claim in claims.items()}
     content = {
         "checksum": 1,
         "v1": {"preparedClaims": claims},
         "v2": {"checksum": 2, "preparedClaims": v2, "nodeBootID": "b7b4f0d1-8923-4e46-9aa6-e6da069ab135"},
     }
-    text, path = json.dumps(content), kubelet / CHECKPOINT
+    text = json.dumps(content)
+    path = kubelet / CHECKPOINT
     if not path.exists() or path.read_text() != text:
         _put(path, text)
 
@@ -161,7 +152,8 @@ def spec(gpus: Sequence[SimulatedGpu]) -> str:
     """
     devices: list[tuple[str, list[str]]] = []
     for gpu in gpus:
-        own, instances = f"/dev/nvidia{gpu.index}", () if gpu.dynamic else gpu.instances
+        own = f"/dev/nvidia{gpu.index}"
+        instances = () if gpu.dynamic else gpu.instances
         if not instances:
             devices += ((str(gpu.index), [own]), (gpu.uuid, [own]))
         for number, instance in enumerate(instances):

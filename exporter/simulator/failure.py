@@ -9,15 +9,15 @@
   again, as after a restart of the node (see scheduler.py).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from exporter.simulator.kernel_log import SimulatedKernelLog
-from exporter.simulator.parts import Pod, SimulatedGpu
+from exporter.simulator.parts import Pids, Pod, SimulatedGpu
 from exporter.simulator.world import World, ids_of
 
 _RECOVERY = "GPU recovery action changed from {} to {}"
-_NOTHING, _REBOOT = "0x0 (None)", "0x2 (Node Reboot Required)"
+_NOTHING = "0x0 (None)"
+_REBOOT = "0x2 (Node Reboot Required)"
 
 
 class GpuFailure:
@@ -29,28 +29,34 @@ class GpuFailure:
     def __init__(self, world: World, log: SimulatedKernelLog, *, after_seconds: float) -> None:
         self.gpu = ""
         self.holders: tuple[Pod, ...] = ()
-        self._world, self._log = world, log
+        self._world = world
+        self._log = log
         self._due_ns = world.machine.clock() + after_seconds * 1e9
 
     def fail(self) -> None:
         """Let a GPU fail at the next look, perhaps once more."""
-        self.gpu, self.holders, self._due_ns = "", (), 0
+        self.gpu = ""
+        self.holders = ()
+        self._due_ns = 0
 
-    def look(self, pids: Mapping[tuple[str, str], int]) -> None:
+    def look(self, pids: Pids) -> None:
         """Lose a GPU if it is time and a pod holds one. For `pids` see SimulatedProcesses."""
-        is_due = not self.gpu and self._world.machine.clock() >= self._due_ns
-        held = [gpu for gpu in self._world.gpus if is_due and self._holders_of(gpu)]
+        if self.gpu or self._world.machine.clock() < self._due_ns:
+            return
+        held = [gpu for gpu in self._world.gpus if self._holders_of(gpu)]
         if not held:
             return
         gpu = min(held, key=lambda gpu: (gpu.claimed, bool(gpu.units or gpu.instances), gpu.shared))
-        self.gpu, self.holders = gpu.uuid, self._holders_of(gpu)
+        self.gpu = gpu.uuid
+        self.holders = self._holders_of(gpu)
         pid = next((pids[pod.uid, gpu.uuid] for pod in self.holders if (pod.uid, gpu.uuid) in pids), None)
         self._log.write(gpu, 79, "GPU has fallen off the bus.", pid)
         self._log.write(gpu, 154, _RECOVERY.format(_NOTHING, _REBOOT), pid)
         self._set(is_lost=True)
+        ids = ids_of(gpu)
         for pod in self.holders:
             first, *others = pod.containers
-            ailing = tuple((device, "Unhealthy", "") for _, device in first.devices if device in ids_of(gpu))
+            ailing = tuple((device, "Unhealthy", "") for _, device in first.devices if device in ids)
             self._world.change(pod, replace(pod, containers=(replace(first, ailing=ailing), *others)))
 
     def end_holders(self) -> tuple[Pod, ...]:

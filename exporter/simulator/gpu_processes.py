@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exporter.model.memo import Memo
 from exporter.simulator.machine import RunningPod
-from exporter.simulator.parts import Pod
+from exporter.simulator.parts import Pids, Pod
 from exporter.simulator.pods_api import container_id
 from exporter.simulator.readings import most_bytes
 from exporter.simulator.world import World
@@ -38,8 +38,8 @@ class SimulatedProcesses:
                 (root / folder).mkdir(parents=True)
 
     @property
-    def pids(self) -> Mapping[tuple[str, str], int]:
-        """The pids by the pod's UID and the device, as the machine names it."""
+    def pids(self) -> Pids:
+        """The processes that are there."""
         return {(uid, device): pid for (uid, _, device), pid in self._pids.items()}
 
     def look(self, world: World) -> list[str]:
@@ -104,9 +104,7 @@ class SimulatedProcesses:
 def _logs_of(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
     """The name of the link to each running container's log, and the folder that has it."""
     for pod in pods:
-        if pod.has_ended:
-            continue
-        for container in pod.containers:
+        for container in pod.running:
             name = container.name
             names = f"{pod.namespace}{pod.name}{name}"
             if names.isprintable() and "/" not in names:  # a hostile name cannot be a file's

@@ -4,7 +4,7 @@ Time is the pods' time (life), in seconds, which a demo may let run faster than 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -13,9 +13,9 @@ _MOST = 2**64
 
 
 @lru_cache(maxsize=1024, typed=True)  # most calls repeat those of a second ago
-def chance(*of: object) -> float:
-    """A random number from 0 (included) to 1 (excluded). It depends only on the arguments, and on no earlier call."""
-    return int.from_bytes(blake2b(repr(of).encode(), digest_size=8).digest()) / _MOST
+def chance(*seeds: object) -> float:
+    """A random number from 0 (included) to 1 (excluded). It depends only on the seeds, and on no earlier call."""
+    return int.from_bytes(blake2b(repr(seeds).encode(), digest_size=8).digest()) / _MOST
 
 
 DAY = 86_400.0
@@ -100,7 +100,11 @@ def _burn_in(seed: object, _: float, clock: float) -> WorkloadUse:
     return _at(0.97, seed, clock, WorkloadUse(memory=0.9, tensor=0.8, dram=0.7), wavers=0.03)
 
 
-TRAINING, SERVING, NOTEBOOK, BATCH, BURN_IN = "training", "serving", "notebook", "batch", "burn-in"
+TRAINING = "training"
+SERVING = "serving"
+NOTEBOOK = "notebook"
+BATCH = "batch"
+BURN_IN = "burn-in"
 _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     TRAINING: _training,
     SERVING: _serving,
@@ -121,9 +125,9 @@ def serves(workload: str) -> bool:
     return _PHASES.get(workload) in (_serving, _notebook)
 
 
-def together(uses: list[tuple[WorkloadUse, float]]) -> WorkloadUse:
-    """The use of a device by all its holders. Each comes with the part of the memory (0 to 1) that it may take."""
-    if len(uses) == 1 and uses[0][1] == 1.0:
-        return uses[0][0]
-    of_all = zip(*(each._replace(memory=each.memory * part) for each, part in uses), strict=True)
-    return WorkloadUse(*(min(1.0, sum(ratios)) for ratios in of_all))
+def together(uses: Sequence[WorkloadUse], parts: Sequence[float]) -> WorkloadUse:
+    """The use of a device by all its holders. `parts` are the parts of its memory (0 to 1) that each may take."""
+    if parts == [1.0]:
+        return uses[0]
+    with_parts = [use._replace(memory=use.memory * part) for use, part in zip(uses, parts, strict=True)]
+    return WorkloadUse(*(min(1.0, sum(ratios)) for ratios in zip(*with_parts, strict=True)))

@@ -5,12 +5,12 @@ A pipe forgets records that were read, and takes no more when it is full; the ke
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from exporter.simulator.machine import Machine
-from exporter.simulator.parts import SimulatedGpu, bus_id
+from exporter.simulator.parts import Pids, SimulatedGpu, bus_id
 
 DEVICE = "dev/kmsg"
 
@@ -32,13 +32,14 @@ class SimulatedKernelLog:
         while self._pipes:
             os.close(self._pipes.pop())
 
-    def write_new(self, machine: Machine, pids: Mapping[tuple[str, str], int]) -> None:
+    def write_new(self, machine: Machine, pids: Pids) -> None:
         """Write the errors of the machine's GPUs since the last call. For `pids` see SimulatedProcesses."""
         for gpu in machine.gpus:
             errors = machine.xids.get(gpu.uuid, [])
             instances = {mig.device_id: f" GPU-I:{mig.instance_id:02}" for mig in gpu.instances}
             for error in errors[self._written.get(gpu.uuid, 0) :]:
-                self.write(gpu, error.xid, "Ch 00000010", pids.get(error.of), instances.get(error.of[1], ""))
+                instance = instances.get(error.process[1], "")
+                self.write(gpu, error.xid, "Ch 00000010", pids.get(error.process), instance)
             self._written[gpu.uuid] = len(errors)
 
     def write(self, gpu: SimulatedGpu, xid: int, words: str, pid: int | None = None, instance: str = "") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -15,6 +16,7 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.model.devices import Claim
 from exporter.simulator.parts import Container, Pod, Slot
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Offers = Callable[[], Sequence[Slot]]
 
@@ -43,54 +45,53 @@ def list_response(
     Like the kubelet, it leaves out init containers, lists other containers before they start, and shuffles (by
     `order`). `prepared` has the number of times that each claim was prepared, if more than once.
     """
-    shuffled = order.sample if order else lambda items, _: list(items)
-    body: bytes = v1.ListPodResourcesResponse(
-        pod_resources=[
-            v1.PodResources(
-                namespace=pod.namespace,
-                name=pod.name,
-                containers=[
-                    v1.ContainerResources(
-                        name=container.name,
-                        devices=[
-                            v1.ContainerDevices(resource_name=resource, device_ids=[device_id])
-                            for resource, device_id in shuffled(container.devices, len(container.devices))
-                        ],
-                        dynamic_resources=_dynamic(container, pod, prepared),
-                    )
-                    for container in pod.containers
-                ],
+    response = v1.ListPodResourcesResponse()
+    for pod in _shuffled(pods, order):
+        entry = response.pod_resources.add(namespace=pod.namespace, name=pod.name)
+        for container in pod.containers:
+            entry.containers.add(
+                name=container.name,
+                devices=_devices(container.devices, order),
+                dynamic_resources=_dynamic(container, pod, prepared),
             )
-            for pod in shuffled(pods, len(pods))
-        ]
-    ).SerializeToString()
+    body: bytes = response.SerializeToString()
     return body
 
 
-def allocatable_response(devices: Sequence[tuple[str, str]], order: random.Random | None = None) -> bytes:
-    """Devices (resource, id) as a serialised AllocatableResourcesResponse, each with its own entry as with NUMA."""
-    shuffled = order.sample(devices, len(devices)) if order else devices
-    body: bytes = v1.AllocatableResourcesResponse(
-        devices=[v1.ContainerDevices(resource_name=resource, device_ids=[one]) for resource, one in shuffled]
-    ).SerializeToString()
+def allocatable_response(devices: Sequence[Slot], order: random.Random | None = None) -> bytes:
+    """Devices as a serialised AllocatableResourcesResponse, each with its own entry as with NUMA."""
+    body: bytes = v1.AllocatableResourcesResponse(devices=_devices(devices, order)).SerializeToString()
     return body
+
+
+def _shuffled(items: Sequence[T], order: random.Random | None) -> Sequence[T]:
+    return order.sample(items, len(items)) if order else items
+
+
+def _devices(devices: Sequence[Slot], order: random.Random | None) -> list[v1.ContainerDevices]:
+    return [
+        v1.ContainerDevices(resource_name=resource, device_ids=[device_id])
+        for resource, device_id in _shuffled(devices, order)
+    ]
 
 
 def _dynamic(container: Container, pod: Pod, prepared: Mapping[ClaimName, int]) -> list[v1.DynamicResource]:
     """An entry for each claim of the container, with all devices of the claim, also those of other containers."""
-    of_pod: dict[ClaimName, dict[Claim, None]] = {}
-    for other in pod.containers:
-        for claim in other.all_claims:
-            of_pod.setdefault((claim.namespace, claim.name), {})[claim] = None
-    names = dict.fromkeys((claim.namespace, claim.name) for claim in container.all_claims)
+    devices_of: defaultdict[ClaimName, dict[Claim, None]] = defaultdict(dict)
+    for claim in pod.all_claims:
+        devices_of[_name(claim)][claim] = None
     return [
         v1.DynamicResource(
-            claim_name=name,
-            claim_namespace=namespace,
-            claim_resources=_entries(tuple(of_pod[namespace, name]) * prepared.get((namespace, name), 1)),
+            claim_name=name[1],
+            claim_namespace=name[0],
+            claim_resources=_entries(tuple(devices_of[name]) * prepared.get(name, 1)),
         )
-        for namespace, name in names
+        for name in dict.fromkeys(map(_name, container.all_claims))
     ]
+
+
+def _name(claim: Claim) -> ClaimName:
+    return claim.namespace, claim.name
 
 
 def _entries(devices: Sequence[Claim]) -> list[v1.ClaimResource]:
@@ -130,9 +131,8 @@ class PreparedClaims:
         """Note the present pods."""
         pods_of: defaultdict[ClaimName, set[str]] = defaultdict(set)
         for pod in pods:
-            for container in pod.containers:
-                for claim in container.all_claims:
-                    pods_of[claim.namespace, claim.name].add(pod.uid or pod.name)
+            for claim in pod.all_claims:
+                pods_of[_name(claim)].add(pod.uid or pod.name)
         self._is_ready &= pods_of.keys()
         times: dict[ClaimName, int] = {}
         for name, of_claim in pods_of.items():
@@ -141,7 +141,8 @@ class PreparedClaims:
             if new and name not in self._is_ready:
                 times[name] += len(new)
                 self._is_ready.add(name)
-        self.times, self._pods = times, pods_of
+        self.times = times
+        self._pods = pods_of
 
     def restart(self) -> None:
         """Note that the kubelet has restarted."""

@@ -4,13 +4,14 @@ import asyncio
 import json
 import re
 import ssl
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
 from exporter.simulator.driver_files import UID_LENGTH, claim_status
-from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, Pod
+from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, Pod, SimulatedGpu
 from exporter.simulator.pods_api import described
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
@@ -87,17 +88,11 @@ class SimulatedApi:
 
     def slices_now(self) -> list[Object]:
         """The present ResourceSlices: a pool of two slices, as drivers publish GPUs and their MIG devices."""
-        devices = []
+        devices: list[Object] = []
         for gpu in self._world.gpus:
             if gpu.claimed:
                 taints = self._taints(gpu.uuid)
-                for _, name in gpu.slots:
-                    attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
-                    if name != gpu.claim_device:
-                        # an instance that is cut only for its claim has no UUID
-                        of_part = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
-                        attributes = {attribute: {"string": value} for attribute, value in of_part.items()}
-                    devices.append({"name": name, "attributes": attributes, **({"taints": taints} if taints else {})})
+                devices += (_device_of_slice(gpu, name, taints) for _, name in gpu.slots)
         pool = {"name": DRA_POOL, "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": DRA_DRIVER, "nodeName": self.node_name, "pool": pool}
         return [
@@ -136,10 +131,14 @@ class SimulatedApi:
 
     def listed(self, request: web.Request) -> list[Object]:
         """The objects that a request asks for, in order."""
-        items = [
-            versioned(item, made) for key, (item, made) in self.versions.items() if self.is_meant(request, key, item)
-        ]
+        items = [versioned(item, version) for _, item, version in self._meant(request)]
         return sorted(items, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+
+    def _meant(self, request: web.Request) -> Iterator[tuple[str, Object, int]]:
+        """The objects that a request is about, each with its key and its version."""
+        for key, (item, version) in self.versions.items():
+            if self.is_meant(request, key, item):
+                yield key, item, version
 
     def answer_list(self, request: web.Request) -> web.Response:
         """Answer a whole list."""
@@ -156,15 +155,14 @@ class SimulatedApi:
             cron_job = re.fullmatch(r"(.+)-\d{8}", named)
             above = controlled_by("batch/v1", "CronJob", cron_job[1]) if cron_job else {"metadata": {}}
             return web.json_response(above)
-        return web.json_response({"kind": "Status", "code": 404}, status=404)
+        return _not_there()
 
     def answer_claim(self, namespace: str, name: str) -> web.Response:
         """Answer with a ResourceClaim that a pod has."""
-        containers = (container for pod in self._world.pods for container in pod.containers)
-        claims = (claim for container in containers for claim in container.all_claims)
+        claims = [claim for pod in self._world.pods for claim in pod.all_claims]
         claim = next((claim for claim in claims if (claim.namespace, claim.name) == (namespace, name)), None)
         if claim is None:
-            return web.json_response({"kind": "Status", "code": 404}, status=404)
+            return _not_there()
         # drivers other than NVIDIA's need not name their CDI devices after the claim
         uid = claim.cdi_names[0].partition("=")[2][:UID_LENGTH] if claim.cdi_names else ""
         metadata = {"namespace": namespace, "name": name, "uid": uid}
@@ -178,9 +176,7 @@ class SimulatedApi:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
-        sent = {
-            key for key, (item, made) in self.versions.items() if made <= since and self.is_meant(request, key, item)
-        }
+        sent = {key for key, _, version in self._meant(request) if version <= since}
         while not broken.is_set():
             self.look()
             for version, what, item in self._events(request, since, sent):
@@ -208,6 +204,23 @@ class SimulatedApi:
                 events.append((version, "DELETED", item))
                 sent.discard(key)
         return sorted(events, key=lambda event: event[0])
+
+
+def _not_there() -> web.Response:
+    return web.json_response({"kind": "Status", "code": 404}, status=404)
+
+
+def _device_of_slice(gpu: SimulatedGpu, name: str, taints: list[Object]) -> Object:
+    """A GPU, or an instance, which is cut only for its claim and has no UUID."""
+    if name == gpu.claim_device:
+        attributes = {"uuid": {"string": gpu.uuid}, "type": {"string": "gpu"}, "index": {"int": gpu.index}}
+    else:
+        texts = {"parentUUID": gpu.uuid, "type": "mig", "profile": gpu.placements[name][0]}
+        attributes = {attribute: {"string": text} for attribute, text in texts.items()}
+    device: Object = {"name": name, "attributes": attributes}
+    if taints:
+        device["taints"] = taints
+    return device
 
 
 def controlled_by(api_version: str, kind: str, name: str) -> Object:

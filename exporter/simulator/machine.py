@@ -27,12 +27,17 @@ PJ_PER_MJ = 1_000_000_000
 _IDLE_MW = 70_000
 _FULL_MW = 740_000  # a GPU's power at full activity without its limit, which is a little lower
 _MOST_MW = {0: LIMIT_MW, SW_THERMAL: 500_000, HW_THERMAL: 350_000}
-_BOOST_MHZ, _IDLE_MHZ = 1980, 345
+_BOOST_MHZ = 1980
+_IDLE_MHZ = 345
 # the milliwatts that make a degree, and the seconds that 63 % of a change of temperature take
-_MW_PER_DEGREE, _LAG_SECONDS = 14_000.0, 45.0
-_MEMORY_MW_PER_DEGREE, _MEMORY_LAG_SECONDS = 12_000.0, 60.0
+_MW_PER_DEGREE = 14_000.0
+_LAG_SECONDS = 45.0
+_MEMORY_MW_PER_DEGREE = 12_000.0
+_MEMORY_LAG_SECONDS = 60.0
 # above the first temperature the driver lowers the clocks, above the second the hardware, until it is below the third
-_SLOWDOWN, _HW_SLOWDOWN, _COOL_AGAIN = 87.0, 92.0, 84.0
+_SLOWDOWN = 87.0
+_HW_SLOWDOWN = 92.0
+_COOL_AGAIN = 84.0
 AIR_CELSIUS = 26.0
 
 # The family of time that grows while a reason's bit is set. GPU_IDLE stands for low utilization.
@@ -61,18 +66,20 @@ class Board:
 
     def load(self, activity: float, air: float = AIR_CELSIUS) -> None:
         """Set the GPU's activity (0 to 1) and the temperature of its air (°C) from now on."""
-        self.activity, self.air = activity, air
+        self.activity = activity
+        self.air = air
         wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * activity)
         thermal = self._thermal()
         self.power_mw = min(wanted, _MOST_MW[thermal])
         reasons = 0 if activity else GPU_IDLE
+        slower = 1.0
         if self.power_mw < wanted:
             reasons = thermal or POWER_CAP
+            # power grows with nearly the third power of the clock
+            slower = ((self.power_mw - _IDLE_MW) / (wanted - _IDLE_MW)) ** 0.4
         for name, bit in EVENTS.items():
             self.events[name] += bool(reasons & bit & ~self.reasons)
         self.reasons = reasons
-        # power grows with nearly the third power of the clock
-        slower = ((self.power_mw - _IDLE_MW) / (wanted - _IDLE_MW)) ** 0.4 if self.power_mw < wanted else 1.0
         self.sm_clock = round(_BOOST_MHZ * slower / 15) * 15 if activity else _IDLE_MHZ
 
     def spend(self, nanoseconds: int) -> None:
@@ -107,14 +114,17 @@ class Board:
 
     def _thermal(self) -> int:
         was_hot = self.reasons & THERMAL
+        limit = _COOL_AGAIN if was_hot else _SLOWDOWN
         if self.celsius >= _HW_SLOWDOWN:
             return HW_THERMAL
-        return SW_THERMAL if self.celsius >= (_COOL_AGAIN if was_hot else _SLOWDOWN) else 0
+        return SW_THERMAL if self.celsius >= limit else 0
 
 
 TICK_NS = 1_000_000_000
 _HOT_CELSIUS = 20.0  # a fan fails: a GPU's air is so much warmer for 2 of 5 minutes
-_HOT_EVERY, _HOT_FROM, _HOT_UNTIL = 300, 150, 270
+_HOT_EVERY = 300
+_HOT_FROM = 150
+_HOT_UNTIL = 270
 _OLDEST = 4 * 3600.0  # the largest age of the first pods, in seconds of life
 # the XIDs of memory errors that DCGM counts as uncorrected, and that remap a row
 ROW_XIDS = (48, 63, 94)
@@ -123,12 +133,12 @@ ROW_XIDS = (48, 63, 94)
 class Xid(NamedTuple):
     """An error that the driver reported, at a moment of the clock (nanoseconds).
 
-    `of` is the process that had it, if any: the UID of its pod, and the device, as `RunningPod` names it.
+    `process` had it, if any: the UID of its pod, and the device, as `RunningPod` names it.
     """
 
     at_ns: int
     xid: int
-    of: tuple[str, str] = ("", "")
+    process: tuple[str, str] = ("", "")
 
 
 class RunningPod(NamedTuple):
@@ -143,7 +153,7 @@ class RunningPod(NamedTuple):
 
 
 class _SimulatedUse(NamedTuple):
-    of: tuple[str, str, str]
+    container: tuple[str, str, str]  # its pod's namespace and name, and its own
     seed: str
     workload: str
     born: float  # seconds of life
@@ -208,21 +218,27 @@ class Machine:
         for device_id, holders in self._holders.items():
             for holder in holders:
                 does = _of_holder(holder, life)
-                yield RunningPod(device_id, *holder.of, memory=does.memory * holder.part, activity=does.activity)
+                memory = does.memory * holder.part
+                yield RunningPod(device_id, *holder.container, memory=memory, activity=does.activity)
 
-    def add_xid(self, uuid: str, xid: int, of: tuple[str, str] = ("", "")) -> None:
-        """Let the driver report an error of a GPU. For `of` see Xid."""
-        self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid, of))
+    def add_xid(self, uuid: str, xid: int, process: tuple[str, str] = ("", "")) -> None:
+        """Let the driver report an error of a GPU. For `process` see Xid."""
+        self.xids.setdefault(uuid, []).append(Xid(self.clock(), xid, process))
 
     def _advance(self, *, whole_steps: bool = False) -> int:
         """Let time pass until now, or with `whole_steps` until the last full step. Returns the present time."""
         now = self.clock()
-        while (after := self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS) <= now:
-            self._spend(after)
+        step = self._next_step()
+        while step <= now:
+            self._spend(step)
             self._load()
+            step = self._next_step()
         if not whole_steps and now > self._now:
             self._spend(now)
         return now
+
+    def _next_step(self) -> int:
+        return self._now + TICK_NS - (self._now - self.started_ns) % TICK_NS
 
     def _spend(self, until: int) -> None:
         for board in self.boards.values():
@@ -230,48 +246,52 @@ class Machine:
         self._now = until
 
     def _load(self) -> None:
+        """Put the present load of all holders on the boards. The air of one GPU is hot for a while."""
         life = self.life
-        self._uses = {
-            device_id: together([(_of_holder(holder, life), holder.part) for holder in holders])
-            for device_id, holders in self._holders.items()
-        }
+        self._uses = {}
+        for device_id, holders in self._holders.items():
+            uses = [_of_holder(holder, life) for holder in holders]
+            self._uses[device_id] = together(uses, [holder.part for holder in holders])
         seconds = int(self.seconds)
-        is_hot = _HOT_FROM <= seconds % _HOT_EVERY < _HOT_UNTIL
-        hot = int(chance(self.seed, "hot", seconds // _HOT_EVERY) * len(self.gpus)) if is_hot else -1
+        hot = -1
+        if _HOT_FROM <= seconds % _HOT_EVERY < _HOT_UNTIL:
+            hot = int(chance(self.seed, "hot", seconds // _HOT_EVERY) * len(self.gpus))
         for number, gpu in enumerate(self.gpus):
             if gpu.instances:
                 self._uses[gpu.uuid] = self._of_instances(gpu)
-            air = AIR_CELSIUS + 3 * chance(self.seed, gpu.index) + (_HOT_CELSIUS if number == hot else 0.0)
+            air = AIR_CELSIUS + 3 * chance(self.seed, gpu.index)
+            if number == hot:
+                air += _HOT_CELSIUS
             self.boards[gpu.uuid].load(self.use_of(gpu.uuid).activity, air)
 
     def _of_instances(self, gpu: SimulatedGpu) -> WorkloadUse:
         """The whole GPU's use: the sum of its instances' uses, weighted by their compute slices."""
-        parts = [
-            [ratio * (PROFILES[mig.profile].slices / gpu.card.slices) for ratio in self.use_of(mig.device_id)]
-            for mig in gpu.instances
-        ]
+        parts = []
+        for mig in gpu.instances:
+            part = PROFILES[mig.profile].slices / gpu.card.slices
+            parts.append([ratio * part for ratio in self.use_of(mig.device_id)])
         return WorkloadUse(*map(sum, zip(*parts, strict=True)))._replace(memory=0.0, nvlink=0.0)
 
     def _hold(self, pods: Sequence[Pod], *, is_first: bool) -> None:
         """Note the holders of each device. A container that does not run holds its device without using it."""
         claimed = {device: uuid for gpu in self.gpus for device, uuid in gpu.ids_of_claims.items()}
-        living = set()
+        born = self._born
+        self._born = {}
         self._holders = {}
         for pod in pods:
-            if pod.has_ended:
-                continue
-            for container in pod.containers:
+            for container in pod.running:
                 shares = Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses)
                 if not shares or not container.running:
                     continue
                 key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")
-                living.add(key)
-                if key not in self._born:
-                    age = _OLDEST * chance(self.seed, key, "age") if is_first else 0.0
-                    self._born[key] = self.life - age if pod.began is None else pod.began
+                if key in born:
+                    self._born[key] = born[key]
+                elif pod.began is not None:
+                    self._born[key] = pod.began
+                else:
+                    self._born[key] = self.life - (_OLDEST * chance(self.seed, key, "age") if is_first else 0.0)
                 for device_id, count in shares.items():
                     self._add_holder(pod, container, key, device_id, count, is_linked=len(shares) > 1)
-        self._born = {key: born for key, born in self._born.items() if key in living}
 
     def _add_holder(
         self, pod: Pod, container: Container, key: tuple[str, str, str], device_id: str, count: int, *, is_linked: bool
@@ -280,7 +300,7 @@ class Machine:
         work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
         uuid, is_share, _ = device_id.partition("::")
         holder = _SimulatedUse(
-            of=(pod.namespace, pod.name, container.name),
+            container=(pod.namespace, pod.name, container.name),
             seed=seed,
             workload=work,
             born=self._born[key],
@@ -293,13 +313,12 @@ class Machine:
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
     """The ids of a container's devices. A share is its GPU's UUID with `::`, once for each share."""
-    for _, device_id in () if container.chosen else container.devices:
-        yield f"{device_id.partition('::')[0]}::" if "::" in device_id else device_id
+    for device_id in container.chosen or [device_id for _, device_id in container.devices]:
+        uuid, is_share, _ = device_id.partition("::")
+        yield f"{uuid}{is_share}"
     for claim in container.claims:
         if claim.device in claimed:
             yield claimed[claim.device]
-    for part in container.chosen:
-        yield f"{part.partition('::')[0]}::"
 
 
 def _of_holder(holder: _SimulatedUse, life: float) -> WorkloadUse:

@@ -107,8 +107,7 @@ _WHOLE = -1
 _MOST_XIDS = 200  # the most that nvml.c takes
 _FIRST_SERIAL = 1_652_923_045_678
 _GPU_IS_LOST = 15  # NVML_ERROR_GPU_IS_LOST
-_DEV = "DCGM_FI_DEV_"
-_SENT, _RECEIVED = ((FIELD_VALUES, field) for field in (138, 139))  # over all NVLinks, in KiB
+_SENT_AND_RECEIVED = (138, 139)  # the fields of what went over all NVLinks, in KiB
 # The fields that nvml.c answers by a call and an argument.
 _CALLS = tuple(
     (call, row)
@@ -117,10 +116,8 @@ _CALLS = tuple(
     for call, row in calls
     if row.family != NVLINK
 )
-_RATIOS, _RATES = (
-    tuple((call.arguments[0], row) for call, row in NVML[GPM_METRICS] if (row.unit is Unit.RATIO) is is_ratio)
-    for is_ratio in (True, False)
-)
+_RATIOS = tuple((call.arguments[0], row) for call, row in NVML[GPM_METRICS] if row.unit is Unit.RATIO)
+_RATES = tuple((call.arguments[0], row) for call, row in NVML[GPM_METRICS] if row.unit is not Unit.RATIO)
 
 
 class NvmlValues:
@@ -136,21 +133,27 @@ class NvmlValues:
         machine = self._world.machine
         later_ns = machine.advance()
         now = machine.clock()
-        seconds, self._at_ns = (now - self._at_ns) / 1e9, now
+        seconds = (now - self._at_ns) / 1e9
+        self._at_ns = now
         held = _in_processes(self._world)
         yield f"text -1 nvmlSystemGetDriverVersion {DRIVER_VERSION}"
         for gpu in self._world.gpus:
             if gpu.is_lost:
                 yield f"fail * {_GPU_IS_LOST} {gpu.index}"
-            of_instances = 0
+            used_of_instances = 0
             for mig in gpu.instances:
                 readings: Mapping[str, Reading] = of_instance(machine, mig)
-                of_instances += (used := _used(readings, held[mig.device_id]))
+                used = _used(readings, held[mig.device_id])
+                used_of_instances += used
                 yield _memory(gpu, mig.instance_id, readings, used)
                 yield from _profiled(gpu, mig.instance_id, readings, _RATIOS)
             readings = of_whole(machine, gpu, later_ns)
-            yield _memory(gpu, _WHOLE, readings, of_instances if gpu.instances else _used(readings, held[gpu.uuid]))
-            yield from _profiled(gpu, _WHOLE, readings, _RATES if gpu.instances else _RATIOS + _RATES)
+            if gpu.instances:
+                yield _memory(gpu, _WHOLE, readings, used_of_instances)
+            else:
+                yield _memory(gpu, _WHOLE, readings, _used(readings, held[gpu.uuid]))
+                yield from _profiled(gpu, _WHOLE, readings, _RATIOS)
+            yield from _profiled(gpu, _WHOLE, readings, _RATES)
             self._sent[gpu.uuid] += _number(readings, "DCGM_FI_PROF_NVLINK_TX_BYTES") * seconds
             yield from _values(gpu, readings, int(self._sent[gpu.uuid] / _KIB))
         yield from _xids(machine)
@@ -162,35 +165,47 @@ def _values(gpu: SimulatedGpu, readings: Mapping[str, Reading], sent_kib: int) -
     for call, row in _CALLS:
         if row.family in readings:
             argument = call.arguments[0] if call.arguments else call.take or 0
-            number = _number(readings, row.family) * (_MILLI if row.unit is Unit.WATTS else 1)
+            number = _number(readings, row.family)
+            if row.unit is Unit.WATTS:
+                number *= _MILLI
             yield f"value {gpu.index} {call.function} {argument} {round(number)}"
-    for function, argument in (_SENT, _RECEIVED):
-        yield f"value {gpu.index} {function} {argument} {sent_kib}"
+    for field in _SENT_AND_RECEIVED:
+        yield f"value {gpu.index} {FIELD_VALUES} {field} {sent_kib}"
 
 
 def _profiled(
     gpu: SimulatedGpu, instance: int, readings: Mapping[str, Reading], metrics: Iterable[tuple[int, DcgmField]]
 ) -> Iterator[str]:
     for metric, row in metrics:
-        value = _number(readings, row.family)
-        yield f"gpm {gpu.index} {instance} {metric} {value * 100 if row.unit is Unit.RATIO else value / _MIB!r}"
+        number = _number(readings, row.family)
+        if row.unit is Unit.RATIO:
+            number *= 100
+        else:
+            number /= _MIB
+        yield f"gpm {gpu.index} {instance} {metric} {number!r}"
 
 
 def _xids(machine: Machine) -> Iterator[str]:
-    index = {gpu.uuid: gpu.index for gpu in machine.gpus}
-    errors = sorted((error.at_ns, index[uuid], error.xid) for uuid in index for error in machine.xids.get(uuid, ()))
-    for number, (_, gpu, xid) in [*enumerate(errors, 1)][-_MOST_XIDS:]:
-        yield f"xid {gpu} {xid} {number}"
+    errors: list[tuple[int, int, int]] = []
+    for gpu in machine.gpus:
+        errors += ((error.at_ns, gpu.index, error.xid) for error in machine.xids.get(gpu.uuid, ()))
+    for number, (_, index, xid) in [*enumerate(sorted(errors), 1)][-_MOST_XIDS:]:
+        yield f"xid {index} {xid} {number}"
 
 
 def _memory(gpu: SimulatedGpu, instance: int, readings: Mapping[str, Reading], used: int) -> str:
-    total, reserved = (round(_number(readings, f"{_DEV}FB_{of}")) * _MIB for of in ("TOTAL", "RESERVED"))
+    total = _bytes(readings, "FB_TOTAL")
+    reserved = _bytes(readings, "FB_RESERVED")
     return f"memory {gpu.index} {instance} {total} {reserved} {used}"
 
 
 def _used(readings: Mapping[str, Reading], in_processes: int) -> int:
     """The used memory in bytes: DCGM's value in whole MiB, but at least that of the processes."""
-    return max(round(_number(readings, f"{_DEV}FB_USED")) * _MIB, in_processes)
+    return max(_bytes(readings, "FB_USED"), in_processes)
+
+
+def _bytes(readings: Mapping[str, Reading], name: str) -> int:
+    return round(_number(readings, f"DCGM_FI_DEV_{name}")) * _MIB
 
 
 def _number(readings: Mapping[str, Reading], name: str) -> float:
@@ -203,6 +218,6 @@ def _in_processes(world: World) -> Mapping[str, int]:
     """The memory in bytes of all processes on a device, by device."""
     most = most_bytes(world.gpus)
     bytes_of: defaultdict[str, int] = defaultdict(int)
-    for process in world.machine.running():
-        bytes_of[process.device_id] += int(process.memory * most.get(process.device_id, 0))
+    for pod in world.machine.running():
+        bytes_of[pod.device_id] += int(pod.memory * most.get(pod.device_id, 0))
     return bytes_of

@@ -1,6 +1,8 @@
 """The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from exporter.model.devices import CORES, Claim
 
@@ -71,6 +73,7 @@ PLACEMENTS = tuple(
     for start in range(profile.most)
 )
 REPLICAS = 4
+Pids = Mapping[tuple[str, str], int]  # by the UID of the pod, and the device as the machine names it
 Slot = tuple[str, str]  # a resource and one of its device ids; for claims the driver and the device
 GPU_RESOURCE = "nvidia.com/gpu"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
@@ -113,7 +116,7 @@ class SimulatedGpu:
     claimed: bool = False
     dynamic: bool = False
     instances: tuple[Instance, ...] = ()
-    units: tuple[tuple[tuple[str, str], ...], ...] = ()
+    units: tuple[tuple[Slot, ...], ...] = ()
     is_lost: bool = False
 
     @property
@@ -135,14 +138,12 @@ class SimulatedGpu:
         if not self.dynamic:
             return {}
         # the DRA driver's cmd/gpu-kubelet-plugin/mig.go names them so
-        of_profile = f"{self.claim_device}-mig-{{}}-{{}}-{{}}".format
-        return {self.claim_device: ("", range(H100.memory_slices))} | {
-            of_profile(name.replace(".", ""), PROFILES[name].number, start): (
-                name,
-                range(start, start + PROFILES[name].memory_slices),
-            )
-            for name, start in PLACEMENTS
-        }
+        placements = {self.claim_device: ("", range(H100.memory_slices))}
+        for name, start in PLACEMENTS:
+            profile = PROFILES[name]
+            device = f"{self.claim_device}-mig-{name.replace('.', '')}-{profile.number}-{start}"
+            placements[device] = (name, range(start, start + profile.memory_slices))
+        return placements
 
     @property
     def ids_of_claims(self) -> dict[str, str]:
@@ -151,8 +152,8 @@ class SimulatedGpu:
         return {self.claim_device: self.uuid, **cut}
 
     @property
-    def slots(self) -> tuple[tuple[str, str], ...]:
-        """The parts that pods can hold, each as (resource, device id); for claims as (driver, device)."""
+    def slots(self) -> tuple[Slot, ...]:
+        """The parts that pods can hold."""
         if self.claimed:
             return tuple((DRA_DRIVER, device) for device in self.placements or (self.claim_device,))
         if self.instances:
@@ -164,11 +165,11 @@ class SimulatedGpu:
         return ((GPU_RESOURCE, self.uuid),)
 
     @property
-    def offers(self) -> tuple[tuple[str, str], ...]:
-        """The devices of the GPU that the kubelet can hand out, each as (resource, device id)."""
+    def offers(self) -> tuple[Slot, ...]:
+        """The devices of the GPU that the kubelet can hand out."""
         if self.claimed or self.is_lost:
             return ()
-        return tuple(unit for part in self.units for unit in part) or self.slots
+        return tuple(chain.from_iterable(self.units)) or self.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,7 @@ class Container:
 
     Attributes:
         name: its name.
-        devices: its devices, each as (resource, device id).
+        devices: its devices.
         claims: the devices of its DRA claims.
         looks: the devices of its claims with admin access, which it does not hold.
         chosen: the parts of GPUs that gpu-manager chose, which the kubelet does not know.
@@ -187,7 +188,7 @@ class Container:
     """
 
     name: str
-    devices: tuple[tuple[str, str], ...] = ()
+    devices: tuple[Slot, ...] = ()
     claims: tuple[Claim, ...] = ()
     looks: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
@@ -239,14 +240,21 @@ class Pod:
         return self.phase in ("Succeeded", "Failed")
 
     @property
+    def running(self) -> tuple[Container, ...]:
+        """Its containers; none once it has ended."""
+        return () if self.has_ended else self.containers
+
+    @property
+    def all_claims(self) -> tuple[Claim, ...]:
+        """Those of its containers, with admin access or without."""
+        return tuple(claim for container in self.containers for claim in container.all_claims)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """The ids of the devices that its containers hold; for a claim, the device's name in its pool."""
-        return tuple(
-            device_id
-            for container in self.containers
-            for device_id in (
-                *(held for _, held in container.devices),
-                *(claim.device for claim in container.claims),
-                *container.chosen,
-            )
-        )
+        devices = list[str]()
+        for container in self.containers:
+            devices += (device_id for _, device_id in container.devices)
+            devices += (claim.device for claim in container.claims)
+            devices += container.chosen
+        return tuple(devices)

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import random
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -76,13 +77,14 @@ def _allocated(container: Container) -> list[dict[str, Any]]:
         device_id: {"health": health, **({"message": message} if message else {})}
         for device_id, health, message in container.ailing
     }
-    of: dict[str, list[dict[str, str]]] = {}
+    healths: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
     for resource, device_id in container.devices:
-        of.setdefault(resource, []).append({"resourceID": device_id, "health": "Healthy", **ailing.get(device_id, {})})
+        healths[resource].append({"resourceID": device_id, "health": "Healthy", **ailing.get(device_id, {})})
     for claim in container.all_claims:
-        names = ({"resourceID": name, "health": "Unknown", **ailing.get(name, {})} for name in claim.cdi_names)
-        of.setdefault(f"claim:{claim.name}", []).extend(names)
-    return [{"name": name, "resources": resources} for name, resources in of.items()]
+        healths[f"claim:{claim.name}"] += (
+            {"resourceID": name, "health": "Unknown", **ailing.get(name, {})} for name in claim.cdi_names
+        )
+    return [{"name": name, "resources": resources} for name, resources in healths.items()]
 
 
 def container_id(pod: Pod, container: str) -> str:

@@ -16,21 +16,29 @@ Labels = tuple[tuple[str, str], ...]
 Reading = float | Sequence[tuple[Labels, float]]
 Readings = Mapping[str, Reading]
 
-_DEV, _PROF = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
-_MEMORY_MIB, _RESERVED_MIB = H100.memory, 559
+_DEV = "DCGM_FI_DEV_"
+_PROF = "DCGM_FI_PROF_"
+_MEMORY_MIB = H100.memory
+_RESERVED_MIB = 559
 _INSTANCE_RESERVED_MIB = 21
-_PCIE_BYTES, _NVLINK_BYTES = 50e9, 180e9  # the most per second, in one direction
+# the most per second, in one direction
+_PCIE_BYTES = 50e9
+_NVLINK_BYTES = 180e9
 _QUIET_BYTES = 200_000  # the driver's own traffic per second
 _MOST_MEMORY = 0.9  # the largest part of a device's memory that a container takes
 _MIB = 2**20
 # the mean seconds between two such events on a GPU
-_SINGLE_BIT_EVERY, _ROW_EVERY, _REPLAY_EVERY = 9_000, 400_000, 6_000
+_SINGLE_BIT_EVERY = 9_000
+_ROW_EVERY = 400_000
+_REPLAY_EVERY = 6_000
 
 
 def of_whole(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Reading]:
     """The GPU's own row, `later_ns` after the last step of the machine's boards."""
     use = machine.use_of(gpu.uuid)
-    used = sum(_used(machine.use_of(mig.device_id), _of(mig)) for mig in gpu.instances) if gpu.instances else _used(use)
+    used = _used(use)
+    if gpu.instances:
+        used = sum(_used(machine.use_of(mig.device_id), _of(mig)) for mig in gpu.instances)
     readings: dict[str, Reading] = {
         **of_gpu(machine, gpu, later_ns),
         **_memory(used, gpu.card.memory, _RESERVED_MIB),
@@ -51,8 +59,8 @@ def of_instance(machine: Machine, instance: Instance) -> dict[str, Reading]:
 
 def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Reading]:
     """The readings of the whole GPU, which are on the rows of its instances, too."""
-    board, use = machine.boards[gpu.uuid], machine.use_of(gpu.uuid)
-    sent, received = (_QUIET_BYTES + round(use.pcie * part * _PCIE_BYTES) for part in (1.0, 0.6))
+    board = machine.boards[gpu.uuid]
+    use = machine.use_of(gpu.uuid)
     over_links = round(use.nvlink * _NVLINK_BYTES)
     readings: dict[str, Reading] = {
         "SM_CLOCK": board.sm_clock,
@@ -75,8 +83,8 @@ def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Read
     }
     return {
         **{_DEV + name: reading for name, reading in readings.items()},
-        _PROF + "PCIE_TX_BYTES": sent,
-        _PROF + "PCIE_RX_BYTES": received,
+        _PROF + "PCIE_TX_BYTES": _QUIET_BYTES + round(use.pcie * _PCIE_BYTES),
+        _PROF + "PCIE_RX_BYTES": _QUIET_BYTES + round(use.pcie * 0.6 * _PCIE_BYTES),
         _PROF + "NVLINK_TX_BYTES": over_links,
         _PROF + "NVLINK_RX_BYTES": over_links,
     }

@@ -31,7 +31,8 @@ class Serving:
         asyncio (seen with Python 3.11) forgets a connection that it accepted just before its listener is closed, and
         nobody closes that connection. So the server first accepts no more, until all accepted connections are known.
         """
-        listening, self._listening = self._listening, None
+        listening = self._listening
+        self._listening = None
         if listening is not None:
             asyncio.get_running_loop().remove_reader(listening)
             for _ in range(_TURNS_TO_CONNECT):

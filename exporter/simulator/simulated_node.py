@@ -108,8 +108,9 @@ class SimulatedNode:
         self._write_nvml(self._values.lines())
 
     def _write_nvml(self, lines: Iterable[str]) -> None:
-        cut, self._cut = self._cut, {gpu.uuid: gpu.instances for gpu in self.world.gpus}
+        cut = {gpu.uuid: gpu.instances for gpu in self.world.gpus}
         self.nvml.write(self.world.gpus, lines, is_recut=cut != self._cut)
+        self._cut = cut
 
     async def _live(self, live: Callable[[], None], step_seconds: float) -> None:
         """Call `live` every `step_seconds`, and write processes and failures more often. The kubelet goes and comes."""

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
 from exporter.simulator.job_phases import serves
@@ -22,6 +23,7 @@ from exporter.simulator.parts import (
     Instance,
     Pod,
     SimulatedGpu,
+    Slot,
 )
 
 # an application's errors (13, 31, 43), and an uncorrected memory error that was contained (94)
@@ -31,6 +33,7 @@ _WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
 _MEMORY_UNITS = 318  # of a GPU
 _NAMES = uuid.UUID(int=0)
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+Slots = tuple[Slot, ...]
 
 
 class Maker:
@@ -39,10 +42,10 @@ class Maker:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._pods_made = 0
-        self._units: dict[str, tuple[tuple[str, str], ...]] = {}  # by the part of a GPU for which they stand
+        self._units: dict[str, Slots] = {}  # by the part of a GPU for which they stand
 
-    def some_of(self, free: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """The devices that a pod takes of the free ones, each as (resource, device id), all of the same resource."""
+    def some_of(self, free: Sequence[Slot]) -> Slots:
+        """The devices that a pod takes of the free ones, all of the same resource."""
         resource = self._chance.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
         if resource == CORES:
@@ -53,28 +56,32 @@ class Maker:
         wanted = self._chance.choice(_WANTED.get(resource, (1,)))
         return tuple(self._chance.sample(choices, min(wanted, len(choices))))
 
-    def containers(self, namespace: str, name: str, devices: Sequence[tuple[str, str]]) -> tuple[Container, ...]:
+    def containers(self, namespace: str, name: str, devices: Sequence[Slot]) -> tuple[Container, ...]:
         """The containers of a pod. The first, of this name, holds these devices."""
+        resource = devices[0][0]
         first = Container(name=name, devices=tuple(devices))
-        if devices[0][0] == DRA_DRIVER:
+        if resource == DRA_DRIVER:
             first = Container(name=name, claims=tuple(self._claim(namespace, device) for _, device in devices))
-        if devices[0][0] == CORES:
+        if resource == CORES:
             chosen = tuple(part for _, part in devices)
             units = tuple(unit for part in chosen for unit in self._units[part])
             first = Container(name=name, devices=units, chosen=chosen)
         return first, Container(name="log-shipper")
 
-    def units(self, uuids: Sequence[str]) -> dict[str, tuple[tuple[tuple[str, str], ...], ...]]:
+    def units(self, uuids: Sequence[str]) -> dict[str, tuple[Slots, ...]]:
         """The ids of gpu-manager by GPU, for each part of it. They are any ids of the node, since ids name no GPU."""
-        parts = [f"{gpu}::{part}" for gpu in uuids for part in range(REPLICAS)]
-        cores = [f"{CORES}-{number}" for number in range(CORES_OF_GPU * len(uuids))]
-        memory = [f"{MEMORY}-{MEMORY_MIB * 2**20}-{number}" for number in range(_MEMORY_UNITS * len(uuids))]
+        cores = [(CORES, f"{CORES}-{number}") for number in range(CORES_OF_GPU * len(uuids))]
+        memory = [(MEMORY, f"{MEMORY}-{MEMORY_MIB * 2**20}-{number}") for number in range(_MEMORY_UNITS * len(uuids))]
         self._chance.shuffle(cores)
         self._chance.shuffle(memory)
-        for at, part in enumerate(parts):
-            of_part = ((CORES, cores[at :: len(parts)]), (MEMORY, memory[at :: len(parts)]))
-            self._units[part] = tuple((resource, device_id) for resource, ids in of_part for device_id in ids)
-        return {gpu: tuple(self._units[f"{gpu}::{part}"] for part in range(REPLICAS)) for gpu in uuids}
+        parts = len(uuids) * REPLICAS
+        units: dict[str, tuple[Slots, ...]] = {}
+        for number in range(parts):
+            gpu = uuids[number // REPLICAS]
+            of_part = (*cores[number::parts], *memory[number::parts])
+            units[gpu] = (*units.get(gpu, ()), of_part)
+            self._units[f"{gpu}::{number % REPLICAS}"] = of_part
+        return units
 
     def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
         """A pod of a workload, with a name of its own."""
@@ -162,6 +169,7 @@ class World:
         """The GPUs, as the arguments of `__init__` say."""
         uuids = [f"GPU-{self.make.uuid()}" for _ in range(count)] if units else []
         in_units = self.make.units(uuids[claims : claims + units])
+        first_cut = count - mig
         gpus = []
         for index in range(count):
             uuid_of_gpu = uuids[index] if uuids else f"GPU-{self.make.uuid()}"
@@ -169,10 +177,10 @@ class World:
                 index=index,
                 uuid=uuid_of_gpu,
                 units=in_units.get(uuid_of_gpu, ()),
-                shared=count - mig - shared <= index < count - mig,
+                shared=first_cut - shared <= index < first_cut,
                 claimed=index < claims,
                 dynamic=claims - dynamic <= index < claims,
-                instances=self._instances() if index >= count - mig else (),
+                instances=self._instances() if index >= first_cut else (),
             )
             gpus.append(gpu)
         return tuple(gpus)
@@ -221,9 +229,8 @@ class World:
         held = set(self.held())
         uncut = [gpu for gpu in self._gpus if not gpu.instances and not gpu.dynamic]
         uncut.sort(key=lambda gpu: gpu.uuid not in held)
-        self.pods += tuple(
-            self.make.pod("research", "debug", (Container(name="shell", uses=(gpu.uuid,)),)) for gpu in uncut[:count]
-        )
+        shells = [Container(name="shell", uses=(gpu.uuid,)) for gpu in uncut[:count]]
+        self.pods += tuple(self.make.pod("research", "debug", (shell,)) for shell in shells)
 
     def recover(self) -> None:
         """Remove pods that have ended, and start crashed services again."""
@@ -236,11 +243,9 @@ class World:
 
         A service keeps its devices and waits for its next start; any other pod has failed, and gives them back.
         """
-        crashed, device = next(
-            (gpu, device_id) for gpu in self.gpus for device_id in pod.devices if device_id in ids_of(gpu)
-        )
+        crashed, device = next((gpu, device) for gpu in self.gpus for device in pod.devices if device in ids_of(gpu))
         is_instance = any(mig.device_id == device for mig in crashed.instances)
-        self.machine.add_xid(crashed.uuid, xid, of=(pod.uid, device if is_instance else crashed.uuid))
+        self.machine.add_xid(crashed.uuid, xid, (pod.uid, device if is_instance else crashed.uuid))
         if not serves(pod.work[0] if pod.work else pod.owner[1]):
             return self.end(pod, "Failed")
         waiting = tuple(replace(container, running=False) for container in pod.containers)
@@ -257,20 +262,14 @@ class World:
 
     def inventory(self) -> dict[str, object]:
         """The GPUs and their MIG instances, in the form of --inventory.file, without instances that come and go."""
-        return {
-            "gpus": [
-                {
-                    "uuid": gpu.uuid,
-                    "index": gpu.index,
-                    "mig": [
-                        {"uuid": mig.device_id, "instance_id": mig.instance_id, "profile": mig.profile}
-                        for mig in gpu.instances
-                        if not gpu.dynamic
-                    ],
-                }
-                for gpu in self.gpus
+        gpus = []
+        for gpu in self.gpus:
+            instances = [
+                {"uuid": mig.device_id, "instance_id": mig.instance_id, "profile": mig.profile}
+                for mig in (() if gpu.dynamic else gpu.instances)
             ]
-        }
+            gpus.append({"uuid": gpu.uuid, "index": gpu.index, "mig": instances})
+        return {"gpus": gpus}
 
     def remove(self, gone: Pod) -> None:
         """Remove a pod. The same object must be in `pods`."""
@@ -279,19 +278,18 @@ class World:
     def held(self) -> Iterator[str]:
         """The ids of the devices that pods hold; for claims, their names in the ResourceSlice."""
         for pod in self.pods:
-            yield from () if pod.has_ended else pod.devices
+            if not pod.has_ended:
+                yield from pod.devices
 
-    def free(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    def free(self) -> Iterator[tuple[str, list[Slot]]]:
         """The slots that a pod could have, by GPU."""
         held = set(self.held())
         for gpu in self._gpus:
-            placements = gpu.placements
-            taken = {part for device in held & placements.keys() for part in placements[device][1]}
-            slots = [
-                slot
-                for slot in gpu.slots
-                if slot[1] not in held and taken.isdisjoint(placements.get(slot[1], ("", ()))[1])
-            ]
+            # the memory slices that each device of a dynamic GPU takes
+            memory = {device: parts for device, (_, parts) in gpu.placements.items()}
+            taken = set(chain.from_iterable(memory[device] for device in held & memory.keys()))
+            free = [slot for slot in gpu.slots if slot[1] not in held]
+            slots = [slot for slot in free if taken.isdisjoint(memory.get(slot[1], ()))]
             if slots and not gpu.is_lost:
                 yield gpu.uuid, slots
 
@@ -301,32 +299,31 @@ class World:
 
     def _cut(self, gpu: SimulatedGpu) -> SimulatedGpu:
         """The GPU as the driver cuts it for the claims of its pods. A free id (GPU_I_ID) is used again."""
-        claims = {
-            name: claim.device
-            for pod in self._pods
-            for container in (() if pod.has_ended else pod.containers)
-            for claim in container.claims
-            if claim.device != gpu.claim_device and claim.device in gpu.placements
-            for name in claim.cdi_names
-        }
-        kept = tuple(mig for mig in gpu.instances if mig.cdi_name in claims)
-        new: list[Instance] = []
+        claims: dict[str, str] = {}  # the device of each, by its CDI name
+        for container in (container for pod in self._pods for container in pod.running):
+            for claim in container.claims:
+                if claim.device != gpu.claim_device and claim.device in gpu.placements:
+                    claims |= dict.fromkeys(claim.cdi_names, claim.device)
+        instances = [mig for mig in gpu.instances if mig.cdi_name in claims]
+        already_cut = {mig.cdi_name for mig in instances}
         for name, device in claims.items():
-            if any(mig.cdi_name == name for mig in kept):
+            if name in already_cut:
                 continue
             profile = gpu.placements[device][0]
-            taken = {mig.instance_id for mig in (*kept, *new)}
-            instance_id = next(number for number in range(PROFILES[profile].first_id, 99) if number not in taken)
-            new.append(
+            taken = {mig.instance_id for mig in instances}
+            free_ids = (number for number in range(PROFILES[profile].first_id, 99) if number not in taken)
+            instances.append(
                 Instance(
                     device_id=f"MIG-{self.make.uuid()}",
-                    instance_id=instance_id,
+                    instance_id=next(free_ids),
                     profile=profile,
                     claim_device=device,
                     cdi_name=name,
                 )
             )
-        return gpu if not new and kept == gpu.instances else replace(gpu, instances=(*kept, *new))
+        if tuple(instances) == gpu.instances:
+            return gpu
+        return replace(gpu, instances=tuple(instances))
 
     def _fill(self) -> None:
         """Add the pods that were there before the machine."""

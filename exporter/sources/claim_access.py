@@ -8,18 +8,29 @@ interprets the answers.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from exporter import log
-from exporter.config.files import Identity, identity_of, open_regular
+from exporter.config.files import Identity, identity_of, read_at_most
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.model.devices import Assignment, Claim
 from exporter.ownership.admin_access import AdminAccess, ClaimName, KnownClaims, read_checkpoint, uid_of
 from exporter.pulse import end_tasks
-from exporter.sources.source import AskedSource, Attempt, Bound, NoSource, OnHealth, OptionalSource, Source, absent
+from exporter.sources.source import (
+    AskedSource,
+    Attempt,
+    Bound,
+    Bounds,
+    Clock,
+    NoSource,
+    OnHealth,
+    OptionalSource,
+    Source,
+    absent,
+)
 
 NAME = "dra-checkpoint"
 CHECKPOINT = "plugins/gpu.nvidia.com/checkpoint.json"  # below the kubelet's folder
@@ -70,7 +81,7 @@ class Claims(AskedSource):
         api: OptionalSource[ClaimsApi],
         admin_namespaces: Iterable[str],
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`path` is the driver's checkpoint. `admin_namespaces` decide about claims that neither it nor `api` knows."""
         super().__init__(NAME, on_health)
@@ -80,9 +91,7 @@ class Claims(AskedSource):
         )
         self._no_file = self._absent
         self.facts = KnownClaims(admin_namespaces=frozenset(admin_namespaces), asked_of=frozenset())
-        self.bounds: Mapping[str, Bound] = {
-            "claims": Bound(MOST_CLAIMS, lambda: len(self.facts.by_uid) + len(self.facts.by_name))
-        }
+        self.bounds: Bounds = {"claims": Bound(MOST_CLAIMS, lambda: len(self.facts.by_uid) + len(self.facts.by_name))}
         self._path = path
         self._api = api
         self._clock = clock
@@ -216,8 +225,4 @@ def _claims_among(assignments: Iterable[Assignment]) -> frozenset[Claim]:
 
 def _read_file(path: str) -> Mapping[str, AdminAccess]:
     """Read a checkpoint. Raises OSError: it cannot be read; ValueError: it has another form, or too many bytes."""
-    with open_regular(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes")
-    return read_checkpoint(json.loads(content))
+    return read_checkpoint(json.loads(read_at_most(path, MOST_BYTES)))

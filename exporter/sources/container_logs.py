@@ -8,13 +8,12 @@ that was cut may, so its link is read every time, and /var/log/pods shows whethe
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
 from exporter.errors import Trouble, Unavailable
 from exporter.sources.polled import Polled
-from exporter.sources.source import MOST_LINKS, Bound, OnHealth
+from exporter.sources.source import MOST_LINKS, Bound, Bounds, Clock, OnHealth
 from exporter.usage.process_owners import Containers, LogLink, containers_of_logs, read_log_link
 
 NAME = "container-logs"
@@ -30,11 +29,11 @@ SETTLED_NS = 2_100_000_000
 class ContainerLogs(Polled):
     """The containers of the node, looked up on a thread every second, or after `look_after`."""
 
-    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Clock = time.monotonic) -> None:
         """`root` is the folder that has the host's files: "/" if they are mounted at their own places."""
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, clock=clock)
         self.containers = Containers()
-        self.bounds: Mapping[str, Bound] = {"container_logs": Bound(MOST_LINKS, lambda: len(self._links))}
+        self.bounds: Bounds = {"container_logs": Bound(MOST_LINKS, lambda: len(self._links))}
         self._folder = Path(root) / FOLDER
         self._pods = Path(root) / PODS_FOLDER
         self._links: dict[str, LogLink | None] = {}

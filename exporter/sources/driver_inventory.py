@@ -9,7 +9,6 @@ may take long to answer, so a thread reads the files.
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from exporter.errors import Unavailable
 from exporter.model.devices import Inventory, InventoryGpu
 from exporter.model.snapshot import Health
 from exporter.sources.polled import Polled
-from exporter.sources.source import OnHealth, absent
+from exporter.sources.source import Clock, OnHealth, absent
 
 NAME = "driver"
 FOLDER = "/proc/driver/nvidia/gpus"
@@ -59,7 +58,7 @@ def read(folder: Path) -> tuple[InventoryGpu, ...] | None:
 class DriverInventory(Polled):
     """The driver's inventory, read again every minute. Without a driver the source is absent."""
 
-    def __init__(self, *, folder: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, folder: str, on_health: OnHealth, clock: Clock = time.monotonic) -> None:
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_ABSENT, clock=clock)
         self.inventory = Inventory()
         self._folder = Path(folder)

@@ -9,7 +9,7 @@ kubelet may report it without having reached the API server.
 Every moment comes in as `now`, in seconds of `time.monotonic`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -18,11 +18,11 @@ from typing import Protocol
 from exporter import log
 from exporter.errors import Malformed
 from exporter.model.nothing import NOTHING
-from exporter.model.pods import PodInfo, PodOfName, PodsByName, PodsOfNames
+from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.pods_of_names import may_come_again
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
-from exporter.sources.source import Attempt, Bound, NoSource, OnHealth, Source
+from exporter.sources.source import Attempt, Bound, Bounds, Clock, NoSource, OnHealth, Source
 
 # A kubelet takes 110 pods by default; those that have ended are listed for a while too.
 MOST_PODS = 10_000
@@ -31,8 +31,6 @@ MOST_GONE = 1_000
 # A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36). This is a hundred times that.
 GRACE_SECONDS = 10.0
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
-
-PodName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +65,20 @@ class PodTable:
         self._first_told_at: float | None = None
         self._silent_since: float | None = None
         self._cut_off_since = inf
-        self._by_name: Mapping[PodName, PodInfo] | None = None
+        self._by_name: PodsByName | None = None
         self._pods_of_names: PodsOfNames | None = None
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def bounds(self, clock: Callable[[], float]) -> Mapping[str, Bound]:
+    def bounds(self, clock: Clock) -> Bounds:
         """The limits on pods, and the present numbers at the time of `clock`."""
         return {
             "pods": Bound(MOST_PODS, lambda: len(self.by_name(now=clock()))),
             "pods_gone": Bound(MOST_GONE, lambda: len(self._gone)),
         }
 
-    def by_name(self, *, now: float) -> Mapping[PodName, PodInfo]:
+    def by_name(self, *, now: float) -> PodsByName:
         """The pods by namespace and name. The same object as long as nothing changed.
 
         If several pods have a name, the pod that was reported last counts, unless it has ended. An awaited pod counts

@@ -3,14 +3,13 @@
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 
 from exporter import log
 from exporter.errors import Malformed, SourceError, Trouble
 from exporter.model.snapshot import Health
 from exporter.pulse import end_tasks
 from exporter.sources.pause import Pause
-from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import NO_BOUNDS, AskedSource, Attempt, Bounds, Clock, OnHealth
 
 # The result of a look at the source: its oddity, if any, or the health of a source that is absent.
 Outcome = Trouble | Health | None
@@ -22,7 +21,7 @@ class Polled(AskedSource, ABC):
     A look that fails changes only the health: the last reading stays.
     """
 
-    bounds: Mapping[str, Bound] = NO_BOUNDS
+    bounds: Bounds = NO_BOUNDS
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class Polled(AskedSource, ABC):
         is_awaited: bool = False,
         looks_by_itself: bool = False,
         placeholder: Health | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """The first look begins with `begin`.
 

@@ -8,7 +8,7 @@ host's pids may mean other processes here, so /proc counts only if its process 1
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from exporter.errors import Trouble, Unavailable
 from exporter.model.measured import HostProcesses, Process
 from exporter.sources.polled import Polled
-from exporter.sources.source import MOST_PROCESSES, Bound, OnHealth
+from exporter.sources.source import MOST_PROCESSES, Bound, Bounds, Clock, OnHealth
 from exporter.usage.process_owners import Root, kubelet_root, read_cgroups
 
 NAME = "processes"
@@ -140,13 +140,13 @@ class Processes(Polled):
         folder: str = FOLDER,
         with_commands: bool = False,
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`with_commands`: read each process' command line and user, too."""
         super().__init__(NAME, on_health, again_seconds=inf, clock=clock)
         self.processes: HostProcesses | None = None  # None: not known
         self._folder = ProcFolder(Path(folder), with_commands=with_commands)
-        self.bounds: Mapping[str, Bound] = {"processes": Bound(MOST_PROCESSES, lambda: len(self._folder))}
+        self.bounds: Bounds = {"processes": Bound(MOST_PROCESSES, lambda: len(self._folder))}
         self._wanted: frozenset[int] = frozenset()
 
     def want(self, pids: frozenset[int], since: float) -> None:

@@ -7,7 +7,7 @@ from exporter.model.devices import Assignment, SliceDevice, SliceDeviceName
 from exporter.model.nothing import NOTHING
 from exporter.model.snapshot import Health
 from exporter.ownership.retention import MOST_KEPT
-from exporter.sources.source import Bound, NoSource, Source
+from exporter.sources.source import Bound, Bounds, NoSource, Source
 
 SLICES = "resourceslices"
 MOST_SLICES = 1000  # each may hold 128 devices
@@ -39,6 +39,6 @@ class NoSlices(NoSource):
         return self.devices
 
 
-def bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Mapping[str, Bound]:
+def bounds(slices: Callable[[], int], kept: Callable[[], int]) -> Bounds:
     """The limits on slices and devices. `kept` counts the devices that no slice names any more."""
     return {"resourceslices": Bound(MOST_SLICES, slices), "resourceslice_devices_kept": Bound(MOST_KEPT, kept)}

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from exporter.pulse import end_tasks
+from exporter.sources.source import Clock
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ class Worker(Generic[T]):
     process alive. While a call hangs, further work is refused, so that no work piles up behind it.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
         self._name = name
         self._clock = clock
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

@@ -16,6 +16,7 @@ from exporter.model.snapshot import Health
 
 Attempt = asyncio.Task[object]
 OnHealth = Callable[[str, Health], None]
+Clock = Callable[[], float]  # seconds
 
 # The time for which a look waits for facts that it can do without: a newer answer of a source that has answered before,
 # or a stream's first answer.
@@ -35,7 +36,8 @@ class Bound(NamedTuple):
     used: Callable[[], int]
 
 
-NO_BOUNDS: Mapping[str, Bound] = NOTHING
+Bounds = Mapping[str, Bound]  # by what they limit, as /metrics names it
+NO_BOUNDS: Bounds = NOTHING
 
 
 class Source(Protocol):
@@ -54,7 +56,7 @@ class Source(Protocol):
         """The longest time for which a look waits for an attempt; None: as long as the look itself may take."""
 
     @property
-    def bounds(self) -> Mapping[str, Bound]:
+    def bounds(self) -> Bounds:
         """The limits on what the source remembers, by their names on /metrics."""
 
     def begin(self) -> Attempt | None:
@@ -95,7 +97,7 @@ class Attempts:
         self._on_health(self._name, self.health)
 
     @contextmanager
-    def noted(self, wall_clock: Callable[[], float] = time.time) -> Iterator[list[Trouble]]:
+    def noted(self, wall_clock: Clock = time.time) -> Iterator[list[Trouble]]:
         """Note the attempt inside the block, and let its SourceError pass. The first oddity in the list counts."""
         started = time.monotonic()
         odd: list[Trouble] = []
@@ -154,7 +156,7 @@ class NoSource:
 
     name: str
     health: Health
-    bounds: Mapping[str, Bound] = field(default_factory=nothing)
+    bounds: Bounds = field(default_factory=nothing)
 
     def begin(self) -> Attempt | None:
         """Begin nothing."""
@@ -189,7 +191,7 @@ class OptionalSource(Generic[S]):
         return self.now.patience_seconds
 
     @property
-    def bounds(self) -> Mapping[str, Bound]:
+    def bounds(self) -> Bounds:
         """The limits, which are the same before and after the source exists."""
         return {of: Bound(most, lambda of=of: self.now.bounds[of].used()) for of, (most, _) in self.now.bounds.items()}  # type: ignore[misc]
 

@@ -6,7 +6,7 @@ that lack fewest characters, so that one very long name takes nothing from the o
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Generic, NamedTuple, TextIO, TypeVar
@@ -163,7 +163,7 @@ class TextSpan(NamedTuple):
 Line = Sequence[TextSpan]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class TopColumn(Generic[Row]):
     """A column of a table.
 
@@ -181,6 +181,7 @@ class TopColumn(Generic[Row]):
     """
 
     title: str
+    _: KW_ONLY
     worth: int
     cell: Callable[[Row], TextCell]
     least: int = 99

@@ -5,18 +5,19 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
 from typing import Any, NoReturn
 
 import click
 
-from exporter.cli.commands import command
+from exporter.cli.commands import Help, command
 from exporter.cli.options import web_of
 from exporter.config.named_files import read_http_file
 from exporter.config.parsers import base_url, positive_duration
 from exporter.errors import ConfigError, read_flag
+from exporter.lenient import AnyObject
 from exporter.top.columns import ASCII, UNICODE, Painter
 from exporter.top.screen import HELP, draw
 from exporter.top.shown_devices import ShownDevice, ShownExporter, ShownHolder
@@ -28,7 +29,36 @@ _LONGEST_SECONDS = 86_400.0
 _KEYS = "\b\nKeys:\n" + "\n".join(f"{keys:<12} {does}" for keys, does in HELP)
 
 
-@command(epilog=_KEYS)
+_HELP = Help(
+    says="Show GPUs and MIG instances, how busy they are, and the pods on them.",
+    groups={
+        "Whom to ask": {
+            "--url": "An exporter or a cluster. Default: here",
+            "--http-config": "TLS, password or token for it",
+            "--interval": "How often. Default: 2s",
+        },
+        "What to show": {
+            "--filter": "Only what has all these words",
+            "--sort": "gpu, utilization, memory, watts, idle, …",
+            "--processes": "Processes in place of GPUs",
+        },
+        "How": {
+            "--once": "Print the table once",
+            "--json": "Print it once, as JSON",
+            "--no-color": "No colours, as NO_COLOR",
+            "--ascii": "Only ASCII",
+        },
+    },
+    examples=(
+        "top",
+        "top --url localhost:9410 --sort idle",
+        "top --once --filter idle",
+    ),
+    more="--help-all shows all flags and the keys; ? does so while it runs.",
+)
+
+
+@command(_HELP, epilog=_KEYS)
 @click.option(
     "--url",
     metavar="URL",
@@ -116,7 +146,7 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def document(shown: ShownExporter, state: State) -> Mapping[str, Any]:
+def document(shown: ShownExporter, state: State) -> AnyObject:
     """The document of `--json`: percent, MiB, W, °C and MHz; null is unknown."""
     about = {"url": shown.url, "version": shown.version, "role": shown.role, "node": shown.node or None}
     content: dict[str, Any] = {
@@ -134,7 +164,7 @@ def document(shown: ShownExporter, state: State) -> Mapping[str, Any]:
     return content
 
 
-def _device(device: ShownDevice) -> Mapping[str, Any]:
+def _device(device: ShownDevice) -> AnyObject:
     shown = {field.name: getattr(device, field.name) for field in fields(device)}
     holders, strangers, _ = (shown.pop(name) for name in ("holders", "strangers", "is_xid_why"))
     return {
@@ -147,12 +177,12 @@ def _device(device: ShownDevice) -> Mapping[str, Any]:
     }
 
 
-def _holder(holder: ShownHolder) -> Mapping[str, Any]:
+def _holder(holder: ShownHolder) -> AnyObject:
     of_holders = {name: value for name, value in asdict(holder).items() if name not in ("outside", "holds")}
     return of_holders | {"workload": holder.workload or None, "workload_kind": holder.workload_kind or None}
 
 
-def _stranger(stranger: ShownHolder) -> Mapping[str, Any]:
+def _stranger(stranger: ShownHolder) -> AnyObject:
     return {
         "name": stranger.name,
         "container": stranger.container or None,

@@ -1,8 +1,9 @@
 """The last minutes of each device in the live view, and their charts. No clock is read here."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil, isnan, nan
+from typing import NamedTuple
 
 from exporter.model.device_row import RowDevice
 from exporter.top.columns import Glyphs, Line, TextSpan, cut, pad
@@ -47,17 +48,23 @@ class DeviceHistory:
             count: the number of columns, each of which covers the same time.
             reach_seconds: the time for which a reading counts if no other one follows.
         """
-        points, at = self._points.get(device, array("d")), 1 + _FIELDS.index(field)
-        read: list[list[float]] = [[] for _ in range(count)]
+        points = self._points.get(device, array("d"))
+        offset = 1 + _FIELDS.index(field)
+        values_of: list[list[float]] = [[] for _ in range(count)]
         for first in range(0, len(points), _POINT):
             ago = int((self.at_seconds - points[first]) * count / SECONDS)
-            read[-1 - min(ago, count - 1)].append(points[first + at])
+            values_of[-1 - min(ago, count - 1)].append(points[first + offset])
         means: list[float | None] = []
-        last, reach = count, ceil(reach_seconds * count / SECONDS)
-        for number, values in enumerate(read):
-            last = number if values else last
-            mean = sum(read[last]) / len(read[last]) if last <= number <= last + reach else nan
-            means.append(None if isnan(mean) else mean)
+        reach = ceil(reach_seconds * count / SECONDS)
+        mean = nan
+        without = 0  # columns since the last one with a reading
+        for values in values_of:
+            if values:
+                mean = sum(values) / len(values)
+                without = 0
+            else:
+                without += 1
+            means.append(None if isnan(mean) or without > reach else mean)
         return means
 
 
@@ -69,41 +76,49 @@ def charts(
     count = max(1, width - _LABEL)
     reach = max(10.0, 3 * interval_seconds)
     all_columns = {field: history.columns(device.name, field, count, reach) for field in _FIELDS}
-    shown = {field: values for field, values in all_columns.items() if any(value is not None for value in values)}
+    shown = {field: means for field, means in all_columns.items() if any(mean is not None for mean in means)}
     rows = min(_MOST_ROWS, max(1, (height - 1) // max(1, len(shown))))
-    for field, values in shown.items():
-        peak = max(value for value in values if value is not None)
-        title, now, most, style = _about(device, field, getattr(device, field), peak, glyphs)
-        _, top, *_ = _about(device, field, peak, peak, glyphs)
-        labels = (f"{title:<5}{now:>12}", f"{f'max {top}':>17}")
-        for row in reversed(range(rows)):
-            label = labels[rows - 1 - row] if row > rows - 1 - len(labels) else ""
-            bars = "".join(_part(value, most, rows, row, glyphs) for value in values)
-            label = pad(cut(label, _LABEL, glyphs), _LABEL)
-            yield [TextSpan(cut(label, width, glyphs), "label"), TextSpan(bars[: width - _LABEL], style)]
+    for field, means in shown.items():
+        peak = max(mean for mean in means if mean is not None)
+        scale = _scale_of(device, field, peak, glyphs)
+        now = scale.words(getattr(device, field))
+        labels = [f"{scale.title:<5}{now:>12}", f"{f'max {scale.words(peak)}':>17}", *[""] * rows]
+        for row, label in zip(reversed(range(rows)), labels, strict=False):
+            bars = "".join(_part(mean, scale.top, rows, row, glyphs) for mean in means)
+            padded = pad(cut(label, _LABEL, glyphs), _LABEL)
+            yield [TextSpan(cut(padded, width, glyphs), "label"), TextSpan(bars[: width - _LABEL], scale.style)]
     minutes = f"{SECONDS / 60:.0f} min ago"
     axis = f"{minutes}{'now':>{max(4, count - len(minutes))}}" if shown else "nothing of it has been read yet"
     yield [TextSpan(cut(" " * _LABEL + axis, width, glyphs), "dim")]
 
 
-def _about(
-    device: ShownDevice, field: str, value: float | None, peak: float, glyphs: Glyphs
-) -> tuple[str, str, float, str]:
-    """A field's title, the value in words, the top of the scale, and the style."""
+class _Scale(NamedTuple):
+    """How a field is shown; `top` is the value at the top of its chart."""
+
+    title: str
+    unit: str
+    top: float
+    style: str
+    number: Callable[[float], str] = "{:.0f}".format
+
+    def words(self, value: float | None) -> str:
+        return "" if value is None else f"{self.number(value)}{self.unit}"
+
+
+def _scale_of(device: ShownDevice, field: str, peak: float, glyphs: Glyphs) -> _Scale:
     total = device.memory_total_mib
-    title, unit, most, style = {
-        "utilization_percent": ("UTIL", "%", 100.0, "load"),
-        "memory_used_mib": ("MEM", f"/{gib(total)}G" if total else "G", total or peak, "memory"),
-        "power_watts": ("POWER", "W", peak, "owner"),
-        "temperature_celsius": ("TEMP", glyphs.degrees, 100.0, heat_style(peak) or "good"),
+    return {
+        "utilization_percent": _Scale("UTIL", "%", 100.0, "load"),
+        "memory_used_mib": _Scale("MEM", f"/{gib(total)}G" if total else "G", total or peak, "memory", gib),
+        "power_watts": _Scale("POWER", "W", peak, "owner"),
+        "temperature_celsius": _Scale("TEMP", glyphs.degrees, 100.0, heat_style(peak) or "good"),
     }[field]
-    number = "" if value is None else gib(value) if title == "MEM" else f"{value:.0f}"
-    return title, number and f"{number}{unit}", most, style
 
 
-def _part(value: float | None, most: float, rows: int, row: int, glyphs: Glyphs) -> str:
+def _part(mean: float | None, top: float, rows: int, row: int, glyphs: Glyphs) -> str:
     """The character of a value in a row of a chart. Rows count from below; 0 is a line, unknown is a space."""
-    if value is None:
+    if mean is None:
         return " "
-    level = max(1, round(min(1.0, value / most if most else 0) * _LEVELS * rows))
-    return " " if level <= row * _LEVELS else glyphs.chart[min(_LEVELS, level - row * _LEVELS) - 1]
+    ratio = min(1.0, mean / top) if top else 0
+    level = max(1, round(ratio * _LEVELS * rows)) - row * _LEVELS
+    return glyphs.chart[min(_LEVELS, level) - 1] if level > 0 else " "

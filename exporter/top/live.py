@@ -79,24 +79,39 @@ def _show(
     terminal: Terminal, reader: _Poller, state: State, interval_seconds: float, painter: Painter, glyphs: Glyphs
 ) -> None:
     """Draw answers and obey keys until the user quits. Raises the reader's error, if it has one."""
-    keys, history = Keys(), DeviceHistory()
+    keys = Keys()
+    history = DeviceHistory()
     answer = reader.answer
     while not state.quits:
         if reader.error:
             raise reader.error
         if not state.paused and answer is not reader.answer:
             answer = reader.answer
-            if answer[0] and not answer[1]:
-                history.add(answer[0].devices, reader.answered_at)
-        shown, trouble = answer
-        if shown and trouble:
-            trouble = f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"
-        lines, state = frame(shown, trouble, state, terminal.size(), interval_seconds, glyphs, history)
+            shown, trouble = answer
+            if shown and not trouble:
+                history.add(shown.devices, reader.answered_at)
+        lines, state = frame(*_with_age(answer, reader), state, terminal.size(), interval_seconds, glyphs, history)
         terminal.show([painter.text(line) for line in lines])
-        timeout = _ESCAPE_SECONDS if keys.is_waiting else _AGE_SECONDS if answer[1] else None
+        timeout = _AGE_SECONDS if answer[1] else None
+        if keys.is_waiting:
+            timeout = _ESCAPE_SECONDS
         data = terminal.wait(timeout)
         for key in keys.feed(data) if data else keys.flush():
-            before, state = state, press(state, key)
-            reader.is_paused = state.paused
-            if state.view != before.view or (before.paused and not state.paused):
-                reader.ask("devices" if state.view == "devices" else "processes")
+            state = _pressed(reader, state, key)
+
+
+def _with_age(answer: tuple[ShownExporter | None, str], reader: _Poller) -> tuple[ShownExporter | None, str]:
+    """The answer; if it is one of before, its trouble says for how long there is no newer one."""
+    shown, trouble = answer
+    if shown and trouble:
+        trouble = f"not updated for {time.monotonic() - reader.answered_at:.0f} s: {trouble}"
+    return shown, trouble
+
+
+def _pressed(reader: _Poller, before: State, key: str) -> State:
+    """The state after a key; what it shows that is not there yet is asked for at once."""
+    state = press(before, key)
+    reader.is_paused = state.paused
+    if state.view != before.view or (before.paused and not state.paused):
+        reader.ask("devices" if state.view == "devices" else "processes")
+    return state

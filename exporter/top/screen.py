@@ -1,10 +1,8 @@
 """The whole picture of a reading, as lines of a width. Pure: no clock, no terminal."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from pkgutil import get_data
+from itertools import chain
 from typing import TypeVar
 
 from exporter.model.name_order import as_people_count
@@ -15,6 +13,7 @@ from exporter.top.history import DeviceHistory, charts
 from exporter.top.shown_devices import ShownDevice, ShownExporter, ShownProcess, ShownSource
 from exporter.top.state import SORTS, State, chosen_devices, chosen_processes
 from exporter.top.tables import TableEntry, device_columns, entries, gib, process_columns
+from exporter.wording import counted
 
 MOST_TROUBLES = 3  # shown in full
 _LEAST_OF_PROCESSES = 5  # lines for processes on the screen of a device's history
@@ -30,10 +29,37 @@ _STYLES = {
     DeviceState.UNKNOWN: "warn",
     DeviceState.FAILING: "bad",
 }
+# How many devices there are in a state, in words; of these, held and free are said where there are none, too.
+_COUNTS = (
+    ("instances", "MIG instances", ""),
+    ("held", "held", ""),
+    ("idle", WORDS[DeviceState.IDLE], "idle"),
+    ("free", "free", ""),
+    ("failing", WORDS[DeviceState.FAILING], "bad"),
+    ("outside", WORDS[DeviceState.OUTSIDE], "warn"),
+    ("unknown", WORDS[DeviceState.UNKNOWN], "warn"),
+)
 Row = TypeVar("Row")
 Lines = Sequence[Line]
 
-HELP: Sequence[tuple[str, str]] = json.loads(get_data(__package__, "keys.json") or b"")  # keys or a word, what it does
+# keys or a word, and what it does
+HELP = (
+    ("u m w t", "sort by utilization, memory, watts or temperature, the largest first"),
+    ("n i g", "sort by name of the pod, idle ones first, or by GPU"),
+    ("r", "the other way round"),
+    ("/", "filter: words of pod, namespace, workload, model, node; idle, held, free"),
+    ("Escape", "no filter"),
+    ("p", "the processes, where the exporter has --processes.expose on, and back"),
+    ("Enter", "a device's or a holder's last minutes and its processes, and back"),
+    ("Space", "pause, and go on"),
+    ("arrows j k", "choose a line; also Page Up, Page Down, Home, End"),
+    ("q", "quit, as Ctrl-C does"),
+    ("idle", "held but idle: a container holds it and does not use it (--accounting.idle-below)"),
+    ("free", "no container holds it"),
+    ("failing", "no container holds it, and none can use it: health says failing or gone"),
+    ("unknown", "who holds it is not known; the reason stands in the pod's place"),
+    ("before", "the values were read before the device changed hands"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,68 +77,91 @@ class Picture:
         return [*self.above, *self.heads, *map(self.row, range(self.count))]
 
 
+@dataclass(frozen=True, slots=True)
+class _Canvas:
+    """Puts texts on lines that are this wide."""
+
+    width: int
+    glyphs: Glyphs
+
+    def harmless(self, text: str) -> str:
+        return harmless(text, self.glyphs)
+
+    def cut(self, text: str, style: str, width: int | None = None) -> TextSpan:
+        return TextSpan(cut(text, self.width if width is None else width, self.glyphs), style)
+
+    def words(self, text: str, style: str) -> Line:
+        """A text that may have come from anywhere."""
+        return [self.cut(self.harmless(" ".join(text.split())), style)]
+
+    def headed(self, head: str, head_style: str, text: str, style: str = "") -> Line:
+        first = self.cut(head, head_style)
+        return [first, self.cut(text, style, self.width - width_of(first.text))]
+
+
 def draw(shown: ShownExporter, state: State, width: int, glyphs: Glyphs, height: int = _MOST_OF_STRIP * 3) -> Picture:
     """The picture of all rows that match the filter. The strip takes at most a third of the height."""
-    above = [*_summary(shown, width, glyphs), *_health(shown, width, glyphs)]
-    above += strip(shown, width, height // 3, glyphs)
+    canvas = _Canvas(width, glyphs)
+    above = [_summary(shown, canvas), *_health(shown, canvas), *strip(shown, width, height // 3, glyphs)]
     if state.view == "devices":
-        return _devices(above, shown, [*entries(chosen_devices(shown.devices, state))], state, width, glyphs)
-    return _processes(above, shown, chosen_processes(shown.processes or (), state), state, width, glyphs)
+        return _devices(above, shown, [*entries(chosen_devices(shown.devices, state))], state, canvas)
+    return _processes(above, shown, chosen_processes(shown.processes or (), state), state, canvas)
 
 
-def _devices(
-    above: Lines, shown: ShownExporter, rows: Sequence[TableEntry], state: State, width: int, glyphs: Glyphs
-) -> Picture:
-    columns = device_columns(shown, glyphs, width)
-    if not any(column.is_bar for column in table.fit(columns, rows, width)):
-        columns = device_columns(shown, glyphs, width, number_says_idle=True)
-    return _table(above, columns, rows, _nothing(shown, state), width, glyphs)
+def _devices(above: Lines, shown: ShownExporter, rows: Sequence[TableEntry], state: State, canvas: _Canvas) -> Picture:
+    columns = device_columns(shown, canvas.glyphs, canvas.width)
+    if not any(column.is_bar for column in table.fit(columns, rows, canvas.width)):
+        columns = device_columns(shown, canvas.glyphs, canvas.width, number_says_idle=True)
+    return _table(above, columns, rows, _nothing(shown, state), canvas)
 
 
 def _processes(
-    above: Lines, shown: ShownExporter, rows: Sequence[ShownProcess], state: State, width: int, glyphs: Glyphs
+    above: Lines, shown: ShownExporter, rows: Sequence[ShownProcess], state: State, canvas: _Canvas
 ) -> Picture:
     if shown.processes is None:
-        return _alone(above, shown.processes_trouble or "the exporter is being asked for processes", width, glyphs)
-    return _table(above, process_columns(shown, glyphs, width), rows, _nothing(shown, state), width, glyphs)
+        return _alone(above, shown.processes_trouble or "the exporter is being asked for processes", canvas)
+    columns = process_columns(shown, canvas.glyphs, canvas.width)
+    return _table(above, columns, rows, _nothing(shown, state), canvas)
 
 
 def _history(
-    shown: ShownExporter,
-    state: State,
-    size: tuple[int, int],
-    interval_seconds: float,
-    glyphs: Glyphs,
-    history: DeviceHistory,
+    shown: ShownExporter, state: State, height: int, interval_seconds: float, canvas: _Canvas, history: DeviceHistory
 ) -> tuple[Picture, State]:
     """The picture of a device's history: its lines, charts and processes; and the state with the device as its subject.
 
     If the line is a holder's part of the device, only that holder's processes are shown.
     """
-    width, height = size
     rows = [*entries(chosen_devices(shown.devices, state))]
-    cursor = min(state.cursor, len(rows) - 1)
-    if rows and state.subject and rows[cursor].name != state.subject:
-        cursor = next((number for number, each in enumerate(rows) if each.name == state.subject), -1)
-    if cursor < 0:
-        return _alone((), "this device is not there any more, or the filter leaves it out", width, glyphs), state
+    cursor = _cursor_of_subject(rows, state)
+    if cursor is None:
+        return _alone((), "this device is not there any more, or the filter leaves it out", canvas), state
     chosen = rows[cursor]
-    device, (_, holder) = chosen.device, chosen.name
+    device = chosen.device
+    holder = chosen.name[1]
     parts = [row for row in rows if row.device is device and (not holder or row.name == chosen.name)]
     names = (device.node, f"GPU {device.label}", WORDS[device.state], device.model, device.mig_profile, device.uuid)
-    title = "  ".join(harmless(name, glyphs) for name in names if name)
-    about = _devices(
-        [_headed(TextSpan(title, "title"), TextSpan(""), width, glyphs)], shown, parts, state, width, glyphs
-    )
-    above = [*([_words(shown.trouble, "bad", width, glyphs)] if shown.trouble else ()), *about.lines]
-    above += charts(device, history, (width, height - len(above) - _LEAST_OF_PROCESSES), interval_seconds, glyphs)
+    title = "  ".join(canvas.harmless(name) for name in names if name)
+    above: list[Line] = [canvas.words(shown.trouble, "bad")] if shown.trouble else []
+    above += _devices([canvas.headed(title, "title", "")], shown, parts, state, canvas).lines
+    size = (canvas.width, height - len(above) - _LEAST_OF_PROCESSES)
+    above += charts(device, history, size, interval_seconds, canvas.glyphs)
     of_device = [
         process
         for process in chosen_processes(shown.processes or (), replace(state, filter=""))
         if process.device == device.label and process.node in ("", device.node) and process.owner.startswith(holder)
     ]
     state = replace(state, cursor=cursor, subject=chosen.name)
-    return _processes(above, shown, of_device, replace(state, view="processes", filter=""), width, glyphs), state
+    return _processes(above, shown, of_device, replace(state, view="processes", filter=""), canvas), state
+
+
+def _cursor_of_subject(rows: Sequence[TableEntry], state: State) -> int | None:
+    """The line of the device whose history is seen; None if it is not there any more."""
+    cursor = min(state.cursor, len(rows) - 1)
+    if cursor < 0:
+        return None
+    if not state.subject or rows[cursor].name == state.subject:
+        return cursor
+    return next((number for number, row in enumerate(rows) if row.name == state.subject), None)
 
 
 def frame(
@@ -129,32 +178,45 @@ def frame(
     `shown` is the last reading, None before the first. `trouble` is the reason why there is no newer one, else "".
     """
     width, height = size
-    shown = replace(shown, trouble=trouble) if shown and trouble else shown
+    canvas = _Canvas(width, glyphs)
+    has_cursor = False
+    if shown and trouble:
+        shown = replace(shown, trouble=trouble)
     if shown is None:
-        words = _words(trouble or "the exporter is being asked", "bad" if trouble else "", width, glyphs)
-        picture = Picture([words])
+        waits = canvas.words(trouble or "the exporter is being asked", "bad" if trouble else "")
+        picture = Picture([waits])
     elif state.helps:
-        keys = ((TextSpan(f"  {key:<12}" if key else "", "label"), TextSpan(does)) for key, does in HELP)
-        helps = [_headed(key, does, width, glyphs) for key, does in keys]
-        picture = Picture(count=len(helps), row=helps.__getitem__)
+        picture = _help(canvas)
     elif state.view == "history":
-        picture, state = _history(shown, state, size, interval_seconds, glyphs, history)
+        picture, state = _history(shown, state, height, interval_seconds, canvas, history)
     else:
         picture = draw(shown, state, width, glyphs, height)
         state = replace(state, cursor=max(0, min(state.cursor, picture.count - 1)))
+        has_cursor = True
     # the table is more important than the third trouble, so some lines are left for it
     above = [*picture.above[: max(1, height - 4)], *picture.heads][: height - 1]
     space = height - 1 - len(above)
-    has_cursor = state.view != "history" and not state.helps
-    most = max(0, picture.count - max(space, 1))
-    first = min(max(0, state.cursor - space // 2), most) if has_cursor else 0
-    rows = [picture.row(number) for number in range(first, min(first + space, picture.count))]
-    if has_cursor and shown and rows:
-        text = "".join(span.text for span in rows[state.cursor - first])
-        rows[state.cursor - first] = [TextSpan(table.pad(text, width), "status")]
+    rows, seen = _screenful(picture, space, state.cursor if has_cursor else None, width)
     empty: Lines = [()] * (space - len(rows))
-    seen = f"{first + 1}-{first + len(rows)} of {picture.count}" if most and rows else ""
     return [*above, *rows, *empty, status(state, width, interval_seconds, glyphs, seen)], state
+
+
+def _help(canvas: _Canvas) -> Picture:
+    lines = [canvas.headed(f"  {key:<12}", "label", does) for key, does in HELP]
+    return Picture(count=len(lines), row=lines.__getitem__)
+
+
+def _screenful(picture: Picture, space: int, cursor: int | None, width: int) -> tuple[Lines, str]:
+    """The rows that have room, those around the cursor; and in words which of all they are, where not all are."""
+    most = max(0, picture.count - max(space, 1))
+    first = 0 if cursor is None else min(max(0, cursor - space // 2), most)
+    rows = [picture.row(number) for number in range(first, min(first + space, picture.count))]
+    if not rows:
+        return rows, ""
+    if cursor is not None:
+        text = "".join(span.text for span in rows[cursor - first])
+        rows[cursor - first] = [TextSpan(table.pad(text, width), "status")]
+    return rows, f"{first + 1}-{first + len(rows)} of {picture.count}" if most else ""
 
 
 def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, seen: str = "") -> Line:
@@ -163,110 +225,101 @@ def status(state: State, width: int, interval_seconds: float, glyphs: Glyphs, se
         return [TextSpan(cut(f" filter: {harmless(state.filter, glyphs)}_", width, glyphs), "status")]
     # the arrow points down if the largest is first, as it is by default
     arrow = glyphs.up if state.reverse else glyphs.down
-    parts = [
-        "paused" if state.paused else f"every {interval_seconds:g}s",
-        f"sort {state.sort} {arrow}",
-        *([f"filter {harmless(state.filter, glyphs)}"] if state.filter else ()),
-        *([seen] if seen else ()),
-    ]
+    parts = ["paused" if state.paused else f"every {interval_seconds:g}s", f"sort {state.sort} {arrow}"]
+    if state.filter:
+        parts.append(f"filter {harmless(state.filter, glyphs)}")
+    if seen:
+        parts.append(seen)
     keys = f"{'Esc back' if state.view == 'history' else 'Enter history'}  ? help  q quit"
     left = " " + f" {glyphs.dot} ".join(parts)
     space = width - width_of(left) - len(keys) - 1
     text = f"{left}{' ' * space}{keys} " if space > 0 else cut(left, width, glyphs)
-    return [TextSpan(text + " " * (width - width_of(text)), "status")]
+    return [TextSpan(table.pad(text, width), "status")]
 
 
-def _summary(shown: ShownExporter, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The first line: counts and sums, of which as many are shown as there is room for."""
-    counts, totals = shown.counts, shown.totals
-    where = f"node {harmless(shown.node, glyphs)}" if shown.role == "node" else f"{shown.nodes} nodes"
-    percent, watts = totals["utilization_percent"], totals["power_watts"]
-    used, total = totals["memory_used_mib"], totals["memory_total_mib"]
-    amounts = [
-        "" if percent is None else f"{percent:.0f}% busy",
-        "" if used is None or total is None else f"{gib(used)}/{gib(total)}G",
-        "" if watts is None else f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W",  # noqa: PLR2004
-    ]
-    parts = [
-        TextSpan(where, "title"),
-        TextSpan(f"{counts['gpus']} GPU{'' if counts['gpus'] == 1 else 's'}"),
-        *([TextSpan(f"{counts['instances']} MIG instances")] if counts["instances"] else ()),
-        TextSpan(f"{counts['held']} held"),
-        *([TextSpan(f"{counts['idle']} {WORDS[DeviceState.IDLE]}", "idle")] if counts["idle"] else ()),
-        TextSpan(f"{counts['free']} free"),
-        *([TextSpan(f"{counts['failing']} {WORDS[DeviceState.FAILING]}", "bad")] if counts["failing"] else ()),
-        *([TextSpan(f"{counts['outside']} {WORDS[DeviceState.OUTSIDE]}", "warn")] if counts["outside"] else ()),
-        *([TextSpan(f"{counts['unknown']} {WORDS[DeviceState.UNKNOWN]}", "warn")] if counts["unknown"] else ()),
-        *(TextSpan(amount) for amount in amounts if amount),
-        *([TextSpan(_time(shown.at), "dim")] if _time(shown.at) else ()),
-        *([TextSpan(f"version {harmless(shown.version, glyphs)}", "dim")] if shown.version else ()),
-    ]
-    # the first parts are shown, as many as there is room for
+def _summary(shown: ShownExporter, canvas: _Canvas) -> Line:
+    """How much there is, and how busy it is: as many facts as there is room for, the first ones first."""
     line: list[TextSpan] = []
-    left = width
-    for part in parts:
+    left = canvas.width
+    for fact in _facts(shown, canvas):
         gap = 2 if line else 0
-        if left < gap + width_of(part.text) and line:
+        if line and left < gap + width_of(fact.text):
             break
-        line += [TextSpan(" " * gap)] if gap else []
-        text = cut(part.text, left - gap, glyphs)
-        line.append(TextSpan(text, part.style))
-        left -= gap + width_of(text)
-    yield line
+        if gap:
+            line.append(TextSpan(" " * gap))
+        span = canvas.cut(fact.text, fact.style, left - gap)
+        line.append(span)
+        left -= gap + width_of(span.text)
+    return line
 
 
-def _health(shown: ShownExporter, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _facts(shown: ShownExporter, canvas: _Canvas) -> Iterator[TextSpan]:
+    counts = shown.counts
+    where = f"node {canvas.harmless(shown.node)}" if shown.role == "node" else f"{shown.nodes} nodes"
+    yield TextSpan(where, "title")
+    yield TextSpan(counted(counts["gpus"], "GPU"))
+    for name, words, style in _COUNTS:
+        if counts[name] or name in ("held", "free"):
+            yield TextSpan(f"{counts[name]} {words}", style)
+    yield from map(TextSpan, _amounts(shown))
+    time = _time(shown.at)
+    if time:
+        yield TextSpan(time, "dim")
+    if shown.version:
+        yield TextSpan(f"version {canvas.harmless(shown.version)}", "dim")
+
+
+def _amounts(shown: ShownExporter) -> Iterator[str]:
+    totals = shown.totals
+    percent = totals["utilization_percent"]
+    used = totals["memory_used_mib"]
+    total = totals["memory_total_mib"]
+    watts = totals["power_watts"]
+    if percent is not None:
+        yield f"{percent:.0f}% busy"
+    if used is not None and total is not None:
+        yield f"{gib(used)}/{gib(total)}G"
+    if watts is not None:
+        yield f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W"  # noqa: PLR2004
+
+
+def _health(shown: ShownExporter, canvas: _Canvas) -> Iterator[Line]:
     """One line if all is well, else a line for each trouble."""
     if shown.trouble:
-        yield _words(shown.trouble, "bad", width, glyphs)
-    down = [source for source in shown.sources if not source.up]
+        yield canvas.words(shown.trouble, "bad")
     # a source that is switched off is down, too, and gives no reason
-    described = [source for source in down if source.message or source.reason]
-    if shown.sources and not described and not shown.missing:
+    down = [source for source in shown.sources if not source.up and (source.message or source.reason)]
+    if shown.sources and not down and not shown.missing:
         names = " ".join(source.name for source in shown.sources if source.up)
-        yield _headed(TextSpan("up ", "good"), TextSpan(harmless(names, glyphs), "dim"), width, glyphs)
-    for source in described[:MOST_TROUBLES]:
-        yield _down(source, "down", width, glyphs)
-    yield from _more(len(described), "sources are down", width, glyphs)
-    for node in shown.missing[:MOST_TROUBLES]:
-        yield _down(node, "missing", width, glyphs)
-    yield from _more(len(shown.missing), "nodes are missing", width, glyphs)
+        yield canvas.headed("up ", "good", canvas.harmless(names), "dim")
+    yield from _troubles(down, "down", "sources are down", canvas)
+    yield from _troubles(shown.missing, "missing", "nodes are missing", canvas)
 
 
-def _down(source: ShownSource, word: str, width: int, glyphs: Glyphs) -> Line:
-    remedy = f": {source.remedy}" if source.remedy else ""
-    says = harmless(f" {source.name}: {source.message or source.reason}{remedy}", glyphs)
-    return _headed(TextSpan(word, "bad"), TextSpan(says), width, glyphs)
-
-
-def _headed(head: TextSpan, rest: TextSpan, width: int, glyphs: Glyphs) -> Line:
-    first = cut(head.text, width, glyphs)
-    return [TextSpan(first, head.style), TextSpan(cut(rest.text, width - width_of(first), glyphs), rest.style)]
-
-
-def _more(count: int, what: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    if count > MOST_TROUBLES:
-        yield [TextSpan(cut(f"and {count - MOST_TROUBLES} more {what}", width, glyphs), "bad")]
-
-
-def _words(text: str, style: str, width: int, glyphs: Glyphs) -> Line:
-    return [TextSpan(cut(harmless(" ".join(text.split()), glyphs), width, glyphs), style)]
+def _troubles(sources: Sequence[ShownSource], word: str, of_more: str, canvas: _Canvas) -> Iterator[Line]:
+    for source in sources[:MOST_TROUBLES]:
+        why = f" {source.name}: {source.message or source.reason}"
+        if source.remedy:
+            why = f"{why}: {source.remedy}"
+        yield canvas.headed(word, "bad", canvas.harmless(why))
+    if len(sources) > MOST_TROUBLES:
+        yield [canvas.cut(f"and {len(sources) - MOST_TROUBLES} more {of_more}", "bad")]
 
 
 def _table(
-    above: Lines, columns: Sequence[TopColumn[Row]], rows: Sequence[Row], empty: str, width: int, glyphs: Glyphs
+    above: Lines, columns: Sequence[TopColumn[Row]], rows: Sequence[Row], empty: str, canvas: _Canvas
 ) -> Picture:
     """The picture of a table; `empty` are the words in its place if it has no row."""
     if not rows:
-        return _alone(above, empty, width, glyphs)
-    widths = table.fit(columns, rows, width)
+        return _alone(above, empty, canvas)
+    widths = table.fit(columns, rows, canvas.width)
     heads = [[TextSpan(table.head(widths), "head")]]
-    return Picture(above, heads, len(rows), lambda number: table.line(widths, rows[number], glyphs))
+    return Picture(above, heads, len(rows), lambda number: table.line(widths, rows[number], canvas.glyphs))
 
 
-def _alone(above: Lines, text: str, width: int, glyphs: Glyphs) -> Picture:
+def _alone(above: Lines, text: str, canvas: _Canvas) -> Picture:
     """The picture with words in the table's place."""
-    return Picture(above=[*above, _words(text, "dim", width, glyphs)] if text else above)
+    return Picture(above=[*above, canvas.words(text, "dim")] if text else above)
 
 
 def _nothing(shown: ShownExporter, state: State) -> str:
@@ -289,44 +342,60 @@ def strip(shown: ShownExporter, width: int, most_lines: int, glyphs: Glyphs) -> 
 
     If there are too many nodes, those with most troubles stay.
     """
-    states: dict[str, dict[tuple[str, str], list[ShownDevice]]] = {node.name: {} for node in shown.missing}
-    for device in shown.devices:
-        states.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
-    if len(states) < 2:  # noqa: PLR2004 - the table of a single node is as short
+    nodes = _states_of_nodes(shown)
+    if len(nodes) < 2:  # noqa: PLR2004 - the table of a single node is as short
         return
-    nodes = {name: [_state_of_gpu(gpu) for gpu in gpus.values()] for name, gpus in states.items()}
+    canvas = _Canvas(width, glyphs)
     names = {name: harmless(name, glyphs) for name in nodes}
-    ends = zip(min(names.values()), max(names.values()), strict=False)
-    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
-    start = start[: max(start.rfind("-"), start.rfind(".")) + 1]
+    start = _common_start([*names.values()])
     names = {name: cut(text[len(start) :], width // 3, glyphs, keeps_end=8) for name, text in names.items()}
-    most = max(map(width_of, names.values()))
-    each_width = most + 1 + max(len("missing"), *map(len, nodes.values()))
-    across = max(1, (width + _GAP) // (each_width + _GAP))
-    room = across * max(1, most_lines - 1)
-    chosen = sorted(nodes, key=as_people_count)
-    if len(chosen) > room:
-        worst = sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)]
-        chosen = sorted(worst, key=as_people_count)
-    seen = {state for cells in nodes.values() for state in cells}
-    of_states = {
-        state: TextSpan(char, style) for (state, style), char in zip(_STYLES.items(), glyphs.cells, strict=True)
-    }
-    of_states[DeviceState.CUT] = of_states[DeviceState.FREE]  # a GPU with MIG on, but without instances yet
-    of_seen = {state: cell for state, cell in of_states.items() if state in seen}
-    yield _legend(f"{start}{glyphs.ellipsis}" if start else "", of_seen, width)
+    longest = max(map(width_of, names.values()))
+    width_of_cells = max(len("missing"), *map(len, nodes.values()))
+    across = max(1, (width + _GAP) // (longest + 1 + width_of_cells + _GAP))
+    chosen = _chosen_nodes(nodes, across, most_lines)
+    cells = {state: TextSpan(char, _STYLES[state]) for state, char in zip(_STYLES, glyphs.cells, strict=True)}
+    cells[DeviceState.CUT] = cells[DeviceState.FREE]  # a GPU with MIG on, but without instances yet
+    seen = set(chain.from_iterable(nodes.values()))
+    legend = {state: cell for state, cell in cells.items() if state in seen}
+    yield _legend(f"{start}{glyphs.ellipsis}" if start else "", legend, width)
+    room = width - longest - 1
     for first in range(0, len(chosen), across):
         line: list[TextSpan] = []
         for name in chosen[first : first + across]:
-            line += [TextSpan(" " * _GAP)] if line else []
-            line.append(TextSpan(" " * (most - width_of(names[name])) + names[name] + " ", "label"))
-            cells = [of_states[state] for state in nodes[name][: width - most - 1]]
-            cells = cells or [TextSpan("missing"[: width - most - 1], "bad")]
-            line += [*cells, TextSpan(" " * (each_width - most - 1 - sum(width_of(cell.text) for cell in cells)))]
+            if line:
+                line.append(TextSpan(" " * _GAP))
+            line.append(TextSpan(table.pad(names[name], longest, right=True) + " ", "label"))
+            of_gpus = [cells[state] for state in nodes[name][:room]] or [TextSpan("missing"[:room], "bad")]
+            used = sum(width_of(cell.text) for cell in of_gpus)
+            line += [*of_gpus, TextSpan(" " * (width_of_cells - used))]
         yield line
     if len(chosen) < len(nodes):
-        rest = f"and {len(nodes) - len(chosen)} more nodes, with less to look at"
-        yield [TextSpan(cut(rest, width, glyphs), "dim")]
+        yield [canvas.cut(f"and {len(nodes) - len(chosen)} more nodes, with less to look at", "dim")]
+
+
+def _states_of_nodes(shown: ShownExporter) -> Mapping[str, Sequence[DeviceState]]:
+    """The state of each GPU, by node; a missing node has none."""
+    devices: dict[str, dict[tuple[str, str], list[ShownDevice]]] = {node.name: {} for node in shown.missing}
+    for device in shown.devices:
+        devices.setdefault(device.node, {}).setdefault(device.gpu_name, []).append(device)
+    return {name: [*map(_state_of_gpu, gpus.values())] for name, gpus in devices.items()}
+
+
+def _common_start(names: Sequence[str]) -> str:
+    """What all names begin with, up to a - or a dot."""
+    start = min(names)
+    while not max(names).startswith(start):
+        start = start[:-1]
+    return start[: max(start.rfind("-"), start.rfind(".")) + 1]
+
+
+def _chosen_nodes(nodes: Mapping[str, Sequence[DeviceState]], across: int, most_lines: int) -> Sequence[str]:
+    """All of them, in order, or those that are worth most if there is no room for all."""
+    chosen = sorted(nodes, key=as_people_count)
+    if len(chosen) <= across * max(1, most_lines - 1):
+        return chosen
+    worst = sorted(chosen, key=lambda name: _worth(nodes[name]))[: across * max(1, most_lines - 2)]
+    return sorted(worst, key=as_people_count)
 
 
 def _state_of_gpu(of_gpu: Sequence[ShownDevice]) -> DeviceState:

@@ -204,7 +204,8 @@ def shown_of(role: Role, url: str, about: AnyObject, rows: Sequence[DeviceRow], 
         rows: the rows of /container/metrics.
         trouble: the reason why there are no rows; "" if there are.
     """
-    nodes, which = mappings(about, "nodes", MOST_DEVICES), mapping(about, "which_nodes")
+    nodes = mappings(about, "nodes", MOST_DEVICES)
+    which = mapping(about, "which_nodes")
     unknown = [_source("which nodes there are", which, up=False)] if text(which, "message") else []
     facts = _SharingFacts(
         sharing=text(mapping(about, "settings", "sharing"), "value"),
@@ -234,7 +235,8 @@ def processes_of(answer: object) -> Sequence[ShownProcess]:
 def _process(of: AnyObject) -> ShownProcess:
     """A process of /processes, read leniently: percent and MiB."""
     names = [text(mapping(of, "container"), name) for name in ("namespace", "pod")]
-    instance, index = text(of, "mig_instance_id"), text(of, "device_id") or text(of, "device_uuid")[:8]
+    instance = text(of, "mig_instance_id")
+    index = text(of, "device_id") or text(of, "device_uuid")[:8]
     kinds = of.get("kinds")
     return ShownProcess(
         node=text(of, "node_name"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from exporter.model.device_row import RowDevice
 from exporter.model.states import BROKEN, IN_HAND, WORDS, DeviceState, rounded
@@ -15,6 +16,7 @@ _FULL = 0.9
 _LONG_IDLE_SECONDS = 3600
 _LONGEST_NODE = 40
 _END_OF_A_POD = 5  # the number of characters that a ReplicaSet appends to a pod's name
+_BEFORE = TextCell("before", "dim")  # stands for what was read before the device came into these hands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,48 +57,56 @@ def device_columns(
     The word "idle" takes the place of the bar, or with `number_says_idle` that of the number.
     """
     cells = _Cells(glyphs, number_says_idle)
-    several_nodes = len({device.node for device in shown.devices}) > 1
-    pods = _cells_of_pods(shown, width)
-    ails = any(device.health not in ("", "ok") for device in shown.devices)
-    has_fans = any(device.fan_percent is not None for device in shown.devices)
-    fan = [TopColumn(title="FAN", worth=15, cell=_whole(lambda device: device.fan_percent, "%"), right=True)]
-    health = [TopColumn(title="HEALTH", worth=2, cell=cells.health, most=17)]
-    name_of_node = cells.words(lambda device: device.node)
-    node = [TopColumn(title="NODE", worth=3, cell=name_of_node, least=12, most=_LONGEST_NODE)]
-    container = cells.of_holder(lambda holder: holder.container)
-    workload = cells.of_holder(_workload_of)
+    columns: list[TopColumn[TableEntry]] = []
+    if len({device.node for device in shown.devices}) > 1:
+        node = cells.words(lambda device: device.node)
+        columns.append(TopColumn("NODE", worth=3, cell=node, least=12, most=_LONGEST_NODE))
+    columns.append(TopColumn("GPU", worth=0, cell=cells.label, most=9))
+    if any(device.health not in ("", "ok") for device in shown.devices):
+        columns.append(TopColumn("HEALTH", worth=2, cell=cells.health, most=17))
     model = cells.words(lambda device: device.mig_profile or device.model.removeprefix("NVIDIA "))
+    columns.append(TopColumn("MODEL", worth=10, cell=model, least=12, most=24))
+    container = cells.of_holder(lambda holder: holder.container)
+    pods = _width_of_pods(shown, width)
     return [
-        *(node if several_nodes else ()),
-        TopColumn(title="GPU", worth=0, cell=cells.label, most=9),
-        *(health if ails else ()),
-        TopColumn(title="MODEL", worth=10, cell=model, least=12, most=24),
-        TopColumn(title="", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
-        TopColumn(title="UTIL", worth=2, cell=cells.utilization, right=True),
-        TopColumn(title="", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
-        TopColumn(title="MEM", worth=4, cell=cells.memory, right=True),
-        TopColumn(title="TEMP", worth=6, cell=cells.temperature, right=True),
-        *(fan if has_fans else ()),
-        TopColumn(title="POWER", worth=7, cell=cells.power, right=True),
-        TopColumn(title="SM MHz", worth=16, cell=_whole(lambda device: device.sm_clock_mhz), right=True),
-        TopColumn(title="DRAM", worth=13, cell=_whole(lambda device: device.dram_active_percent, "%"), right=True),
-        TopColumn(title="TENSOR", worth=14, cell=_whole(lambda device: device.tensor_active_percent, "%"), right=True),
-        TopColumn(title="XID", worth=8, cell=cells.xid, right=True),
-        TopColumn(title="POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
-        TopColumn(title="CONTAINER", worth=12, cell=container, least=12, most=40),
-        TopColumn(title="WORKLOAD", worth=11, cell=workload, least=16, most=60),
-        TopColumn(title="UUID", worth=17, cell=cells.words(lambda device: device.uuid), is_extra=True),
+        *columns,
+        *_measured_columns(shown, cells),
+        TopColumn("POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
+        TopColumn("CONTAINER", worth=12, cell=container, least=12, most=40),
+        TopColumn("WORKLOAD", worth=11, cell=cells.of_holder(_workload), least=16, most=60),
+        TopColumn("UUID", worth=17, cell=cells.words(lambda device: device.uuid), is_extra=True),
     ]
 
 
-def _cells_of_pods(shown: ShownExporter, width: int) -> int:
-    # the names of pods may take two fifths of a terminal, and most of them are shorter
+def _measured_columns(shown: ShownExporter, cells: "_Cells") -> Sequence[TopColumn[TableEntry]]:
+    """The columns of what is measured of a device."""
+    fan: list[TopColumn[TableEntry]] = []
+    if any(device.fan_percent is not None for device in shown.devices):
+        fan.append(TopColumn("FAN", worth=15, cell=_whole(lambda device: device.fan_percent, "%"), right=True))
+    return [
+        TopColumn("", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
+        TopColumn("UTIL", worth=2, cell=cells.utilization, right=True),
+        TopColumn("", worth=9, cell=cells.memory_bar, least=5, most=10, is_bar=True),
+        TopColumn("MEM", worth=4, cell=cells.memory, right=True),
+        TopColumn("TEMP", worth=6, cell=cells.temperature, right=True),
+        *fan,
+        TopColumn("POWER", worth=7, cell=cells.power, right=True),
+        TopColumn("SM MHz", worth=16, cell=_whole(lambda device: device.sm_clock_mhz), right=True),
+        TopColumn("DRAM", worth=13, cell=_whole(lambda device: device.dram_active_percent, "%"), right=True),
+        TopColumn("TENSOR", worth=14, cell=_whole(lambda device: device.tensor_active_percent, "%"), right=True),
+        TopColumn("XID", worth=8, cell=cells.xid, right=True),
+    ]
+
+
+def _width_of_pods(shown: ShownExporter, width: int) -> int:
+    """Two fifths of a terminal, since most names of pods are shorter; up to three for who does not hold a device."""
     strangers = [_words_of(stranger) for device in shown.devices for stranger in device.strangers]
-    return max(min(max(16, width * 2 // 5), 48), min(max(map(len, strangers), default=0), width * 3 // 5))
+    longest = max(map(len, strangers), default=0)
+    return max(min(max(16, width * 2 // 5), 48), min(longest, width * 3 // 5))
 
 
-def _workload_of(holder: ShownHolder) -> str:
-    return holder.workload and "/".join(filter(None, (holder.workload_kind, holder.workload)))
+def _workload(holder: ShownHolder) -> str:
+    return "/".join(filter(None, (holder.workload_kind, holder.workload))) if holder.workload else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +119,12 @@ class _Cells:
     def _harmless(self, text: str) -> str:
         return harmless(text, self.glyphs)
 
-    def words(self, of: Callable[[ShownDevice], str]) -> Callable[[TableEntry], TextCell]:
+    def words(self, text: Callable[[ShownDevice], str]) -> Callable[[TableEntry], TextCell]:
         """A text about the whole device, which the lines of its parts leave out."""
-        return lambda entry: EMPTY if entry.is_part else TextCell(self._harmless(of(entry.device)), "dim")
+        return lambda entry: EMPTY if entry.is_part else TextCell(self._harmless(text(entry.device)), "dim")
 
-    def of_holder(self, of: Callable[[ShownHolder], str]) -> Callable[[TableEntry], TextCell]:
-        return lambda entry: TextCell(self._harmless(of(entry.holder)), "dim") if entry.holder else EMPTY
+    def of_holder(self, text: Callable[[ShownHolder], str]) -> Callable[[TableEntry], TextCell]:
+        return lambda entry: TextCell(self._harmless(text(entry.holder)), "dim") if entry.holder else EMPTY
 
     def label(self, entry: TableEntry) -> TextCell:
         if entry.is_part:
@@ -122,30 +132,36 @@ class _Cells:
         return TextCell(self._harmless(entry.device.label), "bad" if entry.device.health in BROKEN else "label")
 
     def utilization_bar(self, entry: TableEntry) -> TextCell:
-        if entry.device.before or entry.user.idle:
+        if entry.device.before:
+            return _BEFORE
+        if entry.user.idle:
             seconds = entry.holder.idle_seconds if entry.holder else None
             words = f"idle {rounded(seconds).replace(' ', '')}".rstrip()
             style = "idle" if (seconds or 0) >= _LONG_IDLE_SECONDS else "idle.number"
-            return TextCell("before", "dim") if entry.device.before else TextCell(words, style, short="idle")
+            return TextCell(words, style, short="idle")
         percent = entry.user.utilization_percent
-        return EMPTY if percent is None else TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
-
-    def utilization(self, entry: TableEntry) -> TextCell:
-        percent = entry.user.utilization_percent
-        if self.number_says_idle and (entry.user.idle or entry.device.before):
-            return TextCell("before", "dim") if entry.device.before else TextCell("idle", "idle.number")
         if percent is None:
             return EMPTY
-        return TextCell(f"{percent:.0f}%", "dim" if entry.device.before else "idle.number" if entry.user.idle else "")
+        return TextCell("", "busy" if percent > 100 * _FULL else "load", percent / 100)
+
+    def utilization(self, entry: TableEntry) -> TextCell:
+        style = "idle.number" if entry.user.idle else ""
+        if entry.device.before:
+            style = "dim"
+        if self.number_says_idle and style:
+            return _BEFORE if entry.device.before else TextCell("idle", style)
+        return _number(entry.user.utilization_percent, "%")._replace(style=style)
 
     def memory_bar(self, entry: TableEntry) -> TextCell:
-        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
+        used = entry.user.memory_used_mib
+        total = entry.device.memory_total_mib
         if used is None or not total:
             return EMPTY
         return TextCell("", "full" if used > total * _FULL else "memory", used / total)
 
     def memory(self, entry: TableEntry) -> TextCell:
-        used, total = entry.user.memory_used_mib, entry.device.memory_total_mib
+        used = entry.user.memory_used_mib
+        total = entry.device.memory_total_mib
         if used is None:
             return EMPTY
         # the line of a holder's part is below the device's own, which has the total
@@ -164,12 +180,15 @@ class _Cells:
         return EMPTY if xid is None else TextCell(str(xid), "bad" if entry.device.is_xid_why else "warn")
 
     def health(self, entry: TableEntry) -> TextCell:
-        health = "" if entry.is_part else self._harmless(entry.device.health)
-        words = f"{health}: XID {entry.device.xid}" if entry.device.is_xid_why and not entry.is_part else health
-        return TextCell(words, {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn"))
+        if entry.is_part:
+            return TextCell("", "warn")
+        health = self._harmless(entry.device.health)
+        style = {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn")
+        return TextCell(f"{health}: XID {entry.device.xid}" if entry.device.is_xid_why else health, style)
 
     def owner(self, entry: TableEntry) -> TextCell:
-        device, holder = entry.device, entry.holder
+        device = entry.device
+        holder = entry.holder
         if holder and not holder.holds:
             return TextCell(self._harmless(_words_of(holder)), "warn")
         if holder:
@@ -178,9 +197,11 @@ class _Cells:
             return TextCell(f"{device.mig_instances} MIG instances", "dim")
         if device.holders:
             return TextCell(f"{len(device.holders)} containers share it", "dim")
-        why = f" ({self._harmless(device.why)})" if device.why else ""
+        words = "held" if device.state in IN_HAND else WORDS[device.state]
+        if device.why:
+            words = f"{words} ({self._harmless(device.why)})"
         style = {DeviceState.FREE: "dim", DeviceState.FAILING: "bad"}.get(device.state, "warn")
-        return TextCell(f"{'held' if device.state in IN_HAND else WORDS[device.state]}{why}", style)
+        return TextCell(words, style)
 
 
 def _words_of(stranger: ShownHolder) -> str:
@@ -189,23 +210,25 @@ def _words_of(stranger: ShownHolder) -> str:
 
 def process_columns(shown: ShownExporter, glyphs: Glyphs, width: int) -> Sequence[TopColumn[ShownProcess]]:
     """The columns of processes, in their order on the screen."""
-    several_nodes = len({process.node for process in shown.processes or ()}) > 1
 
-    def words(of: Callable[[ShownProcess], str], style: str = "") -> Callable[[ShownProcess], TextCell]:
-        return lambda process: TextCell(harmless(of(process), glyphs), style)
+    def words(field: str, style: str = "") -> Callable[[ShownProcess], TextCell]:
+        text = attrgetter(field)
+        return lambda process: TextCell(harmless(text(process), glyphs), style)
 
-    owner = words(lambda process: process.owner, "owner")
-    node = [TopColumn(title="NODE", worth=3, cell=words(lambda process: process.node, "dim"), least=12, most=40)]
+    columns: list[TopColumn[ShownProcess]] = []
+    if len({process.node for process in shown.processes or ()}) > 1:
+        columns.append(TopColumn("NODE", worth=3, cell=words("node", "dim"), least=12, most=40))
+    owner = words("owner", "owner")
     return [
-        *(node if several_nodes else ()),
-        TopColumn(title="GPU", worth=0, cell=words(lambda process: process.device, "label"), most=9),
-        TopColumn(title="PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
-        TopColumn(title="USER", worth=7, cell=words(lambda process: process.user), least=4, most=12),
-        TopColumn(title="UTIL", worth=4, cell=lambda process: _number(process.utilization_percent, "%"), right=True),
-        TopColumn(title="MEM", worth=3, cell=lambda process: _number(process.memory_used_mib, "G", gib), right=True),
-        TopColumn(title="KIND", worth=8, cell=words(lambda process: process.kinds, "dim"), least=4, most=20),
-        TopColumn(title="POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD),
-        TopColumn(title="COMMAND", worth=5, cell=words(lambda process: process.command), least=12, most=400),
+        *columns,
+        TopColumn("GPU", worth=0, cell=words("device", "label"), most=9),
+        TopColumn("PID", worth=1, cell=lambda process: TextCell(str(process.pid)), right=True),
+        TopColumn("USER", worth=7, cell=words("user"), least=4, most=12),
+        TopColumn("UTIL", worth=4, cell=lambda process: _number(process.utilization_percent, "%"), right=True),
+        TopColumn("MEM", worth=3, cell=lambda process: _number(process.memory_used_mib, "G", gib), right=True),
+        TopColumn("KIND", worth=8, cell=words("kinds", "dim"), least=4, most=20),
+        TopColumn("POD", worth=2, cell=owner, least=max(16, width // 3), most=80, keeps_end=_END_OF_A_POD),
+        TopColumn("COMMAND", worth=5, cell=words("command"), least=12, most=400),
     ]
 
 
@@ -213,14 +236,16 @@ def _number(value: float | None, unit: str, words: Callable[[float], str] = "{:.
     return EMPTY if value is None else TextCell(f"{words(value)}{unit}")
 
 
-def _whole(of: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
+def _whole(value: Callable[[ShownDevice], float | None], unit: str = "") -> Callable[[TableEntry], TextCell]:
     """A number about the whole device, which the lines of its parts leave out."""
-    return lambda entry: _number(None if entry.is_part else of(entry.device), unit)
+    return lambda entry: _number(None if entry.is_part else value(entry.device), unit)
 
 
 def heat_style(celsius: float) -> str:
     """The style of a temperature: hot, warm, or neither."""
-    return "bad" if celsius >= _HOT_CELSIUS else "warn" if celsius >= _WARM_CELSIUS else ""
+    if celsius >= _HOT_CELSIUS:
+        return "bad"
+    return "warn" if celsius >= _WARM_CELSIUS else ""
 
 
 def gib(mib: float) -> str:

@@ -50,7 +50,8 @@ class Terminal:
     """
 
     def __init__(self) -> None:
-        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
+        self._in = sys.stdin.fileno()
+        self._out = sys.stdout.fileno()
         self._before = termios.tcgetattr(self._in)
         self._awake, self._waker = os.pipe()
         os.set_blocking(self._awake, False)
@@ -189,7 +190,8 @@ class Keys:
             if not length:
                 self._rest = text
                 return
-            key, text = text[:length], text[length:]
+            key = text[:length]
+            text = text[length:]
             if key in _NAMED:
                 yield _NAMED[key]
             elif key.isprintable():

@@ -157,7 +157,8 @@ class HttpTransport:
 
     def get(self, path: str) -> tuple[int, bytes]:
         """See Transport. Also raises ConfigError if a file of --http-config cannot be used."""
-        url, config = self.url, self.config
+        url = self.url
+        config = self.config
         until = time.monotonic() + self.timeout_seconds
         connection = self._connection(url)
         try:
@@ -193,7 +194,8 @@ class HttpTransport:
         tls = self.config.tls
         context = client_context(tls, FLAG)
         if not self.verifies and not tls.ca_file:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         return _Https(host, parts.port or 443, context, tls.server_name or host, self.timeout_seconds)
 
 
@@ -206,7 +208,8 @@ class _Https(http.client.HTTPSConnection):
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str, timeout_seconds: float) -> None:
         super().__init__(host, port, timeout=timeout_seconds, context=context)
-        self._tls, self._name = context, name
+        self._tls = context
+        self._name = name
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)

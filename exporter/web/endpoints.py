@@ -127,6 +127,18 @@ class _Pieces(Payload):
                 await writer.write(memoryview(piece)[start : start + PIECE_BYTES])
 
 
+def _question(output: Output[Any], request: BaseRequest, role: Callable[[], Role]) -> Question:
+    """What a request asks of an output. Most scrapes ask nothing."""
+    via = request.headers.get("Via")
+    is_open = output.has_open and prefers_openmetrics(request.headers.get("Accept", ""))
+    if not (via or request.query_string or output.is_below or is_open):
+        return NO_QUESTION
+    is_own = via is not None and role().instance in via
+    # the path as it was sent: %2F does not separate parts
+    rest = request.rel_url.raw_path.removeprefix(output.path) if output.is_below else ""
+    return Question(tuple(request.query.items()), is_own=is_own, rest=rest, is_open=is_open)
+
+
 class Endpoints:
     """Answers requests by a table of outputs: it takes the look that an output needs, and the output makes the answer.
 
@@ -179,15 +191,7 @@ class Endpoints:
         """The response of an output, after the look that it needs. Long work is done in slices."""
         role = self._role
         needs = output.needs
-        via = request.headers.get("Via")
-        query = request.query_string
-        question = NO_QUESTION
-        is_open = output.has_open and prefers_openmetrics(request.headers.get("Accept", ""))
-        if via or query or output.is_below or is_open:
-            is_own = via is not None and role().instance in via
-            # the path as it was sent: %2F does not separate parts
-            rest = request.rel_url.raw_path.removeprefix(output.path) if output.is_below else ""
-            question = Question(tuple(request.query.items()), is_own=is_own, rest=rest, is_open=is_open)
+        question = _question(output, request, role)
         refusal = output.refuse(question) if output.refuse else None
         if refusal:
             return _respond(request, refusal)

@@ -58,9 +58,7 @@ class Guard:
         # the kubelet knows no password, and must not restart the exporter because the node is busy
         self._probes = endpoints.probes
         self._telemetry = telemetry
-        self._config = config
-        self._headers = {**_HEADERS, **config.headers}
-        self._may_refuse = bool(config.users or config.tls)
+        self._take(config)
         self._passwords = Passwords(config.users)
         self._requests = 0
         self._writing: OrderedDict[asyncio.Transport, _Writing] = OrderedDict()
@@ -75,6 +73,9 @@ class Guard:
         """Use another web config from the next request on."""
         if config.users != self._config.users:
             self._passwords = Passwords(config.users)
+        self._take(config)
+
+    def _take(self, config: WebConfig) -> None:
         self._config = config
         self._headers = {**_HEADERS, **config.headers}
         self._may_refuse = bool(config.users or config.tls)

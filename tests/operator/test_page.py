@@ -84,10 +84,10 @@ def test_every_object_is_in_the_table() -> None:
 def test_every_reason_and_event_is_explained() -> None:
     text = section("When it does not work")
     told = set(re.findall(r"`([A-Z][A-Za-z]+)`", text))
-    said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "fields.py"]
+    said_in = [*(CODE / "exporters").glob("*.py"), CODE / "objects" / "object_fields.py"]
     status = "".join(path.read_text() for path in said_in)
     conditions = re.findall(r'Condition\(\s*"(?:True|False|Unknown)",\s*(?:reason or )?"([A-Z]\w+)"', status)
-    troubles = (CODE / "exporters" / "status.py").read_text()
+    troubles = (CODE / "exporters" / "exporter_status.py").read_text()
     obstacles = re.findall(r'Trouble\(\s*"([A-Z]\w+)"', troubles)
     others = re.findall(r'"(Forbidden|Refused|ApiUnavailable|TooMany)"', status)
     events = re.findall(r'Event\(\s*"\w+",\s*"([A-Z]\w+)"', (CODE / "event_texts.py").read_text())

@@ -14,13 +14,13 @@ MOST_LINES = 450
 MOST_LINES_OF_A_FUNCTION = 60
 # What may have more branches or lines than these: it was there before the limits were, and its number only falls.
 MOST_BRANCHES = 15
-FUNCTIONS_WITH_MORE_BRANCHES = 5
+FUNCTIONS_WITH_MORE_BRANCHES = 0
 FEW_LINES_OF_A_FUNCTION = 40
-FUNCTIONS_WITH_MORE_LINES = 4
+FUNCTIONS_WITH_MORE_LINES = 0
 # Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
 # into each of them. A name for a step, or a blank line, costs nothing here; what is said once instead of twice pays.
 MOST_NODES_OF_THE_EXPORTER = 424_000
-MOST_NODES_A_LINE = 7.0
+MOST_NODES_A_LINE = 6.84
 FILES_THAT_SHARE_A_NAME = 37
 # Variables of loops and lambdas that do not say what they stand for: `for each in devices`.
 VAGUE_NAMES = {"each", "one", "of"}

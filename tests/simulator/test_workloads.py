@@ -23,7 +23,7 @@ def test_nothing_is_used_more_than_there_is(workload: str, seed: int, age: float
 @given(st.lists(st.tuples(st.sampled_from(WORKLOADS), st.integers(), st.floats(0, 1e6)), min_size=1, max_size=4))
 def test_what_holders_of_shares_do_adds_up(holders: list[tuple[str, int, float]]) -> None:
     uses = [use(workload, seed, age, age) for workload, seed, age in holders]
-    both = together([(each, 1 / 4) for each in uses])
+    both = together(uses, [1 / 4] * len(uses))
     assert both.activity == min(1.0, sum(each.activity for each in uses))
     assert both.memory <= len(uses) / 4
     assert all(getattr(both, field) <= 1 for field in FIELDS)
@@ -63,4 +63,4 @@ def test_a_notebook_is_idle_for_hours_and_has_its_moments(seed: int) -> None:
 
 def test_a_device_of_one_holder_does_what_he_does() -> None:
     alone = WorkloadUse(activity=0.5, memory=0.5)
-    assert together([(alone, 1.0)]) == alone
+    assert together([alone], [1.0]) == alone

@@ -16,7 +16,7 @@ from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.kubernetes.api import KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.node_pods import ENDED_PHASES
-from exporter.sources.source import Bound, OnHealth
+from exporter.sources.source import Bound, Bounds, OnHealth
 
 ENDPOINT_SLICES = "endpointslices"
 EXPORTER_PODS = "exporter_pods"
@@ -67,7 +67,7 @@ class ExporterPlaces(ListWatch):
         """
         self.looked_for = looked_for
         self.places: Mapping[str, ExporterPlace] | None = None
-        self.bounds: Mapping[str, Bound] = {name: Bound(MOST_FOUND, lambda: self._count)}
+        self.bounds: Bounds = {name: Bound(MOST_FOUND, lambda: self._count)}
         self._scheme = scheme
         self._on_change: Callable[[], None] = lambda: None
         self._places_of: dict[str, Sequence[NamedPlace]] = {}

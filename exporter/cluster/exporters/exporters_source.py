@@ -5,7 +5,7 @@ All exporters are asked at once, each with its own deadline. An exporter that do
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from exporter import log
@@ -22,7 +22,7 @@ from exporter.sources.exporters.asking import ExporterClient, check_owners
 from exporter.sources.exporters.exporter_events import PATH as EVENTS_PATH
 from exporter.sources.exporters.exporter_events import read_events
 from exporter.sources.long_work import in_slices
-from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, Clock, OnHealth
 
 NAME = "exporters"
 # This many questions are begun at a time; more would only share the same processor. If an exporter has not answered
@@ -47,8 +47,8 @@ class Exporters(AskedSource):
         cluster: ClusterSettings,
         http: HttpConfig,
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
     ) -> None:
         """Make the source, which begins and closes `places`, too. `wall_clock` counts seconds since 1970."""
         super().__init__(NAME, on_health)
@@ -67,7 +67,7 @@ class Exporters(AskedSource):
         self._ended_asks = 0
         self._round: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             **places.bounds,
             **self._exporters.bounds,
             "answers_in_flight_bytes": Bound(MOST_IN_FLIGHT_BYTES, lambda: self._client.in_flight.used),

@@ -19,7 +19,7 @@ from exporter.model.name_order import as_people_count
 from exporter.ownership.kernel_events import MOST_EVENTS
 from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.exporters.asking import MemoryBudget
-from exporter.sources.source import Bound
+from exporter.sources.source import Bound, Bounds
 from exporter.wording import listed
 
 # The time for which a node is missing after its exporter's place is gone. The node may still be there: an update of
@@ -94,7 +94,7 @@ class KnownExporters:
         self._until = -inf
 
     @property
-    def bounds(self) -> Mapping[str, Bound]:
+    def bounds(self) -> Bounds:
         """The number of nodes, the memory of all answers, and the rows of the largest one, with their limits."""
         return {
             "nodes": Bound(MOST_NODES, lambda: len(self.entries)),

@@ -23,7 +23,7 @@ from exporter.cluster.cluster import Cluster
 from exporter.cluster.keda.trigger import Trigger, read_trigger
 from exporter.cluster.scaling import Scaled, Unanswerable, scaled
 from exporter.errors import SourceError, Unsupported
-from exporter.sources.source import Bound
+from exporter.sources.source import Bound, Clock
 from exporter.wording import one_line
 
 MOST_REMEMBERED = 4096
@@ -48,7 +48,7 @@ _CODES = {
 class Notes:
     """The kind of each trigger's last answer. If it changes, the log gets a line."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._last: OrderedDict[_Key, str] = OrderedDict()
         self._period_began = clock()

@@ -12,6 +12,7 @@ from exporter.cluster.prometheus.targets import Target, Targets
 from exporter.dcgm.xids import error_on_page
 from exporter.dividing.decimals import number
 from exporter.errors import Trouble
+from exporter.lenient import AnyObject
 from exporter.model.cluster_view import OWNERS_UNKNOWN, HeldDevice, NodeView
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, in_its_state
 from exporter.model.device_row_json import as_json
@@ -151,7 +152,7 @@ def _holders(rows: NodeRows, key: DeviceKey, *, samples_are_newer: bool) -> dict
     return holders
 
 
-def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
+def _said_of(rows: NodeRows, key: DeviceKey) -> AnyObject:
     """The fields of a row about the device, which do not depend on the holder."""
     verdict, reason = rows.verdicts.get(key, ("", ""))
     strangers = sorted(rows.strangers.get(key, {}).items())
@@ -162,7 +163,7 @@ def _said_of(rows: NodeRows, key: DeviceKey) -> Mapping[str, Any]:
     }
 
 
-def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: HolderSamples) -> Mapping[str, Any]:
+def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: HolderSamples) -> AnyObject:
     """The fields of a row about the holder. No series tells since when it holds the device."""
     name, kind = rows.workloads.get(owner.pod_key, ("", ""))
     measured = rows.measured.get((key, owner))

@@ -24,7 +24,7 @@ from exporter.sources.http import Client, Peer
 from exporter.sources.long_work import in_slices
 from exporter.sources.prometheus import HEADERS, KEEP_ALIVE_SECONDS, PrometheusClient
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.source import AskedSource, Attempt, Bound, OnHealth
+from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, Clock, OnHealth
 from exporter.sources.unpack import Body
 from exporter.wording import listed
 
@@ -77,8 +77,8 @@ class Prometheus(AskedSource):
         cluster: ClusterSettings,
         http: HttpConfig,
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
     ) -> None:
         super().__init__(NAME, on_health)
         client = Client(
@@ -106,7 +106,7 @@ class Prometheus(AskedSource):
         self._known_at = -inf
         self._view: ClusterView | None = None
         self._until = -inf
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             "nodes": Bound(MOST_NODES, lambda: len(self._views)),
             "answer_bytes_in_flight": Bound(cluster.max_bytes, lambda: self._in_flight_bytes),
         }

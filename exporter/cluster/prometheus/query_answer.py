@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from exporter.errors import Malformed
+from exporter.lenient import AnyObject
 from exporter.model.slices import Work
 from exporter.sources import json_text
 from exporter.sources.json_text import JsonText
@@ -72,7 +73,7 @@ def read_vector(body: bytes, take: Callable[[VectorSeries], None]) -> Work[int]:
     return count
 
 
-def _judge(members: Mapping[str, Any]) -> None:
+def _judge(members: AnyObject) -> None:
     if members.get("status") != "success":
         raise garbage(f"its status is not success: {one_line(members.get('error'), _MOST_TOLD_CHARS)}")
     warnings = members.get("warnings")
@@ -88,7 +89,7 @@ def _judge(members: Mapping[str, Any]) -> None:
         raise garbage("it is not an instant vector")
 
 
-def _series(row: Mapping[str, Any], number: int) -> VectorSeries:
+def _series(row: AnyObject, number: int) -> VectorSeries:
     """A series of the answer's row with this number. Raises Malformed: it is no series with one value."""
     labels = row.get("metric")
     value = row.get("value")

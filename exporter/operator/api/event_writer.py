@@ -5,7 +5,6 @@ If an event comes again, its count (`series`) grows, as in client-go. An event t
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from exporter import log
@@ -16,6 +15,7 @@ from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import EVENT, OPERATOR, metadata, uid_of
 from exporter.operator.objects.object_fields import in_microseconds
 from exporter.operator.objects.resources import Object
+from exporter.sources.source import Clock
 
 MOST_REMEMBERED = 1000
 # An event that comes again after this time is a new one. (The API server keeps an event for an hour.)
@@ -41,7 +41,7 @@ class Events:
 
     writer: Writer
     instance: str
-    clock: Callable[[], float] = time.time
+    clock: Clock = time.time
     _series: OrderedDict[tuple[str, ...], _RepeatedEvent] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
@@ -83,7 +83,8 @@ class Events:
                 raise
 
     async def _again(self, series: _RepeatedEvent, now: float) -> None:
-        series.count, series.last_seconds = series.count + 1, now
+        series.count += 1
+        series.last_seconds = now
         if now - series.written_seconds < QUIET_SECONDS and series.count > 2:  # noqa: PLR2004 - the second makes a series
             return
         series.written_seconds = now

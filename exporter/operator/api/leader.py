@@ -8,15 +8,14 @@ reading.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from exporter import log
 from exporter.config.operator_settings import MOST_LEASE_SECONDS
 from exporter.errors import SourceError, Unsupported
-from exporter.lenient import mapping, number, text
+from exporter.lenient import AnyObject, mapping, number, text
 from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.objects.kinds import LEASE
 from exporter.operator.objects.object_fields import in_microseconds
@@ -45,11 +44,14 @@ class Leader:
         self.is_leader = False
         self.holder = ""
         self._writer = writer
-        self._namespace, self._name, self._identity = namespace, name, identity
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
         self._lease_seconds = lease_seconds
-        self._renew_seconds, self._retry_seconds = lease_seconds * RENEW, lease_seconds * RETRY
+        self._renew_seconds = lease_seconds * RENEW
+        self._retry_seconds = lease_seconds * RETRY
         # the lease as it was last seen, and the time at which it was first seen so
-        self._seen: Mapping[str, Any] | None = None
+        self._seen: AnyObject | None = None
         self._seen_at = 0.0
         self._failed = ""
 
@@ -83,7 +85,10 @@ class Leader:
     async def _while_held(self, working: "asyncio.Future[None]", renewed_at: float) -> None:
         """Renew the lease, until renewing has failed for too long or the work has ended by a fault."""
         clock = asyncio.get_running_loop().time
-        while (left := renewed_at + self._renew_seconds - clock()) > 0:
+        while True:
+            left = renewed_at + self._renew_seconds - clock()
+            if left <= 0:
+                return
             done, _ = await asyncio.wait({working}, timeout=min(self._retry_seconds, left))
             if done:
                 working.result()
@@ -138,14 +143,16 @@ class Leader:
                 return False  # another replica was faster
             raise
         self.holder = self._identity
-        self._seen, self._seen_at = answer.get("spec"), asyncio.get_running_loop().time()
+        self._seen = answer.get("spec")
+        self._seen_at = asyncio.get_running_loop().time()
         return True
 
     def _may_be_had(self, spec: Object) -> bool:
         """Note the lease as it is. Return whether this process may take it: it is ours or nobody's, or has run out."""
         now = asyncio.get_running_loop().time()
         if spec != self._seen:
-            self._seen, self._seen_at = spec.copy(), now
+            self._seen = spec.copy()
+            self._seen_at = now
         self.holder = text(spec, "holderIdentity")
         seconds = number(spec, "leaseDurationSeconds") or 0
         lasts = seconds if 0 < seconds <= MOST_LEASE_SECONDS else self._lease_seconds

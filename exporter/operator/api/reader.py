@@ -29,7 +29,8 @@ MOST_NAMES_OF_NAMESPACE = 2_500
 MOST_NAMES = 1_000_000
 # For a periodic look, a list may be this many times as old as the time that it took to read. So reading lists takes
 # only a small part of the time.
-_TIMES_OLDER, _MOST_SECONDS_OLDER = 20.0, 10.0
+_TIMES_OLDER = 20.0
+_MOST_SECONDS_OLDER = 10.0
 Use = Callable[[AnyObject], AnyObject]
 _ANY: Mapping[str, str] = {}
 
@@ -99,16 +100,19 @@ class Reader:
             use: makes the returned value of an object.
             most: the most objects allowed.
         """
-        given = {"labelSelector": labels, "fieldSelector": fields}
-        selectors = {name: ",".join(f"{key}={value}" for key, value in each.items()) for name, each in given.items()}
-        parameters = {name: selector for name, selector in selectors.items() if selector}
+        parameters = {}
+        if labels:
+            parameters["labelSelector"] = _selector(labels)
+        if fields:
+            parameters["fieldSelector"] = _selector(fields)
         path = kind.path(namespace)
         items, _ = await self._api.list(path, parameters, lambda item: use(_of(kind, item)), most=most)
         return items
 
     async def keys(self, kind: Kind, namespace: str | None) -> set[Key]:
         """The names of the objects of a kind; of each namespace only as many as the operator looks after."""
-        keys, counts = set[Key](), Counter[str]()
+        keys: set[Key] = set()
+        counts = Counter[str]()
 
         def note(item: AnyObject) -> None:
             key = key_of(_of(kind, item))
@@ -124,22 +128,27 @@ class Reader:
 
         The list was read after the key was named. Callers that share a list get the same sequence.
         """
-        now, listed = asyncio.get_running_loop().time(), self._listed.pop((kind, namespace), None)
+        now = asyncio.get_running_loop().time()
+        listed = self._listed.pop((kind, namespace), None)
         if listed is None or not self._is_new_enough(listed, now):
-            items: Sequence[AnyObject] = ()
-            failure: SourceError | None = None
-            try:
-                items = await self.listed(kind, namespace, use=use, most=MOST_NEIGHBOURS if namespace else MOST_KEPT)
-            except Malformed as error:
-                failure = error if error.reason != "oversize" else _too_many(kind, namespace)
-            took = asyncio.get_running_loop().time() - now
-            listed = _Listed(items=items, failure=failure, began_seconds=now, took_seconds=took)
+            listed = await self._list_anew(kind, namespace, use)
         self._listed[kind, namespace] = listed
-        while len(self._listed) > 1 and sum(len(answer.items) + 1 for answer in self._listed.values()) > MOST_KEPT:
+        while len(self._listed) > 1 and sum(len(kept.items) + 1 for kept in self._listed.values()) > MOST_KEPT:
             del self._listed[next(iter(self._listed))]
         if listed.failure is not None:
             raise listed.failure.with_traceback(None)
         return listed.items
+
+    async def _list_anew(self, kind: Kind, namespace: str | None, use: Use) -> _Listed:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        items: Sequence[AnyObject] = ()
+        failure: SourceError | None = None
+        try:
+            items = await self.listed(kind, namespace, use=use, most=MOST_NEIGHBOURS if namespace else MOST_KEPT)
+        except Malformed as error:
+            failure = error if error.reason != "oversize" else _too_many(kind, namespace)
+        return _Listed(items=items, failure=failure, began_seconds=began, took_seconds=clock() - began)
 
     def _is_new_enough(self, listed: _Listed, now: float) -> bool:
         if self.named_at_seconds is not None:
@@ -155,12 +164,18 @@ class Reader:
 
 
 def _too_many(kind: Kind, namespace: str | None) -> Malformed:
-    where, most = (f"the namespace {namespace}", MOST_NEIGHBOURS) if namespace else ("the cluster", MOST_KEPT)
+    who = f"the namespace {namespace} has more than {MOST_NEIGHBOURS}"
+    if not namespace:
+        who = f"the cluster has more than {MOST_KEPT}"
     return Malformed(
         "oversize",
-        f"{where} has more than {most} {kind.name}s, which are too many to look through",
+        f"{who} {kind.name}s, which are too many to look through",
         remedy="delete those that nobody needs, or spread them over several namespaces; until then all stays as it is",
     )
+
+
+def _selector(values: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in values.items())
 
 
 def _of(kind: Kind, item: AnyObject) -> AnyObject:

@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
 
 import aiohttp
 
@@ -44,7 +43,9 @@ class Refused(Unavailable):
     def __init__(self, path: str, status: int, why: str, reason_given: str) -> None:
         message = f"the Kubernetes API refuses {path} with {status}: {why}"
         super().__init__("http_status", message, remedy="change what it names")
-        self.status, self.why, self.reason_given = status, why, reason_given
+        self.status = status
+        self.why = why
+        self.reason_given = reason_given
 
 
 def may_go_well(error: SourceError) -> bool:
@@ -129,7 +130,7 @@ class Writer(KubernetesApi):
         body = {**item, "metadata": {**item["metadata"], "uid": metadata(there)["uid"]}}
         return await self._tried("PATCH", path, "apply", body, parameters=_FORCE, media_type=APPLY)
 
-    async def apply_status(self, owner: AnyObject, status: Mapping[str, Any]) -> Object:
+    async def apply_status(self, owner: AnyObject, status: AnyObject) -> Object:
         """Write a custom resource's status. Return the object as it is then."""
         about = metadata(owner)
         named = {name: about[name] for name in ("name", "namespace", "uid") if name in about}

@@ -92,29 +92,30 @@ def _last_scale(events: Sequence[AnyObject], status: AnyObject, remembered: obje
     return newest
 
 
-def _both(one: LastScale, other: LastScale) -> LastScale:
+def _both(change: LastScale, other: LastScale) -> LastScale:
     """Two reports of one change, joined. If they are two changes of the same moment, only `one` counts."""
-    if None not in (one.after, other.after) and one.after != other.after:
-        return one
+    if None not in (change.after, other.after) and change.after != other.after:
+        return change
     return LastScale(
-        time=min(one.time, other.time),
-        before=other.before if one.before is None else one.before,
-        after=other.after if one.after is None else one.after,
-        reason=one.reason or other.reason,
+        time=min(change.time, other.time),
+        before=other.before if change.before is None else change.before,
+        after=other.after if change.after is None else change.after,
+        reason=change.reason or other.reason,
     )
 
 
 def _scaler_failure(events: Iterable[AnyObject], scaled: AnyObject | None) -> str:
     """The cluster role's answer to KEDA's last failed question, without its time; "" if KEDA tells none."""
-    failures = [
-        (time, message)
-        for event in events
-        if scaled is not None
-        and event.get("reason") == "KEDAScalerFailed"
-        and mapping(event, "regarding").get("uid") == uid_of(scaled)
-        and (time := _time_of(event))
-        and (message := _GRPC.split(_clean(text(event, "note")))[-1].strip())
-    ]
+    if scaled is None:
+        return ""
+    failures = []
+    for event in events:
+        if event.get("reason") != "KEDAScalerFailed" or mapping(event, "regarding").get("uid") != uid_of(scaled):
+            continue
+        time = _time_of(event)
+        message = _GRPC.split(_clean(text(event, "note")))[-1].strip()
+        if time and message:
+            failures.append((time, message))
     return f"the cluster role said: {max(failures)[1]}" if failures else ""
 
 
@@ -123,40 +124,50 @@ def _by_hpa(status: AnyObject, events: Iterable[AnyObject]) -> LastScale | None:
 
     Right after a change, status.currentReplicas is still the number before it.
     """
-    if (time := moment(status, "lastScaleTime")) is None:
+    time = moment(status, "lastScaleTime")
+    if time is None:
         return None
     change = LastScale(time=time)
     for event in events:
-        event_time, match = _time_of(event), _RESCALED.search(_clean(text(event, "note")))
+        event_time = _time_of(event)
+        match = _RESCALED.search(_clean(text(event, "note")))
         is_rescale = event.get("reason") == "SuccessfulRescale"
         if is_rescale and event_time and match and abs(event_time - time) <= _SAME_MOMENT:
             change = LastScale(time=time, after=whole(int(match[1])), reason=match[2])
-    current, wanted = number(status, "currentReplicas"), number(status, "desiredReplicas")
     messages = (_clean(text(item, "message")) for item in mappings(status, "conditions", MOST_CONDITIONS))
     updated = next(filter(None, map(_UPDATED.search, messages)), None)
     if updated is None:
         return change
+    before = number(status, "currentReplicas")
     after = whole(int(updated[1]))
-    return _both(change, LastScale(time=time, before=current if wanted == after != current else None, after=after))
+    if before == after or number(status, "desiredReplicas") != after:
+        before = None
+    return _both(change, LastScale(time=time, before=before, after=after))
 
 
 def _by_keda(event: AnyObject) -> LastScale | None:
     """The change by KEDA that an event tells: from no pods to the first ones, or back."""
-    time, reason = _time_of(event), text(event, "reason")
+    time = _time_of(event)
+    usual_reason = _BY_KEDA.get(text(event, "reason"))
     match = _FROM_TO.search(_clean(text(event, "note")))
-    if time is None or not match or reason not in _BY_KEDA:
+    if time is None or not match or not usual_reason:
         return None
     return LastScale(
-        time=time, before=whole(int(match[1])), after=whole(int(match[2])), reason=match[3] or _BY_KEDA[reason]
+        time=time, before=whole(int(match[1])), after=whole(int(match[2])), reason=match[3] or usual_reason
     )
 
 
 def _of_object(remembered: AnyObject) -> LastScale | None:
     """The change that status.lastScale tells."""
-    if (time := moment(remembered, "time")) is None:
+    time = moment(remembered, "time")
+    if time is None:
         return None
-    before, after = number(remembered, "from"), number(remembered, "to")
-    return LastScale(time=time, before=before, after=after, reason=_clean(text(remembered, "reason")))
+    return LastScale(
+        time=time,
+        before=number(remembered, "from"),
+        after=number(remembered, "to"),
+        reason=_clean(text(remembered, "reason")),
+    )
 
 
 def _time_of(event: AnyObject) -> datetime | None:
@@ -259,22 +270,27 @@ def _hpa_of_keda(scaled: AnyObject, scalers: Iterable[AnyObject]) -> AnyObject |
 def _why_it_does_not_scale(
     via: Via, address: str, own: AnyObject, hpa: AnyObject | None, events: Sequence[AnyObject]
 ) -> Trouble | None:
-    scaled = own if via == "keda" else None
-    trouble = _of_keda(scaled, address, events) if scaled is not None else None
+    trouble = None
+    from_scaler = ""
+    if via == "keda":
+        trouble = _of_keda(own, address, events)
+        from_scaler = _scaler_failure(events, own)
     if trouble is None and hpa is not None:
-        return _of_hpa(hpa, via, address, _scaler_failure(events, scaled))
+        return _of_hpa(hpa, via, address, from_scaler)
     return trouble
 
 
 def _of_keda(scaled: AnyObject, address: str, events: Sequence[AnyObject]) -> Trouble | None:
     """The reason why KEDA does not scale as the ScaledObject says; None if it does."""
-    what, status = f"ScaledObject {name_of(scaled)}", mapping(scaled, "status")
-    paused, ready, fallback = (_condition(status, kind) for kind in ("Paused", "Ready", "Fallback"))
-    if paused.status == "True":
+    what = f"ScaledObject {name_of(scaled)}"
+    status = mapping(scaled, "status")
+    if _condition(status, "Paused").status == "True":
         return _trouble("Paused", f"{what} is paused", what, address)
+    ready = _condition(status, "Ready")
     if ready.status == "False":
         reason = ready.reason or "ScaledObjectNotReady"
         return _trouble(reason, _joined(f"{what}: {ready.message}", _scaler_failure(events, scaled)), what, address)
+    fallback = _condition(status, "Fallback")
     if fallback.status == "True":
         return _trouble("Fallback", f"{what}: {fallback.message}", what, address)
     return None

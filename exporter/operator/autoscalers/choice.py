@@ -113,7 +113,8 @@ def desired(
     """
     scalers = whose(spec.scale_target_ref, name, uid, there.scalers, keda=there.keda)
     via: Via = "keda" if there.keda else "hpa"
-    if taken := _scaled_by_other(spec, uid, there, scalers):
+    taken = _scaled_by_other(spec, uid, there, scalers)
+    if taken:
         left_behind = scalers.kedas if via == "hpa" else ()
         return WantedScaler(delete=_not_going([*scalers.own, *left_behind]), trouble=taken)
     trouble = (
@@ -151,10 +152,11 @@ def _not_wanted(
 
 def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects, scalers: Scalers) -> Trouble | None:
     """The trouble that somebody else scales the target: an older GPUAutoscaler, or a foreign ScaledObject or HPA."""
-    if rival := older(spec.scale_target_ref, uid, there.autoscalers):
+    rival = older(spec.scale_target_ref, uid, there.autoscalers)
+    if rival:
         by = f"{kinds.GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
-        by = f"{scalers.foreign[0].get('kind')} {name_of(scalers.foreign[0])}, which is no GPUAutoscaler's,"
+        by = f"{_called(scalers.foreign[0])}, which is no GPUAutoscaler's,"
     else:
         return None
     return at(
@@ -193,7 +195,7 @@ def with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
     """The trouble, with a sentence on the GPUAutoscaler's `own` object, which goes on scaling."""
     if not own:
         return trouble
-    stays = f"Meanwhile {own[0]['kind']} {name_of(own[0])} stays as it was"
+    stays = f"Meanwhile {_called(own[0])} stays as it was"
     if not trouble.remedy:
         return replace(trouble, message=f"{trouble.message}. {stays}")
     return replace(trouble, remedy=f"{trouble.remedy}. {stays}")
@@ -202,8 +204,11 @@ def with_what_stays(trouble: Trouble, own: Sequence[AnyObject]) -> Trouble:
 def _until_gone(item: AnyObject) -> str:
     is_stuck = is_a(item, SCALED_OBJECT) and is_going(item) and metadata(item).get("finalizers")
     holds = "; KEDA's finalizer is on it: does KEDA's operator run?" if is_stuck else ""
-    what = f"{item.get('kind')} {name_of(item)}"
-    return f"{what} to be deleted, since two autoscalers would undo each other's changes{holds}"
+    return f"{_called(item)} to be deleted, since two autoscalers would undo each other's changes{holds}"
+
+
+def _called(item: AnyObject) -> str:
+    return f"{item.get('kind')} {name_of(item)}"
 
 
 def _is_called(item: AnyObject, kind: Kind, name: str) -> bool:
@@ -216,7 +221,9 @@ def _not_going(items: Iterable[AnyObject]) -> tuple[AnyObject, ...]:
 
 def used_of(item: AnyObject) -> AnyObject:
     """An object with only its name, its owner and its target. The rest is left out, since it may be large."""
-    about, by, target = metadata(item), controller_of(item), mapping(item, "spec", "scaleTargetRef")
+    about = metadata(item)
+    by = controller_of(item)
+    target = mapping(item, "spec", "scaleTargetRef")
     return {
         **_cut(item, "apiVersion", "kind"),
         "metadata": {
@@ -229,9 +236,9 @@ def used_of(item: AnyObject) -> AnyObject:
     }
 
 
-def _cut(of: AnyObject, *names: str) -> AnyObject:
+def _cut(item: AnyObject, *names: str) -> AnyObject:
     """The named fields that exist, each cut to the length of a long name."""
-    return {name: str(of[name] or "")[:_LONGEST_NAME] for name in names if name in of}
+    return {name: str(item[name] or "")[:_LONGEST_NAME] for name in names if name in item}
 
 
 def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *, keda: bool) -> Scalers:
@@ -242,16 +249,20 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *
     ordered = sorted(scalers, key=lambda item: not is_a(item, SCALED_OBJECT))
     own = [item for item in ordered if controller_of(item).get("uid") == uid]
     by_us = {uid_of(item) for item in ordered if is_an_autoscalers(item)}
-    kedas, others, foreign = list[AnyObject](), list[AnyObject](), list[AnyObject]()
     own_uids = {uid_of(item) for item in own}
+    kedas = []
+    others = []
+    foreign = []
     for item in of_target(ref, ordered):
         if item in own:
             continue
         above = _scaled_object_above(item)
+        uid_above = str(above.get("uid"))
         is_kedas = bool(above) and _is_labelled(item)
-        if str(above.get("uid")) in own_uids or (is_kedas and (not keda or above.get("name") == base_name(name))):
+        is_left_behind = is_kedas and (not keda or above.get("name") == base_name(name))
+        if uid_above in own_uids or is_left_behind:
             kedas.append(item)
-        elif is_an_autoscalers(item) or str(above.get("uid")) in by_us or is_kedas:
+        elif is_an_autoscalers(item) or uid_above in by_us or is_kedas:
             others.append(item)
         else:
             foreign.append(item)
@@ -260,16 +271,22 @@ def whose(ref: ScaleTarget, name: str, uid: str, scalers: Sequence[AnyObject], *
 
 def of_target(ref: ScaleTarget, items: Iterable[AnyObject]) -> Iterator[AnyObject]:
     """The objects whose spec.scaleTargetRef is this target, in any version of its group."""
-    wanted = (ref.api_version.rpartition("/")[0], ref.kind, ref.name)
+    group = _group(ref.api_version)
     for item in items:
-        if not (target := mapping(item, "spec", "scaleTargetRef")):
+        target = mapping(item, "spec", "scaleTargetRef")
+        if not target:
             continue
-        version, kind = _KEDAS_USUAL if is_a(item, SCALED_OBJECT) else ("", "")
-        version, kind = target.get("apiVersion") or version, target.get("kind") or kind
+        usual_version, usual_kind = _KEDAS_USUAL if is_a(item, SCALED_OBJECT) else ("", "")
+        version = target.get("apiVersion") or usual_version
+        kind = target.get("kind") or usual_kind
         # an HPA may leave the version out
-        group = str(version).rpartition("/")[0] if version else wanted[0]
-        if (group, kind, target.get("name")) == wanted:
+        is_of_group = not version or _group(version) == group
+        if is_of_group and (kind, target.get("name")) == (ref.kind, ref.name):
             yield item
+
+
+def _group(version: object) -> str:
+    return str(version).rpartition("/")[0]
 
 
 def older(ref: ScaleTarget, uid: str, autoscalers: Sequence[AnyObject]) -> AnyObject | None:
@@ -298,8 +315,8 @@ def is_a(item: AnyObject, kind: Kind) -> bool:
 
 def _scaled_object_above(item: AnyObject) -> AnyObject:
     by = controller_of(item)
-    group = str(by.get("apiVersion")).rpartition("/")[0]
-    return by if (group, by.get("kind")) == (SCALED_OBJECT.group, SCALED_OBJECT.name) else {}
+    is_scaled_object = by.get("kind") == SCALED_OBJECT.name and _group(by.get("apiVersion")) == SCALED_OBJECT.group
+    return by if is_scaled_object else {}
 
 
 def _is_labelled(item: AnyObject) -> bool:

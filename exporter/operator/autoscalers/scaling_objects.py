@@ -54,7 +54,8 @@ def scaled_object(
         if spec.min_replicas:
             # must be below minReplicaCount; if that is 0, the workload goes to 0 anyway
             wanted["idleReplicaCount"] = 0
-    if behavior := _behavior(spec.behavior):
+    behavior = _behavior(spec.behavior)
+    if behavior:
         wanted["advanced"] = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
     wanted["triggers"] = [
         {
@@ -69,7 +70,8 @@ def scaled_object(
         }
     ]
     item = _object(kinds.SCALED_OBJECT, name, namespace, uid, wanted)
-    if handed_on := {key: value for key, value in annotations.items() if key.startswith(_TELLS_KEDA)}:
+    handed_on = {key: value for key, value in annotations.items() if key.startswith(_TELLS_KEDA)}
+    if handed_on:
         item["metadata"]["annotations"] = handed_on
     return item
 
@@ -90,7 +92,8 @@ def autoscaler(spec: GPUAutoscalerSpec, name: str, namespace: str, uid: str) -> 
         "maxReplicas": spec.max_replicas,
         "metrics": [{"type": "Pods", "pods": {"metric": {"name": adapted}, "target": target}}],
     }
-    if behavior := _behavior(spec.behavior):
+    behavior = _behavior(spec.behavior)
+    if behavior:
         wanted["behavior"] = behavior
     return _object(kinds.AUTOSCALER, name, namespace, uid, wanted)
 
@@ -117,10 +120,15 @@ def _object(kind: Kind, name: str, namespace: str, uid: str, spec: Object) -> Ob
 def _behavior(behavior: Behavior | None) -> Object:
     if behavior is None:
         return {}
-    both = {"scaleUp": behavior.scale_up, "scaleDown": behavior.scale_down}
-    return {name: given for name, rules in both.items() if rules is not None and (given := _rules(rules))}
+    directions = {"scaleUp": _rules(behavior.scale_up), "scaleDown": _rules(behavior.scale_down)}
+    return {name: rules for name, rules in directions.items() if rules}
 
 
-def _rules(rules: ScalingRules) -> Object:
+def _rules(rules: ScalingRules | None) -> Object:
+    if rules is None:
+        return {}
+    item: Object = as_object(rules)
     tolerance = tolerance_of(rules)
-    return {**as_object(rules), **({} if tolerance is None else {"tolerance": written(tolerance)})}
+    if tolerance is not None:
+        item["tolerance"] = written(tolerance)
+    return item

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from exporter.errors import Trouble
-from exporter.lenient import mapping, mappings
+from exporter.lenient import mapping, mappings, text
 from exporter.model.pods import OwnerReference
 from exporter.operator.autoscalers.scaling_objects import tolerance_of
 from exporter.operator.objects.quantities import in_thousandths
@@ -131,14 +131,14 @@ class Resource(NamedTuple):
 def resource_of(ref: ScaleTarget, listed: object) -> Resource | None:
     """The target's kind in an APIResourceList; None if its group serves no such kind in namespaces."""
     resources = mappings(listed, "resources", MOST_RESOURCES)
-    names = {name for item in resources if isinstance(name := item.get("name"), str)}
+    names = {text(item, "name") for item in resources}
     for item in resources:
-        name = item.get("name")
+        name = text(item, "name")
         # A subresource lists the kind of its content. Most have another kind, as deployments/scale has Scale, but some
         # have that of their object.
         if item.get("kind") != ref.kind or item.get("namespaced") is not True:
             continue
-        if isinstance(name, str) and is_object_name(name):
+        if is_object_name(name):
             return Resource(name, f"{name}/scale" in names)
     return None
 
@@ -171,7 +171,8 @@ def _named_otherwise(ref: ScaleTarget, owner: OwnerReference | None) -> Trouble 
     a controller above it has no metrics of its own, and that controller undoes an autoscaler's changes.
     """
     group = ref.api_version.rpartition("/")[0]
-    if made := _NAMED_OTHERWISE.get((group, ref.kind)):
+    made = _NAMED_OTHERWISE.get((group, ref.kind))
+    if made:
         return at(_KIND, f"metrics of a {ref.kind}'s pods are those of {made}", "name one of these")
     reference = OwnerReference(api_version=ref.api_version, kind=ref.kind, name=ref.name, uid="", is_controller=True)
     if owner is None or is_top(reference):

@@ -16,7 +16,9 @@ from exporter.operator.objects.kinds import metadata, name_of
 from exporter.operator.objects.object_fields import condition, is_going, moment, word
 from exporter.wording import one_line
 
-POD, EXPORTER = "pod", "exporter"  # as sources of trouble
+# as sources of trouble
+POD = "pod"
+EXPORTER = "exporter"
 # A pod that is not ready after this time no longer counts as starting (a Deployment's own limit,
 # progressDeadlineSeconds). The image of dcgm-exporter has some hundred megabytes.
 STARTING_SECONDS = 600.0
@@ -77,7 +79,8 @@ def on_node(node: str, source: str, trouble: Trouble) -> NodeTrouble:
 def node_of(pod: AnyObject) -> str:
     """The node of a DaemonSet's pod, or the one that its affinity names; "" if it names none."""
     spec = mapping(pod, "spec")
-    if name := text(spec, "nodeName"):
+    name = text(spec, "nodeName")
+    if name:
         return name
     required = mapping(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     for term in mappings(required, "nodeSelectorTerms"):
@@ -149,11 +152,13 @@ def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[Trouble
         called = one_line(text(container, "name"), 63)
         waiting = mapping(container, "state", "waiting")
         reason = one_line(text(waiting, "reason"), 63)
+        crash = _crash(container, now)
         if reason in _PULLS:
             yield _no_image(_TRYING_AGAIN.get(reason, reason), container, called, text(waiting, "message"))
-        elif reason == "CrashLoopBackOff" or (crash := _crash(container, now)):
-            ended = mapping(container, "lastState", "terminated") if reason == "CrashLoopBackOff" else crash
-            yield _crashed(ended or {}, called, name)
+        elif reason == "CrashLoopBackOff":
+            yield _crashed(mapping(container, "lastState", "terminated"), called, name)
+        elif crash:
+            yield _crashed(crash, called, name)
         elif reason not in _STARTING:
             message = one_line(text(waiting, "message"), _MOST_TOLD_CHARS) or "the kubelet does not say why"
             remedy = f"mend what it names; kubectl describe pod {name} says more"
@@ -163,15 +168,14 @@ def _of_containers(pod: AnyObject, name: str, now: datetime) -> Iterator[Trouble
 def _crash(container: AnyObject, now: datetime) -> AnyObject | None:
     """The last end of a container that ends again and again, also while it runs in between; None if it does not."""
     restarts = number(container, "restartCount") or 0
-    if ended := mapping(container, "state", "terminated"):
-        return ended if number(ended, "exitCode") != 0 else None
-    ended = mapping(container, "lastState", "terminated")
+    ended_now = mapping(container, "state", "terminated")
+    ended = ended_now or mapping(container, "lastState", "terminated")
     if not ended or number(ended, "exitCode") == 0:
         return None
-    if container.get("ready") is not True:
+    if ended_now or container.get("ready") is not True:
         return ended
-    at = moment(ended, "finishedAt")
-    lately = at is not None and (now - at).total_seconds() < CRASHED_SECONDS
+    time = moment(ended, "finishedAt")
+    lately = time is not None and (now - time).total_seconds() < CRASHED_SECONDS
     return ended if lately and restarts >= _LOOP else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Self
 
 from exporter.errors import Trouble
@@ -200,13 +200,15 @@ def by_kind(troubles: Iterable[NodeTrouble]) -> list[list[NodeTrouble]]:
     kinds: dict[tuple[str, str], dict[str, NodeTrouble]] = {}
     for trouble in sorted(troubles):
         kinds.setdefault((trouble.source, trouble.reason), {}).setdefault(trouble.node, trouble)
-    return [list(kind.values()) for _, kind in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))]
+    # `sorted` keeps the order of those that are as frequent
+    in_order = sorted(kinds.items())
+    return sorted((list(nodes.values()) for _, nodes in in_order), key=len, reverse=True)
 
 
 def first_of_each_kind(troubles: Iterable[NodeTrouble], most: int) -> list[NodeTrouble]:
     """At most `most` of the troubles, sorted: the first of each kind, then the second of each kind, and so on."""
-    in_turn = (trouble for of_each in zip_longest(*by_kind(troubles)) for trouble in of_each if trouble is not None)
-    return sorted(islice(in_turn, most))
+    in_turn = chain.from_iterable(zip_longest(*by_kind(troubles)))
+    return sorted(islice(filter(None, in_turn), most))
 
 
 def summary(troubles: Sequence[NodeTrouble], nodes: int) -> str:
@@ -265,7 +267,8 @@ def status_of(exporter: AnyObject, seen: ExporterObjects, now: datetime) -> Obje
     blocked = Condition("False", seen.obstacles[0].reason, _all_of(seen.obstacles)) if seen.obstacles else None
     status: Object = {}
     if rollout.is_known:
-        status["nodesWanted"], status["nodesReady"] = rollout.wanted, rollout.ready
+        status["nodesWanted"] = rollout.wanted
+        status["nodesReady"] = rollout.ready
     conditions = {
         "Ready": blocked or readiness_of(rollout, nodes),
         "Progressing": blocked or progress_of(rollout, nodes),
@@ -307,23 +310,31 @@ def troubles_in(status: AnyObject) -> list[NodeTrouble]:
 
 
 def _troubles_before(old: AnyObject) -> Object:
-    troubles, nodes = troubles_in(old), number(old, "nodesInTrouble")
-    return {
-        "nodesInTrouble": len({trouble.node for trouble in troubles}) if nodes is None else nodes,
-        "troubles": [trouble._asdict() for trouble in troubles],
-    }
+    troubles = troubles_in(old)
+    nodes = number(old, "nodesInTrouble")
+    if nodes is None:
+        nodes = len({trouble.node for trouble in troubles})
+    return {"nodesInTrouble": nodes, "troubles": [trouble._asdict() for trouble in troubles]}
 
 
 def _troubles(seen: ExporterObjects, now: datetime) -> list[NodeTrouble]:
     """All troubles of nodes, sorted."""
-    pods = [pod for pod in seen.pods if not is_going(pod)]
-    troubles = {pod_trouble for pod in pods for pod_trouble in pod_troubles(pod, now)}
-    troubles |= {on_node(node_of(pod), POD, trouble) for pod in pods for trouble in seen.holding}
-    ready = {node_of(pod) for pod in pods if is_ready(pod)}
-    old_enough = {node_of(pod) for pod in pods if age_seconds(pod, now) >= GRACE_SECONDS}
+    troubles: set[NodeTrouble] = set()
+    ready = set()
+    old_enough = set()
+    for pod in seen.pods:
+        if is_going(pod):
+            continue
+        node = node_of(pod)
+        troubles.update(pod_troubles(pod, now))
+        troubles.update(on_node(node, POD, trouble) for trouble in seen.holding)
+        if is_ready(pod):
+            ready.add(node)
+        if age_seconds(pod, now) >= GRACE_SECONDS:
+            old_enough.add(node)
     for trouble in seen.troubles or ():
         # an exporter that is not ready need not answer: its pod says why
-        if trouble.node in (ready if trouble.source == EXPORTER else ready | old_enough):
+        if trouble.node in ready or (trouble.node in old_enough and trouble.source != EXPORTER):
             troubles.add(trouble)
     return sorted(troubles)
 
@@ -345,9 +356,10 @@ def _events_written(troubles: Sequence[Trouble], old: AnyObject, *, are_asked: b
 
 def _degraded(seen: ExporterObjects, troubles: Sequence[NodeTrouble], rollout: Rollout) -> Condition:
     if seen.obstacles:
-        others = [trouble for trouble in troubles if trouble.reason != seen.obstacles[0].reason]
+        worst = seen.obstacles[0].reason
+        others = [trouble for trouble in troubles if trouble.reason != worst]
         more = f"; besides: {summary(others, rollout.wanted)}" if others else ""
-        return Condition("True", seen.obstacles[0].reason, f"{_all_of(seen.obstacles)}{more}")
+        return Condition("True", worst, f"{_all_of(seen.obstacles)}{more}")
     if troubles:
         return Condition("True", "NodesInTrouble", summary(troubles, rollout.wanted))
     if seen.troubles is None:

@@ -25,13 +25,16 @@ def age(exporter: AnyObject) -> tuple[str, str, str]:
 
 def used_of(exporter: AnyObject) -> AnyObject:
     """A GPUExporter with only the fields that this module reads; of its status, only whether it has one."""
-    about, chosen = metadata(exporter), mapping(exporter, "spec")
     return {
         "kind": exporter.get("kind"),
-        "metadata": {name: about[name] for name in _ABOUT if name in about},
-        "spec": {name: chosen[name] for name in _CHOOSE if name in chosen},
+        "metadata": _picked(metadata(exporter), _ABOUT),
+        "spec": _picked(mapping(exporter, "spec"), _CHOOSE),
         "status": {"is_there": True} if mapping(exporter, "status") else {},
     }
+
+
+def _picked(item: AnyObject, names: Sequence[str]) -> AnyObject:
+    return {name: item[name] for name in names if name in item}
 
 
 def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterSpec | None:
@@ -45,23 +48,21 @@ def choice_of(exporter: AnyObject, daemon_set: AnyObject | None) -> GPUExporterS
 
 def spec_of_nodes(exporter: AnyObject) -> GPUExporterSpec | None:
     """A spec that chooses the nodes that a GPUExporter wants; None if its own spec is invalid."""
-    chosen = mapping(exporter, "spec")
     try:
-        return read_exporter({"spec": {name: chosen[name] for name in _CHOOSE if name in chosen}})
+        return read_exporter({"spec": _picked(mapping(exporter, "spec"), _CHOOSE)})
     except Invalid:
         return None
 
 
-def both(one: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | None:
+def both(spec: GPUExporterSpec, other: GPUExporterSpec) -> Mapping[str, str] | None:
     """The labels of a node that both specs select; None if no node can have them."""
-    labels = {**one.node_selector, **other.node_selector}
-    return labels if labels.items() >= one.node_selector.items() else None
+    labels = {**spec.node_selector, **other.node_selector}
+    return labels if labels.items() >= spec.node_selector.items() else None
 
 
-def shared(one: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObject]) -> Sequence[str]:
+def shared(spec: GPUExporterSpec, other: GPUExporterSpec, nodes: Sequence[AnyObject]) -> Sequence[str]:
     """The names of the nodes whose taints both specs tolerate; `nodes` have the labels that both select."""
-    taints = ((name_of(node), mappings(mapping(node, "spec"), "taints")) for node in nodes)
-    return sorted(name for name, of in taints if _bears(one, of) and _bears(other, of))
+    return sorted(name_of(node) for node in nodes if _bears(spec, node) and _bears(other, node))
 
 
 def elsewhere(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> Object:
@@ -70,21 +71,23 @@ def elsewhere(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> Ob
     Terms are alternatives, and in each term a node differs from every other selector in one label. If another selector
     matches all nodes of `own`, the only term is an empty one, which matches no node.
     """
-    differences = [
-        [{"key": key, "operator": "NotIn", "values": [value]} for key, value in other.items() if own.get(key) != value]
-        for other in others
-    ]
-    terms = [{"matchExpressions": [*terms]} for terms in islice(product(*differences), MOST_TERMS)]
+    choices = product(*(_differences(own, other) for other in others))
+    terms = [{"matchExpressions": [*expressions]} for expressions in islice(choices, MOST_TERMS)]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms or [{}]}}}
 
 
-def _bears(spec: GPUExporterSpec, taints: Sequence[AnyObject]) -> bool:
-    return all(
-        text(taint, "effect") == "PreferNoSchedule"
-        or text(taint, "key").startswith(_OF_KUBERNETES)
-        or any(_tolerates(toleration, taint) for toleration in spec.tolerations)
-        for taint in taints
-    )
+def _differences(own: Mapping[str, str], other: Mapping[str, str]) -> Sequence[Object]:
+    """A node to which one of these expressions applies is not selected by `other`."""
+    differing = {key: value for key, value in other.items() if own.get(key) != value}
+    return [{"key": key, "operator": "NotIn", "values": [value]} for key, value in differing.items()]
+
+
+def _bears(spec: GPUExporterSpec, node: AnyObject) -> bool:
+    for taint in mappings(mapping(node, "spec"), "taints"):
+        keeps_nobody_out = text(taint, "effect") == "PreferNoSchedule" or text(taint, "key").startswith(_OF_KUBERNETES)
+        if not keeps_nobody_out and not any(_tolerates(toleration, taint) for toleration in spec.tolerations):
+            return False
+    return True
 
 
 def _tolerates(toleration: Toleration, taint: AnyObject) -> bool:

@@ -6,19 +6,29 @@ metadata.managedFields names the manager of each field. It does not tell who rem
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.operator.objects.kinds import OPERATOR
+from exporter.operator.objects.kinds import OPERATOR, metadata, name_of
 from exporter.operator.objects.needs_write import content_of
 from exporter.wording import listed, one_line
 
 _MOST_FIELDS = 6
 _MOST_MANAGERS = 5
-_MOST_FOUND = 100
+_MOST_FIELDS_COMPARED = 100
 _MOST_DEEP = 24
 # A step on the way to a part in `managedFields`: its possible names, of which the first that is there counts.
 _Step = tuple[str, ...]
+# The first of these that tells the items of a list apart is its likely key.
+_KEYS_OF_ITEMS = ("name", "mountPath", "uid", "containerPort", "port", "type")
+
+
+class _PartOfObject(NamedTuple):
+    path: str
+    wanted: object
+    live: object
+    step: _Step
 
 
 class ObjectChange(NamedTuple):
@@ -43,70 +53,83 @@ def change_of(wanted: AnyObject, there: AnyObject | None) -> ObjectChange:
     what = called(wanted)
     if there is None:
         return ObjectChange("created", what)
-    others = [
-        (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
-        for entry in mappings(mapping(there, "metadata"), "managedFields", 100)
-        # a status belongs to its writer; other subresources count, since `scale` changes the number of replicas, too
-        if text(entry, "manager") != OPERATOR and entry.get("subresource") != "status"
-    ]
-    fields, edited, by = [], [], dict[str, None]()
-    for path, steps in _differences(content_of(wanted), there, "", (), 0):
+    others = _fields_of_others(there)
+    fields = []
+    edited = []
+    by: dict[str, None] = {}
+    for path, steps in islice(_differences(content_of(wanted), there, "", (), 0), _MOST_FIELDS_COMPARED):
         fields.append(path)
         managers = [manager for manager, owned in others if _owns(owned, steps)]
         if managers:
             edited.append(path)
-            by.update(dict.fromkeys(managers))
-        if len(fields) == _MOST_FOUND:
-            break
+            by |= dict.fromkeys(managers)
     return ObjectChange("updated", what, tuple(edited or fields), tuple(by)[:_MOST_MANAGERS])
+
+
+def _fields_of_others(item: AnyObject) -> Sequence[tuple[str, AnyObject]]:
+    """Each other manager, and the fields that it changed last.
+
+    A status belongs to its writer. Other subresources count, since `scale` changes the number of replicas, too.
+    """
+    return [
+        (one_line(text(entry, "manager"), 128) or "somebody", mapping(entry, "fieldsV1"))
+        for entry in mappings(metadata(item), "managedFields", 100)
+        if text(entry, "manager") != OPERATOR and entry.get("subresource") != "status"
+    ]
 
 
 def called(item: AnyObject) -> str:
     """The object's name for people, such as "DaemonSet gpu"."""
-    return one_line(f"{text(item, 'kind')} {text(mapping(item, 'metadata'), 'name')}", 300)
+    return one_line(f"{text(item, 'kind')} {name_of(item)}", 300)
 
 
 def _differences(
     wanted: object, live: object, path: str, steps: tuple[_Step, ...], depth: int
 ) -> Iterator[tuple[str, tuple[_Step, ...]]]:
     """The deepest parts that differ from what is wanted: each with its path for people, and its steps."""
-    if isinstance(wanted, Mapping) and isinstance(live, Mapping) and depth < _MOST_DEEP:
-        for name, value in wanted.items():
-            inner = f"{path}.{name}" if path else str(name)
-            yield from _differences(value, live.get(name), inner, (*steps, (f"f:{name}",)), depth + 1)
-    elif (pairs := _paired(wanted, live)) is not None and depth < _MOST_DEEP:
-        for index, (value, there, step) in enumerate(pairs):
-            name = value.get("name")
-            inner = f"{path}[{name if isinstance(name, str) else index}]"
-            yield from _differences(value, there, inner, (*steps, step), depth + 1)
+    parts = _parts_of(wanted, live, path) if depth < _MOST_DEEP else None
+    if parts is not None:
+        for part in parts:
+            yield from _differences(part.wanted, part.live, part.path, (*steps, part.step), depth + 1)
     elif wanted != live and not (live is None and wanted in ("", [], {}, ())):
         yield path, steps
 
 
-def _paired(wanted: object, live: object) -> Sequence[tuple[Mapping[str, Any], object, _Step]] | None:
-    """The items of a list of mappings, each with the live item of the same likely key, and its step.
+def _parts_of(wanted: object, live: object, path: str) -> Sequence[_PartOfObject] | None:
+    """The parts of a mapping, or of a list of mappings; None where the value is to be compared as a whole."""
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        return [
+            _PartOfObject(f"{path}.{name}" if path else str(name), value, live.get(name), (f"f:{name}",))
+            for name, value in wanted.items()
+        ]
+    if isinstance(wanted, (list, tuple)) and isinstance(live, list) and len(wanted) == len(live):
+        return _items_of(wanted, live, path)
+    return None
 
-    None if it is no such list.
-    """
-    if not isinstance(wanted, (list, tuple)) or not isinstance(live, list) or len(wanted) != len(live):
-        return None
+
+def _items_of(wanted: Sequence[Any], live: Sequence[Any], path: str) -> Sequence[_PartOfObject] | None:
+    """The items of a list of mappings, each with the live item of the same likely key. None if it is no such list."""
     if not wanted or not all(isinstance(item, Mapping) for item in (*wanted, *live)):
         return None
-    key = next(
-        (key for key in ("name", "mountPath", "uid", "containerPort", "port", "type") if _tells(key, wanted)), ""
-    )
-    if not key or not _tells(key, live):
+    key = next((key for key in _KEYS_OF_ITEMS if _tells(key, wanted)), None)
+    if key is None or not _tells(key, live):
         return None
     there = {item[key]: item for item in live}
-    return [(item, there.get(item[key]), _step(item)) for item in wanted]
+    parts = []
+    for index, item in enumerate(wanted):
+        name = item.get("name")
+        if not isinstance(name, str):
+            name = index
+        parts.append(_PartOfObject(f"{path}[{name}]", item, there.get(item[key]), _step(item)))
+    return parts
 
 
-def _tells(key: str, items: Sequence[Mapping[str, Any]]) -> bool:
+def _tells(key: str, items: Sequence[AnyObject]) -> bool:
     values = [item.get(key) for item in items]
     return all(isinstance(value, (str, int)) for value in values) and len({*values}) == len(values)
 
 
-def _step(item: Mapping[str, Any]) -> _Step:
+def _step(item: AnyObject) -> _Step:
     """The names that an item may have in `managedFields`: by one field, or by port and protocol."""
     protocol = item.get("protocol", "TCP")
     keys = [{name: item[name]} for name in ("name", "mountPath", "uid", "type") if name in item]

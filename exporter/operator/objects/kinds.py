@@ -198,7 +198,8 @@ def whose(item: AnyObject) -> Sequence[Key]:
 
 def _named_by(item: AnyObject) -> Sequence[Key]:
     about = metadata(item)
-    namespace, owner = text(about, "namespace"), controller_of(item)
+    namespace = text(about, "namespace")
+    owner = controller_of(item)
     if owner.get("apiVersion") == GPU_EXPORTER.api_version:
         return [Key(text(owner, "kind"), namespace, text(owner, "name"))]
     # the HorizontalPodAutoscaler that KEDA makes has the labels of the ScaledObject that controls it

@@ -6,10 +6,9 @@ the fields that it wants, with the values that it wants. Other fields belong to 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
-from itertools import chain
 from typing import Any, NamedTuple
 
 from exporter.lenient import AnyObject, mappings
@@ -25,6 +24,7 @@ _NAMES_OF_METADATA = frozenset({"name", "namespace", "uid", "resourceVersion"})
 _ADDED = {"apiVersion": ("v1",), "divisor": ("0",), "protocol": ("TCP",), "action": ("replace",)}
 _CHANGES_ALWAYS = frozenset({"managedFields", "resourceVersion", "generation"})
 _AMOUNTS = frozenset({"limits", "requests"})
+_SAYS_NOTHING: tuple[object, ...] = ("", None, [], {}, ())
 
 
 def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
@@ -37,9 +37,11 @@ def is_as_wanted(wanted: AnyObject, live: AnyObject) -> bool:
 
 def content_of(wanted: AnyObject) -> AnyObject:
     """The content of an object that is to be written, without the fields that name it."""
-    about = {name: value for name, value in metadata(wanted).items() if name not in _NAMES_OF_METADATA}
-    content = {name: value for name, value in wanted.items() if name not in _NAMES}
-    return {**content, "metadata": about} if about else content
+    content = dict(_without(wanted, _NAMES))
+    about = _without(metadata(wanted), _NAMES_OF_METADATA)
+    if about:
+        content["metadata"] = about
+    return content
 
 
 def fingerprint(wanted: AnyObject, live: AnyObject) -> str:
@@ -48,17 +50,20 @@ def fingerprint(wanted: AnyObject, live: AnyObject) -> str:
     If an API server rewrites a value, the object never looks as wanted. So an apply that changed nothing is remembered
     by this hash, and is not sent again and again.
     """
-    about = {name: value for name, value in metadata(live).items() if name not in _CHANGES_ALWAYS}
-    content = {name: value for name, value in live.items() if name not in ("metadata", "status")}
-    text = json.dumps([wanted, about, content], sort_keys=True, default=str)
+    parts = [wanted, _without(metadata(live), _CHANGES_ALWAYS), _without(live, ("metadata", "status"))]
+    text = json.dumps(parts, sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()
 
 
-def applied_fields(live: AnyObject) -> Mapping[str, Any] | None:
+def _without(item: AnyObject, names: Container[str]) -> AnyObject:
+    return {name: value for name, value in item.items() if name not in names}
+
+
+def applied_fields(live: AnyObject) -> AnyObject | None:
     """The fields that this operator applied last, and still owns; None if there are none."""
     for entry in mappings(metadata(live), "managedFields"):
-        manager, operation, subresource = (entry.get(name) for name in ("manager", "operation", "subresource"))
-        if manager == OPERATOR and operation == "Apply" and not subresource:
+        is_ours = entry.get("manager") == OPERATOR and entry.get("operation") == "Apply"
+        if is_ours and not entry.get("subresource"):
             fields = entry.get("fieldsV1")
             return fields if isinstance(fields, Mapping) else None
     return None
@@ -77,21 +82,20 @@ def _agree(wanted: Any, live: Any, owned: Any, *, amounts: bool = False) -> bool
     return False
 
 
-def _mappings_agree(
-    wanted: Mapping[str, Any], live: Mapping[str, Any], owned: Mapping[str, Any], *, amounts: bool
-) -> bool:
+def _mappings_agree(wanted: AnyObject, live: AnyObject, owned: AnyObject, *, amounts: bool) -> bool:
     if any(name.startswith("f:") and name[2:] not in wanted for name in owned):
         return False
     for name, value in wanted.items():
         if name not in live:
-            if value not in ("", None, [], {}, ()):  # the API server leaves out empty values
-                return False
-        elif not _agree(value, live[name], owned.get(f"f:{name}"), amounts=amounts or name in _AMOUNTS):
+            agrees = value in _SAYS_NOTHING  # the API server leaves out empty values
+        else:
+            agrees = _agree(value, live[name], owned.get(f"f:{name}"), amounts=amounts or name in _AMOUNTS)
+        if not agrees:
             return False
     return True
 
 
-def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str, Any]) -> bool:
+def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: AnyObject) -> bool:
     """Whether lists agree whose items have keys (`k:{"name":"a"}`), or form a set (`v:"a"`)."""
     if len(owned) != len(wanted):
         return False
@@ -101,14 +105,15 @@ def _lists_agree(wanted: Sequence[Any], live: Sequence[Any], owned: Mapping[str,
         except ValueError:
             return False
         if name.startswith("v:"):
-            if key not in wanted or key not in live:
-                return False
-        elif not isinstance(key, dict) or not _agree(_item(wanted, key), _item(live, key), fields):
+            agrees = key in wanted and key in live
+        else:
+            agrees = isinstance(key, dict) and _agree(_item(wanted, key), _item(live, key), fields)
+        if not agrees:
             return False
     return True
 
 
-def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+def _item(items: Sequence[Any], key: AnyObject) -> Any:  # noqa: ANN401 - JSON
     """The item with these keys. An item without one of the keys has its default, as a port's `protocol`."""
     for item in items:
         if isinstance(item, Mapping) and all(item.get(name, value) == value for name, value in key.items()):
@@ -119,23 +124,26 @@ def _item(items: Sequence[Any], key: Mapping[str, Any]) -> Any:  # noqa: ANN401 
 def _same(wanted: Any, live: Any, *, amounts: bool = False) -> bool:  # noqa: ANN401 - JSON
     """Whether parts that are owned as a whole agree. The live part may have the API server's defaults, and no more."""
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
-        return all(
-            _same(wanted[name], live[name], amounts=amounts or name in _AMOUNTS)
-            if name in wanted and name in live
-            else _says_nothing(name, wanted.get(name, live.get(name)))
-            for name in {*chain(wanted, live)}
-        )
+        return _mappings_same(wanted, live, amounts=amounts)
     if isinstance(wanted, (list, tuple)) and isinstance(live, list):
-        return len(wanted) == len(live) and all(
-            _same(*pair, amounts=amounts) for pair in zip(wanted, live, strict=True)
-        )
+        if len(wanted) != len(live):
+            return False
+        return all(_same(*pair, amounts=amounts) for pair in zip(wanted, live, strict=True))
     if amounts and isinstance(wanted, (str, int, float)) and isinstance(live, (str, int, float)):
         return _amount(str(wanted)) == _amount(str(live))
     return bool(wanted == live)
 
 
-def _says_nothing(name: str, value: object) -> bool:
-    return value in ("", None, [], {}, ()) or value in _ADDED.get(name, ())
+def _mappings_same(wanted: AnyObject, live: AnyObject, *, amounts: bool) -> bool:
+    for name in {*wanted, *live}:
+        if name in wanted and name in live:
+            is_same = _same(wanted[name], live[name], amounts=amounts or name in _AMOUNTS)
+        else:
+            value = wanted.get(name, live.get(name))
+            is_same = value in _SAYS_NOTHING or value in _ADDED.get(name, ())
+        if not is_same:
+            return False
+    return True
 
 
 def _amount(quantity: str) -> Decimal | str:
@@ -167,31 +175,34 @@ class WritePlan(NamedTuple):
 def plan(owner: Key, uid: str, wanted: Iterable[Object], live: Mapping[Key, AnyObject]) -> WritePlan:
     """Compare the wanted objects with the live ones: all objects that the owner may control, by their names."""
     apply: list[tuple[Object, AnyObject | None]] = []
-    delete, not_ours, going = list[AnyObject](), list[AnyObject](), list[AnyObject]()
-    names = set()
-    for item in wanted:
-        names.add(key := key_of(item))
+    delete: list[AnyObject] = []
+    not_ours: list[AnyObject] = []
+    going: list[AnyObject] = []
+    wanted_by_key = {key_of(item): item for item in wanted}
+    for key, item in wanted_by_key.items():
         there = live.get(key)
         if there is None:
             apply.append((item, None))
-        elif not _may_be_changed(there, owner, uid):
+        elif not (_is_of(there, owner, uid) or _is_orphan(there)):
             not_ours.append(there)
         elif is_going(there):
             going.append(there)
         elif not is_as_wanted(item, there):
             apply.append((item, there))
     for key, there in live.items():
-        if key not in names and (is_controlled_by(there, uid) or is_for(there, owner)):
-            (going if is_going(there) else delete).append(there)
+        if key in wanted_by_key or not _is_of(there, owner, uid):
+            continue
+        if is_going(there):
+            going.append(there)
+        else:
+            delete.append(there)
     return WritePlan(apply, delete, not_ours, going)
 
 
-def _may_be_changed(there: AnyObject, owner: Key, uid: str) -> bool:
-    """Whether the operator may change a live object.
+def _is_of(there: AnyObject, owner: Key, uid: str) -> bool:
+    return is_controlled_by(there, uid) or is_for(there, owner)
 
-    It may if the object is the owner's, or if the operator applied it and it has lost its controller since (by an edit,
-    or by --cascade=orphan).
-    """
-    if is_controlled_by(there, uid) or is_for(there, owner):
-        return True
+
+def _is_orphan(there: AnyObject) -> bool:
+    """Whether the operator applied it, and it has lost its controller since (by an edit, or by --cascade=orphan)."""
     return bool(metadata(there).get("namespace")) and not controller_of(there) and applied_fields(there) is not None

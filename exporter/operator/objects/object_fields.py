@@ -47,10 +47,10 @@ def _row(status: AnyObject, kind: str) -> AnyObject:
     return next((row for row in mappings(status, "conditions") if row.get("type") == kind), {})
 
 
-def moment(of: AnyObject, name: str) -> datetime | None:
+def moment(item: AnyObject, name: str) -> datetime | None:
     """The time in a field, as Kubernetes writes it (RFC 3339, in UTC); None if there is none."""
     try:
-        time = datetime.fromisoformat(text(of, name))
+        time = datetime.fromisoformat(text(item, name))
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
@@ -69,13 +69,18 @@ def base_status(owner: AnyObject, conditions: Mapping[str, Condition], now: date
 
     `owner` is the custom resource with its present status; `conditions` are by their types.
     """
-    old, generation, rows = mapping(owner, "status"), number(mapping(owner, "metadata"), "generation") or 0, []
+    old = mapping(owner, "status")
+    generation = number(mapping(owner, "metadata"), "generation") or 0
+    rows = []
     for kind, new in conditions.items():
-        before, message, since = condition(old, kind), one_line(new.message, MOST_CHARS), written(now)
+        before = condition(old, kind)
+        message = one_line(new.message, MOST_CHARS)
+        since = written(now)
         if before.status == new.status:
+            row = _row(old, kind)
             if before.reason == new.reason:
                 message = steady(before.message, message)
-            if moment(row := _row(old, kind), "lastTransitionTime"):
+            if moment(row, "lastTransitionTime"):
                 since = text(row, "lastTransitionTime")
         rows.append(
             {

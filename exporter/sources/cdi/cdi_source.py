@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 from exporter.model.devices import Inventory
 from exporter.model.snapshot import CDI
 from exporter.sources.polled import Outcome, Polled
-from exporter.sources.source import Bound, OnHealth, absent
+from exporter.sources.source import Bound, Bounds, OnHealth, absent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from exporter.sources.cdi.specs import SpecsReading
 
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -37,7 +35,7 @@ class CdiInventory(Polled):
     ) -> None:
         super().__init__(CDI, on_health, again_seconds=again_seconds, looks_by_itself=True, placeholder=_ABSENT)
         self.inventory = Inventory()
-        self.bounds: Mapping[str, Bound] = {
+        self.bounds: Bounds = {
             "cdi_devices": Bound(MOST_DEVICES, lambda: self._reading.devices if self._reading else 0)
         }
         self._folders = folders

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.config.files import Identity, identity_of, open_regular, unique_keys
+from exporter.config.files import Identity, identity_of, read_at_most, unique_keys
 from exporter.errors import DuplicateKey, Malformed, SourceError, Trouble, Unavailable
 from exporter.model.devices import Inventory
 from exporter.model.nothing import NOTHING
@@ -180,11 +180,7 @@ def _refused(identity: Identity, before: Spec | None, why: str) -> Spec:
 
 def _text(path: str) -> str:
     """A file's text. Raises OSError: it cannot be read; ValueError: it has more than MOST_BYTES, or is no UTF-8."""
-    with open_regular(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes")
-    return content.decode()
+    return read_at_most(path, MOST_BYTES).decode()
 
 
 def _parse(text: str) -> object:

@@ -11,14 +11,13 @@ In a container, too, the kernel is the machine's.
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from exporter.model.driver import DeviceFile, Host
 from exporter.model.snapshot import Health
 from exporter.sources.polled import Polled
 from exporter.sources.single_flight import Worker
-from exporter.sources.source import OnHealth, absent
+from exporter.sources.source import Clock, OnHealth, absent
 
 NAME = "host"
 VERSION = "proc/driver/nvidia/version"
@@ -54,7 +53,7 @@ class HostSource(Polled):
     `host` is None before the first read, and the same object as long as nothing changed.
     """
 
-    def __init__(self, *, root: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, root: str, on_health: OnHealth, clock: Clock = time.monotonic) -> None:
         super().__init__(NAME, on_health, again_seconds=AGAIN_SECONDS, placeholder=_SAYS_NOTHING, clock=clock)
         self.host: Host | None = None
         self._root = Path(root)

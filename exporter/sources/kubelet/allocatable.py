@@ -7,7 +7,7 @@ nothing is known, and nothing fails.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from exporter import log
 from exporter._gen import podresources_v1_pb2 as v1
@@ -21,7 +21,7 @@ from exporter.sources.kubelet.assignments import KeptAssignments
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS
 from exporter.sources.kubelet.socket import POD_RESOURCES, PodResourcesClient, parsed
 from exporter.sources.polled import Polled
-from exporter.sources.source import Attempt, Bound, OnHealth, absent
+from exporter.sources.source import Attempt, Bound, Bounds, Clock, OnHealth, absent
 
 METHOD = "/v1.PodResourcesLister/GetAllocatableResources"
 _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "nothing is to be done")
@@ -64,7 +64,7 @@ class KubeletAllocatable(Polled):
         resources: Sequence[str],
         kept: KeptAssignments,
         on_health: OnHealth,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`kept` has the ids on offer and the assignments in force, and outlives this source."""
         super().__init__(
@@ -79,9 +79,7 @@ class KubeletAllocatable(Polled):
         self._kept = kept
         self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
         self._complained = False
-        self.bounds: Mapping[str, Bound] = {
-            "offered_devices": Bound(MOST_ASSIGNMENTS, lambda: _count(self.allocatable))
-        }
+        self.bounds: Bounds = {"offered_devices": Bound(MOST_ASSIGNMENTS, lambda: _count(self.allocatable))}
 
     @property
     def allocatable(self) -> Allocatable:

@@ -11,7 +11,7 @@ or if the connection was lost. A kubelet creates the file when it starts, so the
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -34,7 +34,7 @@ from exporter.ownership.retention import (
 from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, ListReader
 from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, OnHealth
+from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, Bounds, Clock, OnHealth
 
 NAME = KUBELET
 _API_SERVER = "can the node reach the API server? The kubelet's log on the node says so; it asks again by itself"
@@ -84,8 +84,8 @@ class KubeletSource(AskedSource):
         kept: KeptAssignments | None = None,
         claims: bool = False,
         node: str = "",
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
     ) -> None:
         """Without --kubelet.max-stale: 10 minutes while the connection is refused, 1 minute for any other failure.
 
@@ -108,7 +108,7 @@ class KubeletSource(AskedSource):
         self.outside: tuple[Assignment, ...] = ()  # the last answer's, of resources that are left out
         self._attempted_at: float | None = None
         self._client = PodResourcesClient(settings.socket, settings.timeout_seconds)
-        self.bounds: Mapping[str, Bound] = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
+        self.bounds: Bounds = {"assignments": Bound(MOST_ASSIGNMENTS, lambda: len(self.assignments))}
 
     async def close(self) -> None:
         """End the call in flight and the channel."""

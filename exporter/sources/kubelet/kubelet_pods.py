@@ -8,7 +8,6 @@ A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It r
 """
 
 import time
-from collections.abc import Callable, Mapping
 
 import grpc.aio
 
@@ -20,7 +19,7 @@ from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
 from exporter.sources.node_pods import PodTable
 from exporter.sources.polled import Watch
-from exporter.sources.source import Bound, OnHealth
+from exporter.sources.source import Bounds, Clock, OnHealth
 
 VERSIONS = ("v1", "v1beta1", "v1alpha1")
 LONGEST_PAUSE_SECONDS = 1.0
@@ -78,7 +77,7 @@ class PodsApi(Watch):
         socket: str,
         on_health: OnHealth,
         max_stale_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`max_stale_seconds` is the time for which pods outlive a kubelet that reports none; None: as for owners."""
         super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
@@ -87,7 +86,7 @@ class PodsApi(Watch):
         self._table = PodTable(
             max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
         )
-        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
+        self.bounds: Bounds = self._table.bounds(clock)
         self._channel: grpc.aio.Channel | None = None
         # the last version is only asked for after the kubelet said that it does not know the others
         self._version = VERSIONS[0]

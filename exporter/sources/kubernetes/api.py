@@ -17,6 +17,7 @@ from exporter.config.files import read_regular
 from exporter.config.http_file import HttpConfig
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, TimedOut, Unavailable, Unsupported
+from exporter.lenient import AnyObject
 from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 from exporter.wording import one_line
@@ -56,7 +57,7 @@ _RENEW_IT = (
     " that one, or renew the file of --kubernetes.token-file"
 )
 
-Object = Mapping[str, Any]
+Object = AnyObject
 
 
 def as_it_is(item: Object) -> Object:

@@ -1,7 +1,7 @@
 """The sources of this node's pods and ResourceSlices by the Kubernetes API."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import inf
 
@@ -15,7 +15,7 @@ from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
 from exporter.sources.node_pods import PodTable
 from exporter.sources.resource_slices import MOST_SLICES, SLICES, Devices, bounds
-from exporter.sources.source import Bound, OnHealth
+from exporter.sources.source import Bounds, Clock, OnHealth
 
 SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 _TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
@@ -79,10 +79,10 @@ class ApiPods(ListWatch):
     """
 
     def __init__(
-        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic
+        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Clock = time.monotonic
     ) -> None:
         self._table = PodTable()
-        self.bounds: Mapping[str, Bound] = self._table.bounds(clock)
+        self.bounds: Bounds = self._table.bounds(clock)
         self._clock = clock
         super().__init__(
             PODS,
@@ -156,7 +156,7 @@ class ApiSlices(ListWatch):
     """The devices of this node's ResourceSlices. A device that a pod holds outlives its slice (retention.py)."""
 
     def __init__(
-        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Callable[[], float] = time.monotonic
+        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Clock = time.monotonic
     ) -> None:
         self._clock = clock
         self._slices: dict[str, ResourceSlice] = {}

@@ -1,7 +1,6 @@
 """The source of single ResourceClaims, by name. Claims name no node: a watch would send the whole cluster's claims."""
 
 import asyncio
-from collections.abc import Mapping
 from urllib.parse import quote
 
 from exporter.errors import SourceError, Unsupported
@@ -10,7 +9,7 @@ from exporter.model.snapshot import Health
 from exporter.ownership.admin_access import AdminAccess, read_status
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.node_objects import SLICE_VERSIONS
-from exporter.sources.source import NO_BOUNDS, Attempt, Bound, absent
+from exporter.sources.source import NO_BOUNDS, Attempt, Bounds, absent
 
 AT_ONCE = 8
 
@@ -20,7 +19,7 @@ class ApiClaims:
 
     name = "resourceclaims"
     patience_seconds = 0.0
-    bounds: Mapping[str, Bound] = NO_BOUNDS
+    bounds: Bounds = NO_BOUNDS
     health: Health = absent(
         "a claim that is not known is asked for again", "the log says why each kind of failure came"
     )

@@ -18,7 +18,7 @@ from exporter.lenient import mapping, mappings
 from exporter.model.pods import OwnerReference, PodInfo
 from exporter.ownership.workloads import MOST_STEPS, Workload, controller, is_object_name, is_top, read_owners, workload
 from exporter.pulse import end_tasks
-from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, absent
+from exporter.sources.source import PATIENCE_SECONDS, Attempt, Bound, Bounds, Clock, absent
 
 if TYPE_CHECKING:
     from exporter.sources.kubernetes.api import KubernetesApi
@@ -34,7 +34,7 @@ V = TypeVar("V")
 class ExpiringCache(Generic[V]):
     """A cache of the most recently used values. A value that has expired stays, so that it can be shown."""
 
-    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+    def __init__(self, most: int, clock: Clock) -> None:
         self._most = most
         self._clock = clock
         self._values: OrderedDict[Hashable, tuple[V, float]] = OrderedDict()
@@ -85,7 +85,7 @@ class Workloads:
     health = absent("a workload that is not known is left out", "the log says why each kind of failure came")
 
     def __init__(
-        self, *, api: "KubernetesApi | None", labels: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+        self, *, api: "KubernetesApi | None", labels: Sequence[str] = (), clock: Clock = time.monotonic
     ) -> None:
         """`api` None: only the pods' own facts count. `labels` are the labels of a pod that may name its workload."""
         self._api = api
@@ -96,7 +96,7 @@ class Workloads:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._complained: set[str] = set()
         self._waited_for: asyncio.Task[object] | None = None
-        self.bounds: Mapping[str, Bound] = {"workloads": Bound(MOST_PODS, lambda: len(self))}
+        self.bounds: Bounds = {"workloads": Bound(MOST_PODS, lambda: len(self))}
 
     def __len__(self) -> int:
         return len(self._pods)

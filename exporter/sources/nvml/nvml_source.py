@@ -7,7 +7,7 @@ runs, or that ended a moment ago. While NVML hangs or fails, this source fails: 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,7 +21,18 @@ from exporter.sources.nvml import library
 from exporter.sources.nvml.library import IN_A_POD, MOST_GPUS, MOST_PROCESSES, Failed, Library, NotThere, source_error
 from exporter.sources.pause import Pause
 from exporter.sources.single_flight import SingleFlight, Worker, wake
-from exporter.sources.source import NO_BOUNDS, PATIENCE_SECONDS, AskedSource, Attempt, Bound, NoSource, OnHealth, absent
+from exporter.sources.source import (
+    NO_BOUNDS,
+    PATIENCE_SECONDS,
+    AskedSource,
+    Attempt,
+    Bound,
+    Bounds,
+    Clock,
+    NoSource,
+    OnHealth,
+    absent,
+)
 
 if TYPE_CHECKING:
     from exporter.sources.nvml.nvml_reader import NvmlReader
@@ -58,7 +69,7 @@ class Nvml(AskedSource):
     """
 
     def __init__(
-        self, *, is_missed: bool, on_health: OnHealth, page_host: str = "", clock: Callable[[], float] = time.monotonic
+        self, *, is_missed: bool, on_health: OnHealth, page_host: str = "", clock: Clock = time.monotonic
     ) -> None:
         """`is_missed`: a missing library is a failure. With `page_host`, the node's name, each reading makes a page."""
         super().__init__(NAME, on_health)
@@ -205,7 +216,7 @@ class Nvml(AskedSource):
         self._attempts.note(error, took_seconds=took, now_seconds=time.time(), odd=odd)
 
 
-def _bounds(reading: Callable[[], DriverReading | None]) -> Mapping[str, Bound]:
+def _bounds(reading: Callable[[], DriverReading | None]) -> Bounds:
     return {
         "nvml_gpus": Bound(MOST_GPUS, lambda: len(last.inventory.gpus) if (last := reading()) else 0),
         "gpu_processes": Bound(MOST_PROCESSES, lambda: len(last.processes or ()) if (last := reading()) else 0),

@@ -8,7 +8,6 @@ newline.
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from exporter.exposition.vendor_pages import Vendor, VendorPages
 from exporter.model.pages import Page
 from exporter.sources.long_work import in_slices
 from exporter.sources.single_flight import SingleFlight
-from exporter.sources.source import NO_BOUNDS, AskedSource, OnHealth
+from exporter.sources.source import NO_BOUNDS, AskedSource, Clock, OnHealth
 
 # A file that was written in place is not read for this long after its last change.
 SETTLED_SECONDS = 0.2
@@ -56,7 +55,7 @@ class PromFileSource(AskedSource):
         max_bytes: int,
         on_health: OnHealth,
         vendor: Vendor | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time.time,
     ) -> None:
         super().__init__(f"file:{path}", on_health)
         self.page: Page | None = None  # the newest page
