@@ -19,10 +19,13 @@ import yaml
 from exporter import service
 from exporter.cli.options import read_config
 from exporter.node.node import Node
+from exporter.node.pushing import Pusher
 from exporter.node.role import NODE
 from exporter.service import Service
+from exporter.sources.kubernetes.workloads import Workloads
 from exporter.web.server import Server
 from tests.support.exporter import Exporter
+from tests.support.node_parts import source_of, sources_of
 from tests.support.otlp import Receiver, receiving
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
@@ -239,12 +242,12 @@ async def test_a_source_that_holds_nothing_yet_goes_on_too(setup: Setup) -> None
     setup.write()
     async with reloading(setup) as (exporter, _):
         before = node_of(exporter)
-        assert len(before.sources.workloads) == 0
+        assert len(source_of(before, Workloads)) == 0
         setup.write(labels__names="legacy")
         await exporter.service.reload()
         after = node_of(exporter)
         assert after is not before
-        assert after.sources.workloads is before.sources.workloads
+        assert source_of(after, Workloads) is source_of(before, Workloads)
 
 
 async def test_a_scrape_that_waits_ends_with_the_sources_it_began_with(setup: Setup, simulated: SimulatedNode) -> None:
@@ -310,12 +313,11 @@ async def test_a_reload_keeps_the_pushes_or_has_them_go_elsewhere(setup: Setup) 
         setup.write(otlp__endpoint=one.url, **quick)
         async with reloading(setup) as (exporter, hang_up):
             await until(lambda: names_of(one))
-            before = node_of(exporter).sources.pusher
+            before = source_of(node_of(exporter), Pusher)
             setup.write(otlp__endpoint=one.url, labels__idle="omit", **quick)
             hang_up.set()
-            assert before is not None
             await until(lambda: exporter.service.telemetry.reload_success and before.look == node_of(exporter).look)
-            assert node_of(exporter).sources.pusher is before
+            assert source_of(node_of(exporter), Pusher) is before
             pushes = len(one.requests)
             await until(lambda: len(one.requests) > pushes + 1)
             setup.write(otlp__endpoint=other.url, **quick)
@@ -323,7 +325,7 @@ async def test_a_reload_keeps_the_pushes_or_has_them_go_elsewhere(setup: Setup) 
             await until(lambda: names_of(other))
             setup.write(**{name: value for name, value in quick.items() if name != "otlp__interval"})
             hang_up.set()
-            await until(lambda: node_of(exporter).sources.pusher is None and not exporter.service._leaving)
+            await until(lambda: not sources_of(node_of(exporter), Pusher) and not exporter.service._leaving)
             ended = len(one.requests), len(other.requests)
             await asyncio.sleep(0.3)
             assert (len(one.requests), len(other.requests)) == ended

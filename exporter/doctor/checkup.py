@@ -7,7 +7,7 @@ import platform
 import sys
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from exporter.errors import ExporterError
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
+from exporter.node.measuring import Measuring
 from exporter.node.node import Node
 from exporter.node.role import as_json, diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
@@ -121,14 +122,19 @@ async def _all_heard(node: Node) -> Snapshot:
     await node.hear_watches(FIRST_WORD_SECONDS)
     snapshot = await node.look(None, _NEEDS)
     # the node may have begun to measure during the look, and even have ended before the look did
-    was_finding_out = node.sources.measuring is not None
-    while was_finding_out or node.is_finding_out or any(state.up is None for state in snapshot.health.values()):
+    measuring = [part for part in node.parts if isinstance(part, Measuring)]
+    was_finding_out = bool(measuring)
+    while was_finding_out or _is_finding_out(measuring) or any(state.up is None for state in snapshot.health.values()):
         await asyncio.sleep(_AGAIN_SECONDS)
-        was_finding_out = node.is_finding_out
+        was_finding_out = _is_finding_out(measuring)
         snapshot = await node.look(None, _NEEDS)
         if time.monotonic() - began > FIRST_WORD_SECONDS:
             break
     return snapshot
+
+
+def _is_finding_out(measuring: Iterable[Measuring]) -> bool:
+    return any(part.is_finding_out for part in measuring)
 
 
 def _json(content: object) -> bytes:

@@ -5,7 +5,7 @@ Every list of devices has each device once, in stable order.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from exporter.errors import Trouble
 from exporter.model.accounts import Accounts
@@ -157,6 +157,21 @@ class Snapshot:
         """Whether at least one source of pages failed, so that the look did not see the devices on its page."""
         healths = (self.health[source] for source in self.page_sources if source in self.health)
         return self.joined is None or any(health.up is False for health in healths)
+
+
+class LookFacts(TypedDict, total=False):
+    """The fields of a look that the parts of a node add to the joined page; they are those of `Snapshot`."""
+
+    workloads: Mapping[PodName, tuple[str, str]]
+    accounts: Accounts | None
+    measured: "Measured | None"
+    unmeasured: Trouble | None
+    cuda: "CudaUses | None"
+    healths: DeviceHealths
+    verdicts: DeviceVerdicts
+    events: "tuple[DeviceEvent, ...] | None"
+    host: "Host | None"
+    device_files: "tuple[DeviceFile, ...] | None"
 
 
 def attributed(snapshot: Snapshot, subjects: Sequence[Subject], most: int) -> Iterator[Iterable[tuple[Subject, Rows]]]:

@@ -5,7 +5,7 @@ Scrapes change nothing (docs/decisions/04-who-ticks.md).
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING
 from exporter import log
 from exporter.accounts.ledger import Rules
 from exporter.accounts.state_bytes import dump_in_slices, restore
-from exporter.model.accounts import Accounts
 from exporter.model.slices import at_once
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import KUBELET, LookFacts, Snapshot
 from exporter.node.kept_accounts import KeptAccounts
+from exporter.node.part import Asking, LookFor, Shows
 from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
 from exporter.sources.long_work import in_slices
-from exporter.sources.source import OnHealth, Source
+from exporter.sources.source import AskedSource, OnHealth, Source, is_absent
 
 if TYPE_CHECKING:
     from exporter.sources.kernel_log.kernel_log_source import KernelLog
 
 WRITE_SECONDS = 5.0
-LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
+_NOBODY = frozenset({"missing", "refused"})
+REMEDY = (
+    "to see what this program does, run: pod-gpu-metrics-exporter demo. On a GPU node,"
+    " `pod-gpu-metrics-exporter doctor` says what is missing. Whatever starts later is found then"
+)
 
 
 def keep_in(path: str | None, kept: KeptAccounts, on_health: OnHealth) -> None:
@@ -63,14 +67,18 @@ class Accounting:
 
     The accounts outlive it, in `kept`. `needs` is what the looks must bring. A beat waits for the sources
     `asked_first` as long as they take: a scrape does not wait long for the kubelet, but for a beat a slow kubelet still
-    counts as there. While there is no page, `owners` tells the holders of the last page's devices.
+    counts as there. While there is no page, `owners` tells the holders of the last page's devices. `on_first_look` is
+    called with this process' first look.
     """
+
+    adds_for = frozenset({Need.ACCOUNTS, Need.IDLE_SINCE})
 
     kept: KeptAccounts
     rules: Rules
     needs: AbstractSet[Need]
     asked_first: Sequence[Source]
     owners: CurrentOwners
+    on_first_look: Callable[[Snapshot], None]
     kernel_log: "KernelLog | None" = None
 
     def __post_init__(self) -> None:
@@ -79,19 +87,25 @@ class Accounting:
             self.kernel_log.sequence = self.kept.ledger.kernel_sequence
             self.kernel_log.events.resume(self.kept.ledger.holders.owners)
 
-    def show(self, *, whole: bool) -> Accounts:
-        """The accounts. `whole`: the caller shows all of them now, with those of containers that are gone."""
-        if whole:
-            self.kept.ledger.note_shown()
-        return self.kept.accounts
+    @property
+    def shown(self) -> Sequence[AskedSource]:
+        """The file that keeps the accounts, if there is one."""
+        return (self.kept.state_file,) if self.kept.state_file else ()
 
-    async def beat(self, look: LookFor) -> Snapshot:
-        """Look once, note it, and return the look."""
+    async def add(self, asking: Asking, _: Snapshot) -> LookFacts:
+        """The accounts. An output that needs ACCOUNTS shows all of them now, with those of containers that are gone."""
+        if Need.ACCOUNTS in asking.needs:
+            self.kept.ledger.note_shown()
+        return {"accounts": self.kept.accounts}
+
+    async def beat(self, look: LookFor) -> None:
+        """Look once, and note it."""
         attempts = [attempt for source in self.asked_first if (attempt := source.begin())]
         if attempts:
             await asyncio.wait(attempts)
         snapshot = await look(None, self.needs)
         kept = self.kept
+        is_first = kept.looked_at_ns is None
         kept.looked_at_ns = kept.clock()
         seen = snapshot
         if snapshot.joined is None:
@@ -113,7 +127,8 @@ class Accounting:
         await self.save()
         # shown only after the file is written: else a counter would fall if the process were killed in between
         kept.accounts = accounts
-        return snapshot
+        if is_first:
+            self.on_first_look(snapshot)
 
     async def save(self) -> None:
         """Write the file, if there is one: in a thread, once at a time. A cancelled caller does not stop it.
@@ -137,3 +152,19 @@ async def _write(file: StateFile, body: bytes) -> None:
     began = time.monotonic()
     error = await asyncio.to_thread(file.write, body)
     file.note(error, time.monotonic() - began)
+
+
+def say_if_nothing_is_here(machine: Sequence[Shows], snapshot: Snapshot) -> None:
+    """Tell a user without a GPU what to do, if there is no kubelet's socket, no page, and no source of the machine.
+
+    A GPU node has the driver's files or a kubelet from the start. There every source's own line in the log is enough.
+    """
+    asked = {name: snapshot.health[name] for name in (KUBELET, *snapshot.page_sources)}
+    of_machine = {source.name: source.health for shows in machine for source in shows.shown}
+    if snapshot.health[KUBELET].reason != "missing" or not all(health.reason in _NOBODY for health in asked.values()):
+        return
+    # a user who names a source (--nvml.mode on) knows which sources there should be
+    if not all(is_absent(health) for health in of_machine.values()):
+        return
+    looked_for = "; ".join(f"{name}: {health.message}" for name, health in {**asked, **of_machine}.items())
+    log.info("this does not look like a GPU node", looked_for=looked_for, remedy=REMEDY)

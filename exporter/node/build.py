@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from exporter.accounts.entries import MOST_ACCOUNTS
 from exporter.accounts.ledger import Rules
 from exporter.config.named_files import NodeFiles
 from exporter.config.node_settings import Config
@@ -11,13 +12,16 @@ from exporter.config.parsers import LABEL_SETS
 from exporter.exposition.join import Joiner
 from exporter.model.devices import NO_PLACES
 from exporter.model.snapshot import LookContext
-from exporter.node.accounting import Accounting, keep_in
+from exporter.node.accounting import Accounting, keep_in, say_if_nothing_is_here
+from exporter.node.build_parts import make_parts
 from exporter.node.build_sources import make_sources
 from exporter.node.handover import NodeHandover
+from exporter.node.joining import Joining
 from exporter.node.kept_accounts import KeptAccounts
 from exporter.node.kept_owners import KeptOwners
-from exporter.node.node import Node, Sources
+from exporter.node.node import Node
 from exporter.node.pages import JoinedPages
+from exporter.node.part import Shows
 from exporter.node.policies import (
     device_rules,
     family_filter,
@@ -26,9 +30,10 @@ from exporter.node.policies import (
     renaming_to,
     vendor_of,
 )
+from exporter.node.shared_sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
-from exporter.ownership.current import CurrentOwners
+from exporter.ownership.current import CurrentOwners, Tenures
 from exporter.ownership.device_ids import DeviceRules, Rule
 from exporter.ownership.labels import LabelPolicy, PodLabelPolicy
 
@@ -55,24 +60,19 @@ def make_node(
     handover = handover or NodeHandover()
     asks_for = _source_of_assignments(config)
     kept_owners = handover.the(KeptOwners)
-    kept = kept_owners.assignments(asks_for)
+    assignments = kept_owners.assignments(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
-    sources = make_sources(config, files, handover, kept, needs_pods=needs_pods, may_push=keeps_accounts, vendor=vendor)
+    sources = make_sources(config, files, handover, assignments, needs_pods=needs_pods, vendor=vendor)
     owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
+    joining = _joining(config, handover, policy, owners, sources)
+    machine, parts = make_parts(config, files, sources, owners, handover, may_push=keeps_accounts)
     handover.take(sources.cache)
-    kept_owners.take(owners, config.sharing.mode, kept, asks_for)
-    if sources.probing is not None:
-        sources.probing.follow()
-    return Node(
-        sources=sources,
-        owners=owners,
-        pages=_joined_pages(config, handover, policy, owners, sources),
-        settings=_settings(config),
-        name=config.node.name,
-        handover=handover,
-        accounting=_accounting(config, handover, sources, owners) if accounts else None,
-    )
+    kept_owners.take(owners, config.sharing.mode, assignments, asks_for)
+    if accounts:
+        parts.append(_accounting(config, handover, sources, owners, machine))
+    handover.telemetry.bound("accounts", MOST_ACCOUNTS, lambda: handover.the(KeptAccounts).ledger.rows)
+    return Node(joining, (*machine, *parts), sources.cache, handover)
 
 
 def _policy(config: Config, rules: DeviceRules, *, divides_counters: bool) -> LabelPolicy:
@@ -106,16 +106,26 @@ def _owners(
     )
 
 
-def _joined_pages(
+def _joining(
     config: Config, handover: NodeHandover, policy: LabelPolicy, owners: CurrentOwners, sources: Sources
-) -> JoinedPages:
-    return JoinedPages(
+) -> Joining:
+    """The join, with the sources that it reads. What it remembers of owners outlives a reload."""
+    joined = JoinedPages(
         make_joiner=partial(_joiner, policy, config.families),
         owners=owners,
         count_rejected=handover.telemetry.count_rejected,
         # NVIDIA's own exporter with these label names served this family
         adds_gpu_health=config.labels.names == LABEL_SETS["legacy"],
         is_kept=not config.dcgm.selectors and all(source.is_kept for source in sources.pages),
+    )
+    return Joining(
+        node=config.node.name,
+        sources=sources,
+        owners=owners,
+        joined=joined,
+        settings=_settings(config),
+        tenures=handover.the(Tenures),
+        telemetry=handover.telemetry,
     )
 
 
@@ -129,7 +139,9 @@ def _joiner(policy: LabelPolicy, families: FamilySettings) -> Joiner:
     )
 
 
-def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> Accounting:
+def _accounting(
+    config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners, machine: Sequence[Shows]
+) -> Accounting:
     """The accounting of a node. It goes on with the ledger of `handover`, which the state file keeps."""
     settings = config.accounting
     kept = handover.the(KeptAccounts)
@@ -145,6 +157,7 @@ def _accounting(config: Config, handover: NodeHandover, sources: Sources, owners
         needs=LOOK_AT_NODE | {Need.VERDICTS, *((Need.WORKLOADS,) if config.workloads.labels else ())},
         asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
+        on_first_look=partial(say_if_nothing_is_here, machine),
         kernel_log=sources.kernel_log,
     )
 

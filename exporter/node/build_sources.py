@@ -1,4 +1,4 @@
-"""Every source of a node, made of its `Config`, or kept from the node before."""
+"""The sources that several parts of a node ask, made of its `Config`, or kept from the node before."""
 
 import asyncio
 from dataclasses import asdict
@@ -10,21 +10,19 @@ from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
 from exporter.config.node_settings import Config, DeviceSettings, PodsSettings
-from exporter.config.page_settings import USUAL_DCGM_FILE, ProbeSettings, source_names
+from exporter.config.page_settings import USUAL_DCGM_FILE, source_names
 from exporter.config.tls import ClientTls
 from exporter.exposition.vendor_pages import Vendor
 from exporter.node.handover import NodeHandover, WantedStreams
 from exporter.node.measuring import Measuring
-from exporter.node.node import Sources
 from exporter.node.policies import gpu_families_from
+from exporter.node.shared_sources import Sources
 from exporter.sources import driver_inventory
 from exporter.sources.cdi import cdi_source as cdi
 from exporter.sources.claim_access import Claims, ClaimsApi, NoClaimsApi, checkpoint_beside
 from exporter.sources.driver_inventory import DriverInventory
-from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.sources.kubelet.assignments import KeptAssignments, KubeletSource
-from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.node_inventory import DriverSource, Inventories, InventoryFile, InventorySource, NoInventory
 from exporter.sources.node_pods import NoPods, Pods
 from exporter.sources.pages.discovery import Discovery
@@ -34,8 +32,6 @@ from exporter.sources.resource_slices import NoSlices, Slices
 from exporter.sources.source import OnHealth, OptionalSource, SourceCache, absent, missing
 
 if TYPE_CHECKING:
-    from exporter.node.pushing import Pusher
-    from exporter.probe.probing import Probing
     from exporter.sources.kernel_log.kernel_log_source import KernelLog
     from exporter.sources.kubernetes.api import KubernetesApi
     from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
@@ -48,25 +44,6 @@ _NO_SLICES = absent(
 )
 
 
-def _pusher(config: Config, files: NodeFiles, cache: SourceCache, handover: NodeHandover) -> "Pusher | None":
-    """The pusher by OTLP, the old one if its settings are the same. None without a receiver."""
-    settings = config.otlp
-    if settings.url is None:
-        return None
-    from exporter.node.pushing import Pusher  # noqa: PLC0415 - only this setting needs it
-
-    return cache.get(
-        Pusher,
-        url=settings.url,
-        interval_seconds=settings.interval_seconds,
-        headers=settings.headers,
-        http=files.otlp_http,
-        resource=settings.resource,
-        version=__version__,
-        telemetry=handover.telemetry,
-    )
-
-
 def make_sources(
     config: Config,
     files: NodeFiles,
@@ -74,7 +51,6 @@ def make_sources(
     kept: KeptAssignments,
     *,
     needs_pods: bool,
-    may_push: bool,
     vendor: Vendor | None,
 ) -> Sources:
     """Make each source, or take it from the cache that `handover` has.
@@ -95,23 +71,14 @@ def make_sources(
         discovery=_discovery(config, files.http, headers, cache, vendor),
         nvml=nvml,
         measuring=measuring,
-        probing=_probing(config.probe, config.root, config.accounting.keep_seconds, cache, handover),
         inventory=_inventories(config.devices, config.root, cache, nvml if is_nvml_on else None),
-        host=cache.get(HostSource, root=config.root),
         kernel_log=_kernel_log(config.root, cache, handover) if config.kernel_log.is_on else None,
         pods=pods,
         needs_pods=needs_pods,
         slices=slices,
         claims=_claims(config, cache),
-        workloads=_workloads(config, cache),
-        pusher=_pusher(config, files, cache, handover) if may_push else None,
         cache=cache,
     )
-
-
-def _workloads(config: Config, cache: SourceCache) -> Workloads:
-    api = asdict(config.kubernetes) if _may_ask(config.kubernetes) else {}
-    return cache.get(_make_workloads, labels=config.workloads.labels, **api)
 
 
 def _measuring(config: Config, cache: SourceCache, nvml: DriverSource) -> Measuring:
@@ -227,28 +194,6 @@ def _make_discovery(
     return Discovery(make=make, on_health=on_health, **settings)
 
 
-def _probing(
-    settings: ProbeSettings, root: str, keep_seconds: float, cache: SourceCache, handover: NodeHandover
-) -> "Probing | None":
-    """The CUDA probe with its totals, which outlive a reload. None if --probe does not turn it on."""
-    if not settings.is_on:
-        return None
-    # only this setting needs these modules
-    from exporter.probe.cuda_ledger import CudaTotals  # noqa: PLC0415
-    from exporter.probe.probe_source import CudaProbe  # noqa: PLC0415
-    from exporter.probe.probing import Probing  # noqa: PLC0415
-
-    probe = cache.get(
-        CudaProbe,
-        proc=f"{root.rstrip('/')}/proc",
-        interval_seconds=settings.interval_seconds,
-        max_programs=settings.max_programs,
-        any_kernel=settings.any_kernel,
-    )
-    totals = handover.the(CudaTotals)
-    return cache.get(Probing, probe=probe, totals=totals, root=root, keep_seconds=keep_seconds)
-
-
 def _kernel_log(root: str, cache: SourceCache, handover: NodeHandover) -> "KernelLog":
     # only this setting needs these modules
     from exporter.ownership.kernel_events import KernelEvents  # noqa: PLC0415
@@ -301,12 +246,12 @@ def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> N
 
 
 def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCache) -> Slices | None:
-    """The source of ResourceSlices; None with --dra off, without a Kubernetes API, or with `auto` and no token."""
-    wanted = api.url if dra == "on" else dra == "auto" and _may_ask(api)
+    """The source of ResourceSlices; None with --dra off, where there is no Kubernetes API, or for `auto` no token."""
+    wanted = api.url if dra == "on" else dra == "auto" and may_ask(api)
     return cache.get(_make_slices, node_name=node, **asdict(api)) if wanted else None
 
 
-def _may_ask(api: KubernetesSettings) -> bool:
+def may_ask(api: KubernetesSettings) -> bool:
     """Whether there is a Kubernetes API, and a token for it. Plain HTTP (`kubectl proxy`) needs no token."""
     return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
@@ -314,13 +259,13 @@ def _may_ask(api: KubernetesSettings) -> bool:
 def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
     from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - only this setting needs it
 
-    return ApiPods(api=_make_api(**api), node_name=node_name, on_health=on_health)
+    return ApiPods(api=make_api(**api), node_name=node_name, on_health=on_health)
 
 
 def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":
     from exporter.sources.kubernetes.node_objects import ApiSlices  # noqa: PLC0415 - only this setting needs it
 
-    return ApiSlices(api=_make_api(**api), node_name=node_name, on_health=on_health)
+    return ApiSlices(api=make_api(**api), node_name=node_name, on_health=on_health)
 
 
 def _claims(config: Config, cache: SourceCache) -> Claims:
@@ -333,22 +278,18 @@ def _make_claims(
     *, path: str, admin_namespaces: tuple[str, ...], api: KubernetesSettings, on_health: OnHealth
 ) -> Claims:
     def find() -> ClaimsApi | None:
-        if not _may_ask(api):
+        if not may_ask(api):
             return None
         from exporter.sources.kubernetes.resource_claims import ApiClaims  # noqa: PLC0415 - only this setting needs it
 
-        return ApiClaims(api=_make_api(**asdict(api)))
+        return ApiClaims(api=make_api(**asdict(api)))
 
     by_api: OptionalSource[ClaimsApi] = OptionalSource(find, NoClaimsApi())
     return Claims(path=path, api=by_api, admin_namespaces=admin_namespaces, on_health=on_health)
 
 
-def _make_workloads(*, labels: tuple[str, ...], on_health: OnHealth, **api: str) -> Workloads:  # noqa: ARG001 - the log says what it lacks
-    """The source of workloads. Without a Kubernetes API it knows only the workloads that pods themselves name."""
-    return Workloads(api=_make_api(**api) if api else None, labels=labels)
-
-
-def _make_api(**api: str) -> "KubernetesApi":
+def make_api(**api: str) -> "KubernetesApi":
+    """The Kubernetes API by its settings."""
     from exporter.sources.kubernetes.api import KubernetesApi  # noqa: PLC0415 - only a node that asks it pays for it
 
     return KubernetesApi(**api)

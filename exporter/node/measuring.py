@@ -13,7 +13,8 @@ from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.memo import Memo
 from exporter.model.pods import PodsByName
-from exporter.model.snapshot import Health
+from exporter.model.snapshot import Health, LookFacts, Snapshot
+from exporter.outputs.output import Need
 from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched
 from exporter.sources.node_inventory import DriverSource
@@ -63,6 +64,7 @@ class Measuring:
     name = "measuring"
     health: Health = absent("nobody has a share of a GPU whose processes NVML tells", "see --nvml.mode")
     patience_seconds = 0.0
+    adds_for = frozenset({Need.PROCESSES})
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Measuring:
         nvml.followers.append(self._follow)
 
     @property
-    def parts(self) -> tuple[Source, ...]:
+    def shown(self) -> tuple[Source, ...]:
         """The sources that it reads, as far as outputs show their health."""
         return tuple(part for part in self._sources or () if self._misses(part.health))
 
@@ -146,9 +148,24 @@ class Measuring:
         needed = (processes,) if self._pods else (processes, logs)
         return next((source.health.trouble for source in needed if source.health.up is False), None)
 
+    @property
+    def is_finding_out(self) -> bool:
+        """Whether the first look at processes is under way. No scrape waits for it."""
+        return self._looked_up is None and self._task is not None and not self._task.done()
+
+    def see(self, _: Snapshot) -> LookFacts:
+        """The reason why the use of owners is not known; the use itself is the join's."""
+        return {"unmeasured": self.unmeasured}
+
+    async def add(self, _: object, look: Snapshot) -> LookFacts:
+        """The measurement of the page's moment, as rows show it."""
+        if self._kubelet is None:
+            return {}
+        return {"measured": self.measured_for(look.owners, self._pods, self._kubelet)}
+
     def begin(self) -> Attempt | None:
-        """The first look at processes, while it is under way. No scrape waits for it."""
-        return self._task if self._looked_up is None and self._task is not None and not self._task.done() else None
+        """Nothing to wait for."""
+        return None
 
     async def close(self) -> None:
         """End the look-up in flight."""

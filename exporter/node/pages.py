@@ -1,4 +1,4 @@
-"""The present joined page and context. They are made again only if their inputs have changed.
+"""The present joined page. It is made again only if its inputs have changed.
 
 Most scrapes have the pages of all sources. A scrape that does not wait, or that comes while a source is down, has only
 some. Each of these cases has a join of its own, so that an impatient scrape does not empty the caches of the others.
@@ -7,20 +7,15 @@ some. Each of these cases has a join of its own, so that an impatient scrape doe
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from exporter.exposition.join import Joiner
 from exporter.exposition.legacy import with_gpu_health
-from exporter.model.devices import Assignment, SliceDevices
 from exporter.model.memo import Memo, same
 from exporter.model.pages import JoinedPage, Page, Subject
-from exporter.model.snapshot import LookContext
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.sample_rows import Attribution
-from exporter.sources.kubelet.assignments import KubeletSource
 from exporter.sources.long_work import in_slices
-from exporter.sources.resource_slices import Slices
-from exporter.sources.source import OptionalSource, is_absent
 
 # longer than the usual pause between two scrapes; then a join is dropped, as it remembers a page's lines
 KEPT_SECONDS = 120.0
@@ -81,7 +76,8 @@ class Joins:
     def let_go_of_pages(self) -> None:
         """Drop the joined pages; their lines stay known."""
         for join in self._joins.values():
-            join.joined = Memo(None)
+            join.joined.value = None
+            join.joined.inputs = ()
 
 
 AttributionFor = Callable[[Mapping[Subject, int]], Attribution]
@@ -135,42 +131,3 @@ class JoinedPages:
         """Drop the page that scrapes share (4 MB on a large node), unless the next scrape may use it."""
         if not self.is_kept:
             self.joins.let_go_of_pages()
-
-
-@dataclass(eq=False)
-class CurrentContext:
-    """The context of a look. It stays the same object as long as nothing changes; `settings` has its constant parts."""
-
-    settings: LookContext
-    kubelet: KubeletSource
-    slices: OptionalSource[Slices]
-    owners: CurrentOwners
-
-    def __post_init__(self) -> None:
-        self._context = Memo(self.settings)
-
-    def now(self) -> LookContext:
-        """The context at this moment."""
-        kubelet = self.kubelet
-        slices = self.slices.now
-        slices_up = None if is_absent(slices.health) else slices.health.up is not False
-        problems = self.owners.label_problems
-        return self._context.of(self._with, kubelet.outside, kubelet.version, problems, slices.devices, slices_up)
-
-    def _with(
-        self,
-        outside: tuple[Assignment, ...],
-        version: str,
-        problems: Mapping[str, int],
-        slice_devices: SliceDevices,
-        slices_up: bool | None,
-    ) -> LookContext:
-        """The settings with all that changes from look to look."""
-        return replace(
-            self.settings,
-            outside=outside,
-            kubelet_version=version,
-            label_problems=problems,
-            slice_devices=slice_devices,
-            slices_up=slices_up,
-        )

@@ -6,13 +6,11 @@ All sums are cumulative, so nothing is kept for later: the next push has all tha
 import asyncio
 import time
 import zlib
-from collections.abc import Awaitable, Callable
-from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 
 from exporter.config.http_file import HttpConfig
 from exporter.errors import HttpRefusal, SourceError, Trouble
-from exporter.model.snapshot import Snapshot
+from exporter.node.part import LookFor
 from exporter.outputs.otlp.messages import MOST_POINTS_KEPT, Messages, PartialSuccess, partial_success, refusal
 from exporter.outputs.otlp.metrics import Metrics
 from exporter.outputs.output import LOOK_AT_NODE, Need
@@ -51,7 +49,6 @@ _PEER = Peer(
     busy=_LATER,
     explain=refusal,
 )
-LookFor = Callable[[None, AbstractSet[Need]], Awaitable[Snapshot]]
 
 
 class Pusher(AskedSource):
@@ -75,6 +72,7 @@ class Pusher(AskedSource):
         super().__init__(NAME, on_health)
         self.interval_seconds = interval_seconds
         self.look: LookFor | None = None
+        self.shown = (self,)
         self._url = url
         self._telemetry = telemetry
         self._client = Client(
@@ -98,6 +96,14 @@ class Pusher(AskedSource):
         self._pulse = Pulse(self._push)
         self.bounds = {"otlp_points": Bound(MOST_POINTS_KEPT, lambda: self._messages.kept)}
         telemetry.begin_pushes()
+
+    def follow(self, look: LookFor) -> None:
+        """Push what this node looks at."""
+        self.look = look
+
+    async def beat(self, _: LookFor) -> None:
+        """Begin to push, if that has not begun. It goes on by itself from here on."""
+        self.begin()
 
     def begin(self) -> Attempt | None:
         """Push from now on, at intervals. Nobody waits for it."""

@@ -74,7 +74,7 @@ class Probing:
         }
 
     @property
-    def parts(self) -> tuple[Source, ...]:
+    def shown(self) -> tuple[Source, ...]:
         """The sources that it reads, as far as outputs show their health."""
         return (self.probe, self._logs) if self._is_told(self._logs.health) else (self.probe,)
 

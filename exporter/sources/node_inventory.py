@@ -57,7 +57,7 @@ class Inventories:
 
     def __init__(self, parts: Sequence[InventorySource], user: InventorySource | None = None) -> None:
         """`parts` are in order of trust, the best first. `user` is the part, if any, that wins over all others."""
-        self.parts = tuple(parts)
+        self.parts = self.shown = self.begun = tuple(parts)
         self._user = user
         self._inventory = Memo(Inventory())
         self._logged: frozenset[InventoryDoubt] = frozenset()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from exporter.errors import SourceError, Trouble
 from exporter.model.nothing import NOTHING, nothing
@@ -40,6 +40,7 @@ Bounds = Mapping[str, Bound]  # by what they limit, as /metrics names it
 NO_BOUNDS: Bounds = NOTHING
 
 
+@runtime_checkable
 class Source(Protocol):
     """A source of facts. A source has the facts in attributes of its own."""
 
@@ -67,6 +68,54 @@ class Source(Protocol):
 
 
 S = TypeVar("S", bound=Source)
+
+
+@dataclass(slots=True, eq=False)
+class Awaiting:
+    """The waiting of one look for sources, for `wait_seconds` at most (None: for as long as each may take).
+
+    `awaited` are the attempts that the look waits for, each with its source.
+    """
+
+    wait_seconds: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    awaited: list[tuple[Source, Attempt]] = field(default_factory=list)
+
+    def begin(self, source: Source) -> None:
+        """Begin an attempt of a source, or keep its stream open. The look waits if the source says for what."""
+        attempt = source.begin()
+        if attempt is not None:
+            self.awaited.append((source, attempt))
+
+    def wait_for(self, source: Source, attempt: Attempt | None) -> None:
+        """Have the look wait for an attempt, for as long as the source's patience."""
+        if attempt is not None:
+            self.awaited.append((source, attempt))
+
+    async def hear(self) -> None:
+        """Wait for the awaited attempts; nothing is awaited then."""
+        for source, attempt in self.awaited:
+            await self.hear_one(source, attempt)
+        self.awaited.clear()
+
+    async def hear_one(self, source: Source, attempt: Attempt) -> None:
+        """Wait until an attempt has ended, for as long as its source's patience."""
+        await asyncio.wait((attempt,), timeout=self.left(source.patience_seconds))
+
+    async def hear_of(self, heard: Source, patience_seconds: float) -> None:
+        """Wait until the awaited attempt of one source has ended, for this patience."""
+        for source, attempt in self.awaited:
+            if source is heard:
+                await asyncio.wait((attempt,), timeout=self.left(patience_seconds))
+
+    def left(self, patience_seconds: float | None) -> float | None:
+        """The rest of `patience_seconds` since the look began, but no more than the rest of `wait_seconds`."""
+        least = self.wait_seconds if patience_seconds is None else patience_seconds
+        if least is None:
+            return None
+        if self.wait_seconds is not None:
+            least = min(least, self.wait_seconds)
+        return max(0.0, least - (time.monotonic() - self.began))
 
 
 class Attempts:

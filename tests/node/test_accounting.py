@@ -18,8 +18,9 @@ from exporter.node.node import Node
 from exporter.node.role import NODE, make_role
 from exporter.outputs.families import accounts as accounts_families
 from exporter.service import Service
+from exporter.sources.pages.url import DcgmSource
 from tests.support.exporter import Exporter, Start, config_of, running
-from tests.support.node_parts import accounts_of
+from tests.support.node_parts import accounts_of, source_of
 from tests.support.simulated import GPU_RESOURCE, SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -302,5 +303,5 @@ async def test_labels_of_pods_and_workloads_come_with_the_accounts_where_they_ar
     assert not node_of(plain.service).handover.the(WantedStreams).workloads
     assert json.loads((await plain.get("/debug/mapping"))[1])["sources"].keys() == {
         "kubelet",
-        *(source.name for source in node_of(plain.service).sources.pages),
+        source_of(node_of(plain.service), DcgmSource).name,
     }

@@ -14,7 +14,9 @@ from exporter.config.named_files import NodeFiles
 from exporter.node.build import make_node
 from exporter.simulator import demo
 from exporter.sources.cdi.cdi_source import CdiInventory
+from exporter.sources.driver_inventory import DriverInventory
 from tests.support.exporter import Exporter, Start, config_of
+from tests.support.node_parts import source_of
 from tests.support.simulated import Container, Pod, SimulatedNode
 from tests.support.waiting import until
 
@@ -92,8 +94,7 @@ async def test_every_mig_row_has_its_owner_through_cdi_alone(start: Start, simul
 async def test_a_gpu_that_is_cut_anew_is_followed_by_itself(start: Start, simulated: SimulatedNode) -> None:
     exporter = await start(root=str(simulated.root))
     await mig_rows(exporter)
-    sources = exporter.service._role.sources  # type: ignore[attr-defined] # it is a node
-    (cdi,) = [part for part in sources.inventory.parts if isinstance(part, CdiInventory)]
+    cdi = source_of(exporter.service._role, CdiInventory)
     simulated.recut(simulated.world.gpus[3], CUT)
     hold_all(simulated)
     owned = held(simulated)
@@ -207,7 +208,8 @@ async def test_after_a_reload_the_source_goes_on_and_off_means_off(simulated: Si
     first = make_node(config_of(**given), NodeFiles())
     await first.look(None)
     second = make_node(config_of(**given, sharing="split"), NodeFiles(), handover=first.handover)
-    assert second.sources.inventory.parts == first.sources.inventory.parts
+    for kind in (CdiInventory, DriverInventory):
+        assert source_of(second, kind) is source_of(first, kind)
     assert (await second.look(0)).inventory.gpus
     off = make_node(config_of(**given, inventory="off"), NodeFiles(), handover=second.handover)
     snapshot = await off.look(None)

@@ -19,9 +19,10 @@ from exporter.config.node_settings import Config
 from exporter.node.role import diagnose
 from exporter.outputs.diagnosis import Level
 from exporter.ownership.kernel_events import JUST_BEFORE_SECONDS
+from exporter.sources.kernel_log.kernel_log_source import KernelLog
 from tests.node.test_accounting import a_pod, node_of, settings
 from tests.support.exporter import Exporter, config_of, running
-from tests.support.node_parts import accounts_of
+from tests.support.node_parts import accounts_of, source_of
 from tests.support.simulated import GPU_RESOURCE, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -152,8 +153,8 @@ async def test_an_xid_that_page_and_log_show_is_counted_once(node: KernelNode) -
     async with reading(node.config()) as exporter:
         node.write("Linux version 6.18")  # the log is read: pages' XIDs are not counted
         gpu = node.simulated.world.gpus[0]
-        log = node_of(exporter.service).sources.kernel_log
-        await until(lambda: log is not None and log.sequence == 1)
+        log = source_of(node_of(exporter.service), KernelLog)
+        await until(lambda: log.sequence == 1)
         await until(lambda: accounts_of(node_of(exporter.service)).ledger.kernel_sequence == 1)
         node.simulated.world.machine.add_xid(gpu.uuid, 31)
         node.write("NVRM: Xid (PCI:0000:65:00): 31, pid=1, name=a, Ch 00000001")

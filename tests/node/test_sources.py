@@ -8,11 +8,17 @@ from exporter.config.named_files import NodeFiles
 from exporter.config.node_settings import Config
 from exporter.model.snapshot import Health
 from exporter.node.build import make_node
+from exporter.node.joining import Joining
 from exporter.node.kept_owners import KeptOwners
 from exporter.node.node import Node
+from exporter.sources.kubelet.assignments import KubeletSource
+from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.node_pods import NoPods
+from exporter.sources.pages.discovery import Discovery
+from exporter.sources.pages.url import DcgmSource
 from exporter.sources.source import OptionalSource, Source, absent, is_absent, missing
 from tests.support.exporter import config_of, running
+from tests.support.node_parts import part_of, source_of
 from tests.support.simulated import SimulatedNode
 
 NOBODY = "http://127.0.0.1:1/metrics"
@@ -25,14 +31,14 @@ def node_of(config: Config, before: Node | None = None) -> Node:
 async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: SimulatedNode) -> None:
     node = node_of(config_of(kubelet_socket=str(simulated.socket), dcgm_url=simulated.url, inventory="off"))
     try:
-        sources = node.sources
-        (inventory,) = sources.inventory.parts
-        for source in (inventory, sources.discovery, sources.pods, sources.slices, sources.workloads):
+        shared = part_of(node, Joining).sources
+        (inventory,) = shared.inventory.parts
+        for source in (inventory, source_of(node, Discovery), shared.pods, shared.slices, source_of(node, Workloads)):
             assert is_absent(source.health), source.name
             assert len(source.health.message) > len("no "), source.name
             assert not source.begin()
         snapshot = await node.look(None)
-        assert {*snapshot.health} == {"kubelet", *(source.name for source in sources.pages)}
+        assert {*snapshot.health} == {"kubelet", source_of(node, DcgmSource).name}
     finally:
         await node.close()
 
@@ -93,11 +99,12 @@ async def test_assignments_outlive_a_source_while_they_are_the_same_kubelets(
     second = node_of(config_of(**{**given, **other}), first)
     try:
         await first.give_way(second)
-        assert second.sources.kubelet is not first.sources.kubelet
+        kubelet = source_of(second, KubeletSource)
+        assert kubelet is not source_of(first, KubeletSource)
         snapshot = await second.look(None)
         assert snapshot.health["kubelet"].up is False
         assert (snapshot.owners.matches == held) is goes_on
-        assert (second.sources.kubelet.age_seconds is not None) is goes_on
+        assert (kubelet.age_seconds is not None) is goes_on
     finally:
         await second.close()
 

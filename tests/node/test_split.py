@@ -13,7 +13,9 @@ from exporter.config.node_settings import Config
 from exporter.model.snapshot import Snapshot
 from exporter.node.role import NODE
 from exporter.service import Service
+from exporter.sources.pages.url import DcgmSource
 from tests.support.exporter import config_of, running
+from tests.support.node_parts import source_of
 from tests.support.simulated import SHARED_RESOURCE, Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -56,7 +58,7 @@ async def test_a_scrape_that_waited_with_an_older_page_is_no_reset(node: Simulat
             assert first == {"a": 0, "b": 0, "": 0}
             # one scrape waits for the kubelet with its page in hand, while another comes and goes
             node.kubelet.stall()
-            (source,) = exporter.service._role.sources.pages  # type: ignore[attr-defined] # it is a node
+            source = source_of(exporter.service._role, DcgmSource)
             page = source.page
             waiting = asyncio.create_task(exporter.page())
             await until(lambda: source.page is not page)
@@ -149,7 +151,7 @@ def shown(snapshot: Snapshot) -> dict[str, int]:
 
 async def a_scrape_with_its_page_in_hand(node: SimulatedNode, service: Service[Config]) -> "asyncio.Task[Snapshot]":
     """It waits for a kubelet that has stopped to answer."""
-    (source,) = service._role.sources.pages  # type: ignore[attr-defined] # it is a node
+    source = source_of(service._role, DcgmSource)
     before = source.page
     node.kubelet.stall()
     waiting = asyncio.create_task(service.collect(None))

@@ -87,7 +87,7 @@ def by_series(families: Iterable[Metric]) -> Mapping[tuple[str, frozenset[tuple[
     began_ns=st.none() | st.just(1_700_000_000_000_000_000),
 )
 def test_any_page_is_valid_and_says_what_the_text_says_and_begins(
-    rows: list[Account], uses: Mapping[object, CudaUse], health: Mapping[str, Health], began_ns: int | None
+    rows: list[Account], uses: Mapping[object, CudaUse], health: dict[str, Health], began_ns: int | None
 ) -> None:
     accounts = Accounts(rows=tuple(rows), began_ns=began_ns)
     snapshot = replace(

@@ -17,6 +17,7 @@ from exporter.model.driver import GpuProcess
 from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Unowned
 from exporter.model.pods import Owner
 from exporter.model.snapshot import LookContext, Snapshot
+from exporter.node.measuring import Measuring
 from exporter.node.role import NODE
 from exporter.outputs import processes
 from exporter.outputs.output import Look
@@ -29,6 +30,7 @@ from tests.support import quick_yaml
 from tests.support.answers import answer_of
 from tests.support.components import real
 from tests.support.exporter import config_of, running
+from tests.support.node_parts import source_of
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.places import ROOT
 from tests.support.simulated import SimulatedNode, World
@@ -225,7 +227,7 @@ async def test_over_http_it_tells_of_every_gpu_once_it_is_on_and_needs_no_share(
         status, text = await exporter.get("/processes")
         assert status == 403
         assert "token" not in text
-        measuring = exporter.service._role.sources.measuring  # type: ignore[attr-defined]
+        measuring = source_of(exporter.service._role, Measuring)
         processes = measuring._sources[0].processes if measuring._sources else None
         assert not any(each.command or each.user for each in (processes.by_pid if processes else {}).values())
     async with running(config_of(**places, processes_expose="on")) as exporter:

@@ -168,11 +168,11 @@ async def test_logs_that_are_not_there_are_told_of_unless_pods_name_their_contai
         probe, told = SaidProbe(), Told()
         part = made_by(probe, tmp_path, on_health=told)
         part.cuda_for(HELD, pods, GPUS)
-        assert [source.name for source in part.parts] == ["probe"], "they were never looked for"
+        assert [source.name for source in part.shown] == ["probe"], "they were never looked for"
         probe.say(SaidTurn(1, {7: 3}, {7: ProcessPlace(container_id="bb" * 32, pod_uid=UID)}))
         await until(partial(lambda part: part._logs.health.up is not None, part))
         assert part._logs.health.reason == "missing"
-        assert [source.name for source in part.parts] == ["probe", *(["container-logs"] if is_told else [])]
+        assert [source.name for source in part.shown] == ["probe", *(["container-logs"] if is_told else [])]
         assert list(told) == (["container-logs"] if is_told else [])
         await part.close()
 

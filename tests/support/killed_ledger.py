@@ -41,7 +41,7 @@ def keep(place: str, pipe: int) -> None:
     kept, looks = KeptAccounts(), Looks()
     keep_in(place, kept, lambda *_: None)
 
-    async def look(_: None, __: AbstractSet[Need]) -> Snapshot:
+    async def look(wait_seconds: float | None, needs: AbstractSet[Need] = LOOK_AT_NODE) -> Snapshot:
         now = kept.clock()
         kept.clock = lambda: now  # what is seen is dated to the nanosecond by what the page says
         drawn = now - STARTED_NS
@@ -57,6 +57,7 @@ def keep(place: str, pipe: int) -> None:
         needs=LOOK_AT_NODE,
         asked_first=(),
         owners=CurrentOwners(looks.policy),
+        on_first_look=lambda _: None,
     )
     clock = kept.clock
 

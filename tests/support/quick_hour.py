@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from tests.support.node_parts import accounts_of
+from tests.support.node_parts import accounts_of, source_of
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
@@ -84,8 +84,7 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
         )
         async with running(replace(config, root=str(node.root))) as exporter:
             watched = node_of(exporter.service)
-            kept, nvml = accounts_of(watched), watched.sources.nvml
-            assert isinstance(nvml, Nvml)
+            kept, nvml = accounts_of(watched), source_of(watched, Nvml)
 
             def is_at_rest() -> bool:
                 looked_at = kept.looked_at_ns
