@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.cluster.exporters.node_answer import read_answer
@@ -48,11 +48,15 @@ class Figures(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A device, or one of several holders of it: its state in words, the pods that hold it, and its figures."""
+    """A device, or one of several holders of it: its state in words, the pods that hold it, and its figures.
+
+    `is_marked`: the figures are older than the state, and the line says so.
+    """
 
     state: str
     pods: tuple[str, ...]
     figures: Figures
+    is_marked: bool = False
 
 
 Story = Mapping[tuple[str, str, str], Line]  # by GPU, instance, and the pod of a holder's line
@@ -144,7 +148,9 @@ def of_page(rows: Sequence[DeviceRow]) -> Story:
         cells = {name: unescape(re.sub("<[^>]*>", "", cell)).strip() for name, cell in pairs}
         pod = owner.partition("/")[2].partition("/")[0]
         figures = Figures(*(_number(cells[name]) for name in ("utilisation", "memory", "power", "temperature")))
-        said[uuid, instance, pod if kind == "owner" else ""] = Line(cells["state"], (pod,) if pod else (), figures)
+        state = cells["state"].removesuffix(" before")
+        is_marked = state != cells["state"]
+        said[uuid, instance, pod if kind == "owner" else ""] = Line(state, (pod,) if pod else (), figures, is_marked)
     return said
 
 
@@ -164,7 +170,8 @@ def _lines_of_top(devices: Sequence[ShownDevice]) -> Iterator[tuple[tuple[str, s
         )
         pods = tuple(holder.pod for holder in device.holders)
         alone = pods if len(pods) == 1 else ()
-        yield (device.uuid, device.mig_instance_id, ""), Line(WORDS[device.state], alone, figures)
+        is_marked = device.before or device.older
+        yield (device.uuid, device.mig_instance_id, ""), Line(WORDS[device.state], alone, figures, is_marked)
         for holder in device.holders if len(pods) > 1 else ():
             own_mib = holder.memory_used_mib
             own = Figures(holder.utilization_percent, None if own_mib is None else own_mib / 1024, None, None)
@@ -195,6 +202,11 @@ def _close(first: Figures, second: Figures) -> bool:
 
 
 # issue 23, Must show 4
+@example(
+    gpus=[({"DCGM_FI_DEV_GPU_UTIL": "5"}, ["a", "b"], {})],
+    uses=[Use(memory_bytes=None, sm_ratio=0.0, processes=1)] * 2,
+    sharing="copy",
+)
 @settings(deadline=None)
 @given(
     gpus=GPUS,
@@ -213,6 +225,7 @@ def test_every_output_tells_the_same_of_every_device(gpus: Any, uses: list[Use |
     for key, line in page.items():
         other = top[key]
         assert line.pods == other.pods, key
+        assert line.is_marked == other.is_marked, key
         assert _close(line.figures, other.figures), (key, line, other)
         # the page says of a GPU that is cut what its instances are, and top of a holder only whether it is idle
         if other.state and other.state != WORDS[DeviceState.CUT]:
