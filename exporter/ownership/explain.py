@@ -121,7 +121,7 @@ _OF_UNMATCHED: Mapping[str, Trouble] = {
 }
 _IDS_NOT_UNDERSTOOD = "the kubelet handed out devices by ids that are not understood"
 # why a device may have an owner although none is known, by the reason of an assignment without samples
-_HIDES_OWNERS: Mapping[str, str] = {
+HIDES_OWNERS: Mapping[str, str] = {
     Unmatched.MIG_UNRESOLVED: "the kubelet names MIG instances of this node by ids that nothing here resolves",
     Unmatched.OTHER_NODE: "the page comes from another node than the kubelet's word",
     Unmatched.CLAIM_UNRESOLVED: "a DRA claim holds a device of this node, and nothing here says which",
@@ -254,7 +254,7 @@ def of_look(match: Match) -> tuple[str, Trouble]:
 
 def what_hides_owners(unmatched: Collection[str], device: Subject) -> str:
     """The text of those `unmatched` reasons (`Unmatched`) that may hide this device's owner; "" if none may."""
-    for reason, why in _HIDES_OWNERS.items():
+    for reason, why in HIDES_OWNERS.items():
         if reason in unmatched and (device.instance or reason != Unmatched.MIG_UNRESOLVED):
             return why
     return ""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.ownership.explain import HIDES_OWNERS
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -27,6 +28,14 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 def test_the_program_says_what_is_quoted(quotation: str) -> None:
     """Word for word in one text of the program; … stands for what is filled in."""
     assert any(quotation in text for text in texts_of_the_program()), quotation
+
+
+@pytest.mark.parametrize("reason", sorted({*HIDES_OWNERS.values()}))
+def test_each_reason_why_a_holder_is_unknown_leads_further(reason: str) -> None:
+    """The page, `top` and JSON show the reason alone, without a remedy."""
+    (section,) = re.findall(r"^## The holder of a GPU is unknown$(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (row,) = [row for row in section.splitlines() if reason in row]
+    assert re.search(r"\]\([\w.]*#[\w-]+\) \|$", row), row
 
 
 def test_enough_is_quoted() -> None:

@@ -123,7 +123,7 @@ def _line(line: DeviceLine, columns: Sequence[DeviceColumn], view: PageView) -> 
 
 
 def _key(line: DeviceLine) -> str:
-    """What tells a line from all others of the table."""
+    """The key that distinguishes a line from all others of the table."""
     row = line.row
     node, uuid, instance = row.row_device
     if line.kind == "node":

@@ -19,7 +19,8 @@ _MOST_UNFOLDED = 48  # the most lines that are shown unfolded, if the address do
 _DEVICES_A_SLICE = 100
 _ROW_DEVICE = attrgetter("row_device")
 _OF_GPU = ("node_name", "model_name", "device", "device_id", "device_uuid", "gpu_shared")
-# From sound to worst, in the words of /container/metrics.
+# From sound to worst, in the words of /container/metrics. A device that is known to be degraded is worth a look before
+# one that nobody speaks of, so `unknown` comes earlier here than among the reasons of one device (model/health.py).
 _HEALTHS = ("ok", "unknown", "degraded", "failing", "gone")
 _SEARCHED_TEXTS = attrgetter(
     *("node_name", "device_uuid", "model_name", "mig_profile", "namespace"),
