@@ -180,10 +180,11 @@ class VerdictsPart:
 
 
 class BegunPart:
-    """A source that every look begins, and that shows its health only."""
+    """A source that every look begins, and that shows its health and its bounds only."""
 
     def __init__(self, source: Source) -> None:
         self.begun = self.shown = (source,)
+        self.bounds = source.bounds
 
 
 def pods_to_show(snapshot: Snapshot, pods: PodsByName, of_owners: PodsByName) -> Sequence[PodInfo]:

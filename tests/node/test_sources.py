@@ -48,12 +48,13 @@ async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_o
 ) -> None:
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "labels_pod_uid": "on"}
     shown = []
-    for more in ({}, {"kubernetes_url": "http://127.0.0.1:9", "pods_source": "api", "dra": "on"}):
+    apis = {"kubernetes_url": "http://127.0.0.1:9", "pods_source": "api", "dra": "on"}
+    for more in ({}, {"nvml_mode": "off"}, apis):
         async with running(config_of(**given, **more)) as exporter:
             await exporter.page()
             metrics = (await exporter.get("/metrics"))[1]
             shown.append({line for line in metrics.splitlines() if line.startswith("pod_gpu_exporter_bound_limit{")})
-    assert shown[0] == shown[1]
+    assert shown[0] == shown[1] == shown[2]
     assert {
         'of="pods"',
         'of="pods_gone"',
@@ -62,6 +63,8 @@ async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_o
         'of="series"',
         'of="accounts"',
         'of="offered_devices"',
+        'of="nvml_gpus"',
+        'of="gpu_processes"',
     } <= {line.partition("{")[2].partition("}")[0] for line in shown[0]}
 
 
