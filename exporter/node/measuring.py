@@ -76,9 +76,10 @@ class Measuring:
         on_health: OnHealth,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_missed`: if somebody has a share, a file that is missing below `root` is a failure.
+        """`root` is the host's root folder, with /proc and the folders of logs.
 
-        `is_exposed`: outputs show processes, and such a file is always a failure.
+        `is_missed`: a file that is missing there is a failure as soon as somebody has a share of a GPU. `is_exposed`:
+        outputs show processes, so that a missing file is a failure in any case.
         """
         self._nvml = nvml
         self._root = root
