@@ -22,10 +22,10 @@ _NONE: Part = (0, 1)
 
 
 def spread(active_ns: int, held_ns: Mapping[int, int]) -> Mapping[int, Part]:
-    """A device's activity by the number of containers that held it, in proportion to that number.
+    """The activity of a device while so many containers held it; twice as many holders make it twice as active.
 
-    `active_ns` is its whole active time, `held_ns` the time for which each number of containers held it. An activity is
-    at most 1: active time beyond that is left out.
+    The result is by the number of holders. `active_ns` is the device's whole active time, `held_ns` the time for which
+    each number of containers held it. An activity is at most 1: active time beyond that is left out.
     """
     if len(held_ns) == 1:
         ((number, ns),) = held_ns.items()
