@@ -83,17 +83,20 @@ _WRITERS: Mapping[type, _Write] = {
 def _row_writer(kind: type) -> _RowWriter:
     """A function that takes the values from a record, and converters, by place, for values without a JSON type."""
     columns = columns_of(kind)
-    values_of: Callable[[_Record], _Row] = attrgetter(*columns)
-    if len(columns) == 1:
-        value_of = values_of
-        values_of = lambda record: [value_of(record)]  # noqa: E731 - attrgetter of one name makes no row
     converters: list[tuple[int, _Write]] = []
     for place, (name, hint) in enumerate(columns.items()):
         if name.endswith(_MOMENT):
             converters.append((place, lambda rows, at_ns: rows.now_ns - at_ns))
         elif dict[int, int] in (hint, *get_args(hint)):  # pairs, since keys of a JSON object are texts
             converters.append((place, lambda _, counts: sorted(counts.items())))
-    return values_of, converters
+    return _values_of([*columns]), converters
+
+
+def _values_of(names: Sequence[str]) -> Callable[[_Record], _Row]:
+    """A function that makes a row of a record's values. attrgetter makes one of two names or more."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: [getattr(record, name) for name in names]
 
 
 class RowReader:

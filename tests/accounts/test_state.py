@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from hashlib import sha256
 from types import UnionType
 from typing import get_args, get_origin
@@ -16,7 +16,7 @@ from exporter.accounts.entries import Entry
 from exporter.accounts.gpu import GpuState
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.idle_power import IdlePower
-from exporter.accounts.records import columns_of
+from exporter.accounts.records import RowReader, RowWriter, columns_of
 from exporter.accounts.state_bytes import VERSION, Boot, restore
 from exporter.model.devices import DeviceKey
 from tests.support.ledgers import dump
@@ -55,6 +55,33 @@ def test_a_long_downtime_is_a_gap_and_belongs_to_who_holds_the_gpu_at_both_ends(
         looks.at(5, energy("9000"), {pod: whole(0)})
         assert (joules(looks.account("a")), joules(looks.account(None))) == (of_a, of_nobody)
         assert looks.ledger.accounts.gap_ns["exporter"] == 100 * SECOND
+
+
+@dataclass
+class Remembering:
+    """What an amount may remember of a GPU: nothing, one thing, or several."""
+
+
+@dataclass
+class RememberingOne(Remembering):
+    last: int = 7
+
+
+@dataclass
+class RememberingTwo(RememberingOne):
+    more: str = "x"
+
+
+@pytest.mark.parametrize(
+    ("record", "row_of_it"),
+    [(Remembering(), []), (RememberingOne(), [7]), (RememberingTwo(), [7, "x"])],
+    ids=["nothing", "one thing", "two things"],
+)
+def test_an_amount_may_remember_any_number_of_things(record: Remembering, row_of_it: list[object]) -> None:
+    writer = RowWriter(0, ())
+    made = [*writer.row(record)]
+    assert made == row_of_it
+    assert RowReader(0, writer.columns, ()).record(type(record), made) == record
 
 
 def test_a_file_of_version_1_is_gone_on_with() -> None:
