@@ -125,7 +125,6 @@ class Snapshot:
         events: the last errors in the kernel's log, the newest first; None if the log is not read.
         host: the driver's version and the kernel; None before they were read.
         device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
-        gpu_notes: the notes of the node's administrator, by the UUID of the GPU.
         attribute: the function that made `joined`: it says which labels samples gain, by family and subject.
     """
 
@@ -151,7 +150,6 @@ class Snapshot:
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
-    gpu_notes: Mapping[str, str] = field(default_factory=nothing)
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)
 
     @property
@@ -174,7 +172,6 @@ class LookFacts(TypedDict, total=False):
     events: "tuple[DeviceEvent, ...] | None"
     host: "Host | None"
     device_files: "tuple[DeviceFile, ...] | None"
-    gpu_notes: Mapping[str, str]
 
 
 def attributed(snapshot: Snapshot, subjects: Sequence[Subject], most: int) -> Iterator[Iterable[tuple[Subject, Rows]]]:

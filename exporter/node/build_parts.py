@@ -13,7 +13,6 @@ from exporter.node.part import Shows
 from exporter.node.shared_sources import Sources
 from exporter.node.small_parts import (
     BegunPart,
-    GpuNotesPart,
     HostPart,
     KernelLogPart,
     PodsPart,
@@ -24,7 +23,6 @@ from exporter.node.small_parts import (
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.verdicts import Verdicts
-from exporter.sources.gpu_notes import FILE, GpuNotes
 from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.source import OnHealth, SourceCache
@@ -49,7 +47,6 @@ def make_parts(
         PodsPart(sources, wanted),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
-        GpuNotesPart(sources.cache.get(GpuNotes, file=config.root.rstrip("/") + FILE)),
         WorkloadsPart(_workloads(config, sources.cache), sources, owners),
         VerdictsPart(handover.the(HealthWatch), handover.the(Verdicts), sources, owners),
     ]

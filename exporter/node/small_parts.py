@@ -14,7 +14,6 @@ from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.verdicts import Verdicts
-from exporter.sources.gpu_notes import GpuNotes
 from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.long_work import in_slices
@@ -178,18 +177,6 @@ class VerdictsPart:
         log = self.sources.kernel_log
         errors = log.events.standing if log is not None and log.health.up is not False else None
         return {"verdicts": await in_slices(self.verdicts.look(look, errors, self.sources.nvml.reading, time.time()))}
-
-
-class GpuNotesPart:
-    """The notes on GPUs."""
-
-    def __init__(self, notes: GpuNotes) -> None:
-        self.notes = notes
-        self.begun = self.shown = (notes,)
-
-    def see(self, _: Snapshot) -> LookFacts:
-        """The notes."""
-        return {"gpu_notes": self.notes.notes}
 
 
 class BegunPart:

@@ -104,7 +104,6 @@ def test_the_accounts_have_names_of_their_own_and_units() -> None:
         "pod_gpu.energy": "J",
         "pod_gpu.xid_errors": "{error}",
         "pod_gpu.throttled": "s",
-        "pod_gpu.memory_full": "s",
     }
     assert len(ACCOUNTED) == sum(len(amount.families) for amount in AMOUNTS)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from exporter.accounts.amounts import activity, allocated, energy, full_memory, throttling, xids
+from exporter.accounts.amounts import activity, allocated, energy, throttling, xids
 from exporter.accounts.entries import AmountFamily
 from exporter.accounts.gpu import AmountOfGpu
 
@@ -22,7 +22,6 @@ AMOUNTS: Sequence[CountedAmount] = (
     CountedAmount("energy", energy.FAMILIES, energy.Energy),
     CountedAmount("xids", xids.FAMILIES, xids.Xids),
     CountedAmount("throttling", throttling.FAMILIES, throttling.Throttling),
-    CountedAmount("full_memory", full_memory.FAMILIES, full_memory.FullMemory),
 )
 
 
