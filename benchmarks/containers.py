@@ -59,7 +59,7 @@ def run(effort: float) -> list[Row]:
 
     def render() -> bytes:
         pages.reverse()
-        found = device_rows.rows(
+        rows = device_rows.rows(
             Snapshot(
                 node="n",
                 owners=owners,
@@ -70,7 +70,7 @@ def run(effort: float) -> list[Row]:
                 attribute=attribution,
             )
         )
-        return b"".join(at_once(containers.render(at_once(found), {})))
+        return b"".join(at_once(containers.render(at_once(rows), {})))
 
     count = len(json.loads(render()))
     ours = median_seconds(render, rounds=rounds(500, effort))

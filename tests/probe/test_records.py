@@ -120,8 +120,8 @@ def test_memory_that_was_freed_before_its_allocation_was_read() -> None:
 
 
 def test_visible_devices_and_cgroup() -> None:
-    told = reading(visible=(ID, b"GPU-1,\xff2".ljust(map_records.MOST_VISIBLE, b"\0"))).processes[PROCESS]
-    assert (told.visible, told.cgroup_id) == ("GPU-1,\ufffd2", 77)
+    process = reading(visible=(ID, b"GPU-1,\xff2".ljust(map_records.MOST_VISIBLE, b"\0"))).processes[PROCESS]
+    assert (process.visible, process.cgroup_id) == ("GPU-1,\ufffd2", 77)
 
 
 def test_spans_and_what_was_lost() -> None:
