@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.errors import Trouble
+from exporter.model.device_ref import DeviceRef
+from exporter.model.grants import Grant, Word
 from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pods import Owner
 
@@ -68,7 +70,8 @@ class Assignment:
 
     For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. If a resource's ids
     count units of GPUs, one assignment stands for all of a container's ids of that resource: `units` is their number
-    (otherwise 0), and `device_id` the first of them.
+    (otherwise 0), and `device_id` the first of them. A `word` tells the device in place of the id. An allocator may
+    give a container a device of which the kubelet knows nothing: then there is a word, and `device_id` is only a name.
     """
 
     owner: Owner
@@ -76,6 +79,7 @@ class Assignment:
     device_id: str
     claim: Claim | None = None
     units: int = 0
+    word: Word | None = None
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -117,48 +121,6 @@ class DeviceKey:
 
 # Moments by device and holder; None stands for nobody.
 Since = Mapping[tuple[DeviceKey, Owner | None], float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRef:
-    """The facts that a device id gives about its device; a text is "" if the id does not give it.
-
-    Attributes:
-        form: the name of the rule that read the id.
-        uuid: a GPU's UUID.
-        mig: a MIG instance's UUID, which gives neither the GPU nor the GPU_I_ID.
-        device: a GPU's name (nvidia3). With `is_vfio`, its device node (vfio/<IOMMU group>), or the DRA driver's name
-            for it.
-        index: a GPU's number.
-        instance: a GPU_I_ID.
-        parent: the GPU of a MIG instance that the id does not identify; it narrows the choice down.
-        profile: the profile of a MIG instance; it narrows the choice down.
-        minor: N of the GPU's device node /dev/nvidia<N>, which may differ from `index`.
-        shared: the id is one share of a device.
-        is_vfio: the device is a whole GPU that a virtual machine has by vfio.
-        allocator: the allocator whose token the id is. Such an id names this device only if the node has no other. "":
-            the id names the device itself.
-        is_look: a container with this id looks at the device, as monitoring does, and does not hold it.
-    """
-
-    form: str
-    uuid: str = ""
-    mig: str = ""
-    device: str = ""
-    index: str = ""
-    instance: str = ""
-    parent: str = ""
-    profile: str = ""
-    minor: str = ""
-    shared: bool = False
-    is_vfio: bool = False
-    allocator: str = ""
-    is_look: bool = False
-
-    @property
-    def is_no_gpu(self) -> bool:
-        """Whether the device is known to be no GPU of the node: its CDI spec names no device node of a GPU."""
-        return not (self.uuid or self.mig or self.device or self.index or self.minor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,12 +258,16 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """An owner of a device. `shared`: it has a share of the device (time slicing, MPS), or others hold it too."""
+    """An owner of a device. `shared`: it has a share of the device (time slicing, MPS), or others hold it too.
+
+    `grant` is its part, where an allocator says it: that of all its shares of the device together.
+    """
 
     owner: Owner
     resource: str
     shared: bool
     claim: Claim | None = None
+    grant: Grant | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,20 +51,33 @@ class AllocatedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodInfo:
-    """The fields that are read of a Pod of core/v1: metadata and status.
+class PodContainer:
+    """A container of a pod's spec. `resources` are the extended resources (with a /) that its limits name."""
 
-    `container_ids` and `allocated` are by container name. `created_at_seconds` is metadata.creationTimestamp, in
-    seconds since 1970; the API server sets it, and the author of a pod cannot. `is_acknowledged`: the pod's kubelet
-    knows the pod, since the kubelet itself reported it, or the status has fields that only a kubelet writes.
-    `is_static`: the pod comes from a file on the node, so that its kubelet needs no API server for it.
+    name: str
+    is_init: bool = False
+    resources: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodInfo:
+    """The fields that are read of a Pod of core/v1: metadata, spec and status.
+
+    `annotations` are those that some allocator writes. `containers` are the spec's init containers, then its
+    containers, in their order. `container_ids` and `allocated` are by container name. `created_at_seconds` is
+    metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of a pod cannot.
+    `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it, or the status has fields
+    that only a kubelet writes. `is_static`: the pod comes from a file on the node, so that its kubelet needs no API
+    server for it.
     """
 
     namespace: str
     name: str
     uid: str
     labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=nothing)
     owners: tuple[OwnerReference, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
     phase: str = ""
     ip: str = ""
     created_at_seconds: float | None = None

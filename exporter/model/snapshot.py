@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from exporter.errors import Trouble
 from exporter.model.accounts import Accounts
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import (
     AddedLabels,
     Assignment,
     DeviceHealths,
     DeviceKey,
-    DeviceRef,
     Inventory,
     Owners,
     Since,

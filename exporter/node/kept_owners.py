@@ -3,7 +3,8 @@
 from collections.abc import Hashable
 
 from exporter.dividing.sharing import CounterBook
-from exporter.model.devices import Assignment, DeviceRef
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.owners import ADMIN_ACCESS, Knowledge, read_assignment
 from exporter.sources.kubelet.assignments import KeptAssignments

@@ -35,7 +35,8 @@ from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
 from exporter.dcgm.vendors import VendorFamily, read_families
-from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, DeviceRef, ResourceSlice, SliceDevices
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, ResourceSlice, SliceDevices
 from exporter.ownership.allocators import ALLOCATORS
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled

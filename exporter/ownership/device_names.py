@@ -5,7 +5,8 @@ from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from exporter.model.devices import DeviceKey, DeviceRef, Inventory, bare
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import DeviceKey, Inventory, bare
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subjects
 

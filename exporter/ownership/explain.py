@@ -6,7 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import Trouble
-from exporter.model.devices import Assignment, Claim, DeviceRef, Inventory, Match, Owners
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment, Claim, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Health, LookContext
 from exporter.ownership.allocators import ALLOCATORS

@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import (
     NO_PLACES,
     Allocatable,
@@ -20,7 +21,6 @@ from exporter.model.devices import (
     CdiPlaces,
     Claim,
     DeviceKey,
-    DeviceRef,
     Holder,
     Inventory,
     Match,

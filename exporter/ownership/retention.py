@@ -37,11 +37,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import (
     Allocatable,
     Assignment,
     Claim,
-    DeviceRef,
     PodResources,
     ResourceSlice,
     SliceDevice,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from exporter.config.strict_yaml import load_plain
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import (
     Assignment,
     CdiPlace,
     Claim,
     DeviceKey,
-    DeviceRef,
     Inventory,
     InventoryGpu,
     PodResources,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.model.devices import DeviceRef
+from exporter.model.device_ref import DeviceRef
 from exporter.ownership.device_ids import read_device_id
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"

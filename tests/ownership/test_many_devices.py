@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from exporter.model.devices import Assignment, DeviceKey, DeviceRef, Holder, Inventory, Match, Owners
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, Match, Owners
 from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once

@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.devices import (
-    Assignment,
-    DeviceKey,
-    DeviceRef,
-    Holder,
-    Inventory,
-    InventoryGpu,
-    Match,
-    MigInstance,
-    Owners,
-)
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, Match, MigInstance, Owners
 from exporter.model.driver import DriverReading, GpuProcess, Kind
 from exporter.model.measured import HostProcesses, Measured, Process, ProcessPlace, Total, Use
 from exporter.model.pods import Owner, PodInfo
