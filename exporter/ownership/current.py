@@ -30,6 +30,7 @@ from exporter.model.devices import (
     SliceDevices,
     cdi_names_among,
 )
+from exporter.model.grants import NO_EVIDENCE, Evidence
 from exporter.model.memo import Memo, same
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import Page, Subjects
@@ -147,6 +148,7 @@ class CurrentOwners:
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.requests = requests or Requests()
         self.owners = Owners()
+        self.evidence = NO_EVIDENCE
         self.label_problems: Mapping[str, int] = {}
         self.pod_labels: Mapping[PodName, AddedLabels] = {}
         self._policy = policy
@@ -175,6 +177,7 @@ class CurrentOwners:
         listing: Listing = _NOT_ASKED,
         allocatable: Allocatable = NONE_ALLOCATABLE,
         claims: KnownClaims = NO_CLAIMS,
+        evidence: Evidence = NO_EVIDENCE,
         pages: Sequence[Page] = (),
         of: Hashable = None,
         measured: MeasuredFor | None = None,
@@ -182,12 +185,13 @@ class CurrentOwners:
         """The attribution for pages of these subjects; the same object as long as nothing changed.
 
         `pods_of_names` are the pods by name; if several pods bore a name, `listing` decides which pod it means.
-        `allocatable` has all ids that the kubelet can hand out, `claims` the known claims. The caller joins `pages`
-        next, before any other update, since divided counters advance with them. `of` names the set of sources of the
-        pages: the attribution of a set is kept until `keep` drops it. `measured` gives the use of each owner. Rows show
-        a new measurement with the next new page or new owners, so that a page shows the same values however often it is
-        read.
+        `allocatable` has all ids that the kubelet can hand out, `claims` the known claims. `evidence` has what the node
+        shows of containers whose ids name no device. The caller joins `pages` next, before any other update, since
+        divided counters advance with them. `of` names the set of sources of the pages: the attribution of a set is kept
+        until `keep` drops it. `measured` gives the use of each owner. Rows show a new measurement with the next new
+        page or new owners, so that a page shows the same values however often it is read.
         """
+        self.evidence = evidence
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
