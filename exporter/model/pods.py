@@ -5,6 +5,11 @@ from dataclasses import dataclass, field
 
 from exporter.model.nothing import nothing
 
+# Kubernetes allows 256 KiB for all annotations of a pod. A device takes some 60 characters.
+MOST_ANNOTATION_CHARS = 32 * 1024
+# the end of an annotation that was cut, which no allocator writes
+CUT = "\0"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Owner:
@@ -63,7 +68,8 @@ class PodContainer:
 class PodInfo:
     """The fields that are read of a Pod of core/v1: metadata, spec and status.
 
-    `annotations` are those that some allocator writes. `containers` are the spec's init containers, then its
+    `annotations` are those that some allocator writes. A text with more than `MOST_ANNOTATION_CHARS` is cut to as many,
+    and ends with `CUT`, so that nobody takes it for whole. `containers` are the spec's init containers, then its
     containers, in their order. `container_ids` and `allocated` are by container name. `created_at_seconds` is
     metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of a pod cannot.
     `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it, or the status has fields

@@ -26,6 +26,7 @@ from exporter.node.policies import (
     device_rules,
     family_filter,
     label_policy,
+    pod_annotations,
     pod_label_policy,
     renaming_to,
     vendor_of,
@@ -63,7 +64,10 @@ def make_node(
     assignments = kept_owners.assignments(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
-    sources = make_sources(config, files, handover, assignments, needs_pods=needs_pods, vendor=vendor)
+    annotations = pod_annotations(rules)
+    sources = make_sources(
+        config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
+    )
     owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
     joining = _joining(config, handover, policy, owners, sources)
     machine, parts = make_parts(config, files, sources, owners, handover, may_push=keeps_accounts)

@@ -9,7 +9,7 @@ from exporter import __version__
 from exporter.config.common import KubernetesSettings
 from exporter.config.http_file import HttpConfig
 from exporter.config.named_files import NodeFiles
-from exporter.config.node_settings import Config, DeviceSettings, PodsSettings
+from exporter.config.node_settings import Config, DeviceSettings
 from exporter.config.page_settings import USUAL_DCGM_FILE, source_names
 from exporter.config.tls import ClientTls
 from exporter.exposition.vendor_pages import Vendor
@@ -51,18 +51,20 @@ def make_sources(
     kept: KeptAssignments,
     *,
     needs_pods: bool,
+    annotations: frozenset[str],
     vendor: Vendor | None,
 ) -> Sources:
     """Make each source, or take it from the cache that `handover` has.
 
-    `needs_pods`: a setting needs pods. `vendor` has the rules for another vendor's pages.
+    `needs_pods`: a setting needs pods. `annotations` are those that are kept of a pod. `vendor` has the rules for
+    another vendor's pages.
     """
     cache = SourceCache(handover.telemetry.note_health, handover.cache)
     is_nvml_on = config.nvml.mode != "off"
     headers = (("User-Agent", f"pod-gpu-metrics-exporter/{__version__}"), ("Via", f"1.1 {handover.instance}"))
     nvml = _nvml(config.nvml.mode, cache, page_host=config.node.name if config.dcgm.mode == "off" else "")
     measuring = _measuring(config, cache, nvml) if is_nvml_on else None
-    pods = _optional_pods(config, cache, handover, needs_pods=needs_pods)
+    pods = _optional_pods(config, cache, handover, annotations, needs_pods=needs_pods)
     slices = _optional_slices(config, cache, handover)
     return Sources(
         kubelet=_kubelet(config, cache, kept),
@@ -87,10 +89,10 @@ def _measuring(config: Config, cache: SourceCache, nvml: DriverSource) -> Measur
 
 
 def _optional_pods(
-    config: Config, cache: SourceCache, handover: NodeHandover, *, needs_pods: bool
+    config: Config, cache: SourceCache, handover: NodeHandover, annotations: frozenset[str], *, needs_pods: bool
 ) -> "OptionalSource[Pods]":
     pods: OptionalSource[Pods] = OptionalSource(
-        lambda: _find_pods(config.pods, config.kubernetes, config.kubelet.max_stale_seconds, config.node.name, cache),
+        lambda: _find_pods(config, cache, annotations),
         _no_pods(config.pods.kubelet_socket, cache.on_health, are_missed=needs_pods),
     )
     if handover.cache is not None and (needs_pods or handover.the(WantedStreams).workloads):
@@ -222,17 +224,18 @@ def _inventories(devices: DeviceSettings, root: str, cache: SourceCache, nvml: D
     return Inventories(parts or [NoInventory()], file)
 
 
-def _find_pods(
-    settings: PodsSettings, api: KubernetesSettings, max_stale: float | None, node: str, cache: SourceCache
-) -> Pods | None:
+def _find_pods(config: Config, cache: SourceCache, annotations: frozenset[str]) -> Pods | None:
     """The source of pods that --pods.source means; None while `auto` finds neither."""
+    settings, api = config.pods, config.kubernetes
     auto = settings.source == "auto"
     if settings.source == "kubelet" or (auto and Path(settings.kubelet_socket).is_socket()):
         from exporter.sources.kubelet.kubelet_pods import PodsApi  # noqa: PLC0415 - only a node that wants pods pays for it
 
-        return cache.get(PodsApi, socket=settings.kubelet_socket, max_stale_seconds=max_stale)
+        max_stale = config.kubelet.max_stale_seconds
+        socket = settings.kubelet_socket
+        return cache.get(PodsApi, socket=socket, max_stale_seconds=max_stale, annotations=annotations)
     if api.url is not None and (not auto or Path(api.token_file).exists()):
-        return cache.get(_make_pods, node_name=node, **asdict(api))
+        return cache.get(_make_pods, node_name=config.node.name, annotations=annotations, **asdict(api))
     return None
 
 
@@ -256,10 +259,10 @@ def may_ask(api: KubernetesSettings) -> bool:
     return api.url is not None and (Path(api.token_file).exists() or not api.url.startswith("https:"))
 
 
-def _make_pods(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiPods":
+def _make_pods(*, node_name: str, annotations: frozenset[str], on_health: OnHealth, **api: str) -> "ApiPods":
     from exporter.sources.kubernetes.node_objects import ApiPods  # noqa: PLC0415 - only this setting needs it
 
-    return ApiPods(api=make_api(**api), node_name=node_name, on_health=on_health)
+    return ApiPods(api=make_api(**api), node_name=node_name, annotations=annotations, on_health=on_health)
 
 
 def _make_slices(*, node_name: str, on_health: OnHealth, **api: str) -> "ApiSlices":

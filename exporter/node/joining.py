@@ -135,6 +135,7 @@ class Joining:
             listing=Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted),
             allocatable=sources.allocatable.allocatable,
             claims=sources.claims.facts,
+            listed=kubelet.listed,
             pages=pages,
             of=of,
             measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None,

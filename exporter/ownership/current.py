@@ -178,18 +178,18 @@ class CurrentOwners:
         allocatable: Allocatable = NONE_ALLOCATABLE,
         claims: KnownClaims = NO_CLAIMS,
         evidence: Evidence = NO_EVIDENCE,
+        listed: frozenset[PodName] = frozenset(),  # noqa: ARG002 - Koordinator's pods
         pages: Sequence[Page] = (),
         of: Hashable = None,
         measured: MeasuredFor | None = None,
     ) -> Attribution:
         """The attribution for pages of these subjects; the same object as long as nothing changed.
 
-        `pods_of_names` are the pods by name; if several pods bore a name, `listing` decides which pod it means.
-        `allocatable` has all ids that the kubelet can hand out, `claims` the known claims. `evidence` has what the node
-        shows of containers whose ids name no device. The caller joins `pages` next, before any other update, since
-        divided counters advance with them. `of` names the set of sources of the pages: the attribution of a set is kept
-        until `keep` drops it. `measured` gives the use of each owner. Rows show a new measurement with the next new
-        page or new owners, so that a page shows the same values however often it is read.
+        `pods_of_names` are the pods by name; of several, `listing` decides which one is meant. `listed` are the
+        kubelet's pods. `allocatable` has all ids that the kubelet can hand out, `claims` the known claims. `evidence`
+        has what the node shows of containers. The caller joins `pages` before any other update, as divided counters
+        advance with them. `of` names the pages' sources: their attribution is kept until `keep` drops it. `measured`
+        gives the use of each owner, which rows show with the next new page or owners.
         """
         self.evidence = evidence
         self._turn_to(of)

@@ -36,6 +36,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import (
@@ -49,7 +50,7 @@ from exporter.model.devices import (
     SliceDevices,
 )
 from exporter.model.nothing import NOTHING, nothing
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodName
 from exporter.ownership.device_ids import complete_pools, devices_of
 from exporter.ownership.device_names import identity
 from exporter.ownership.owners import Knowledge, read_assignment
@@ -68,7 +69,8 @@ class Retained:
     `unlisted` are the assignments that no answer has listed since the reconnect, each with the seconds for which the
     kubelet has listed other pods without it. `lists_pods`: the kubelet has listed pods since the reconnect. `listed_at`
     is the moment of the last answer with `lists_pods`, `answered_at` the moment of the last answer of all; None before
-    the first.
+    the first. `listed` are the pods that the kubelet lists, with or without devices. `unlisted_pods` are those among
+    them that it has not listed since the reconnect, with the seconds as for `unlisted`.
     """
 
     assignments: frozenset[Assignment] = frozenset()
@@ -76,6 +78,8 @@ class Retained:
     lists_pods: bool = False
     answered_at: float | None = None
     listed_at: float | None = None
+    listed: frozenset[PodName] = frozenset()
+    unlisted_pods: Mapping[PodName, float] = field(default_factory=nothing)
 
     @property
     def known_at(self) -> float | None:
@@ -106,26 +110,41 @@ def answered(
     the kubelet lists no pod. The names of static pods end in the name of the `node`. `read` gives the device that an
     assignment refers to.
     """
-    unlisted = before.unlisted
+    unlisted, pods = before.unlisted, before.unlisted_pods
     if reconnected:
         unlisted = {**dict.fromkeys(before.assignments, 0.0), **unlisted}
+        pods = {**dict.fromkeys(before.listed, 0.0), **pods}
     unlisted = _still_unlisted(unlisted, before.assignments, answer, read)
+    pods = {pod: missing for pod, missing in pods.items() if pod not in answer.listed}
     lists_pods = (before.lists_pods and not reconnected) or _lists_pods(answer, unlisted, node)
     listed_at = now if lists_pods else before.listed_at
     if lists_pods:
         since = _listed_for(before, now, up_for_seconds if reconnected else None)
-        unlisted = {held: missing + since for held, missing in unlisted.items() if missing + since < GRACE_SECONDS}
+        unlisted, pods = _awaited_for(unlisted, since), _awaited_for(pods, since)
     elif listed_at is not None and now - listed_at > max_stale_seconds:
-        unlisted = NOTHING
-    # An equal set stays the same object, so that nobody works anything out again for it.
-    assignments = answer.assignments.union(unlisted)
+        unlisted = pods = NOTHING
     return Retained(
-        assignments=before.assignments if assignments == before.assignments else assignments,
+        assignments=_same_if_equal(before.assignments, answer.assignments.union(unlisted)),
         unlisted=unlisted,
         lists_pods=lists_pods,
         answered_at=now,
         listed_at=listed_at,
+        listed=_same_if_equal(before.listed, answer.listed.union(pods)),
+        unlisted_pods=pods,
     )
+
+
+T = TypeVar("T")
+
+
+def _awaited_for(unlisted: Mapping[T, float], seconds: float) -> Mapping[T, float]:
+    """The unlisted ones that stay after some more seconds without them."""
+    return {held: missing + seconds for held, missing in unlisted.items() if missing + seconds < GRACE_SECONDS}
+
+
+def _same_if_equal(before: frozenset[T], now: frozenset[T]) -> frozenset[T]:
+    """`now`, as the same object as before if it is equal, so that nobody works anything out again for it."""
+    return before if now == before else now
 
 
 def _still_unlisted(
@@ -189,7 +208,7 @@ def failed(
         return before
     if now - before.answered_at <= max_stale_seconds and now - before.known_at <= max_unlisted_seconds:
         return before
-    return replace(before, assignments=frozenset(), unlisted=NOTHING)
+    return replace(before, assignments=frozenset(), unlisted=NOTHING, listed=frozenset(), unlisted_pods=NOTHING)
 
 
 def _lists_pods(answer: PodResources, unlisted: Iterable[Assignment], node: str) -> bool:

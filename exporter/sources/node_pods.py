@@ -9,7 +9,8 @@ kubelet may report it without having reached the API server.
 Every moment comes in as `now`, in seconds of `time.monotonic`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
@@ -18,7 +19,16 @@ from typing import Protocol
 from exporter import log
 from exporter.errors import Malformed
 from exporter.model.nothing import NOTHING
-from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
+from exporter.model.pods import (
+    CUT,
+    MOST_ANNOTATION_CHARS,
+    PodContainer,
+    PodInfo,
+    PodName,
+    PodOfName,
+    PodsByName,
+    PodsOfNames,
+)
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.pods_of_names import may_come_again
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
@@ -31,6 +41,21 @@ MOST_GONE = 1_000
 # A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36). This is a hundred times that.
 GRACE_SECONDS = 10.0
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+def annotations_among(annotations: Mapping[str, str], wanted: AbstractSet[str]) -> Mapping[str, str]:
+    """The wanted ones of a pod's annotations. A text that is too long is cut (`PodInfo`)."""
+    kept = {key: annotations[key] for key in annotations.keys() & wanted}
+    return {key: _cut(text) for key, text in sorted(kept.items())} if kept else NOTHING
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_ANNOTATION_CHARS else text[:MOST_ANNOTATION_CHARS] + CUT
+
+
+def container_of_spec(name: str, limits: Iterable[str], *, is_init: bool) -> PodContainer:
+    """A container of a pod's spec. `limits` are the names of all resources that its limits name."""
+    return PodContainer(name=name, is_init=is_init, resources=frozenset(name for name in limits if "/" in name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def read_cdi(body: bytes) -> None:
 DECODERS = (
     read_list("v1"),
     read_list("v1alpha1"),
-    pods_api.parse_pod,
+    lambda body: pods_api.parse_pod(body, frozenset({"hami.io/vgpu-devices-allocated"})),
     read_event(ApiPods),
     read_event(ApiSlices),
     read_file(read_web_config),

@@ -78,6 +78,23 @@ def test_the_grace_counts_from_the_first_answer_that_lists_a_pod() -> None:
     assert state.assignments == {B}
 
 
+# issue 24, part 2
+def test_a_listed_pod_without_devices_stays_as_long_as_an_owner_does() -> None:
+    listed = {("ml", "a"), ("ml", "idle")}
+    before = answered(Retained(), answer(A, also_listed=("idle",)), now=0.0, reconnected=False)
+    assert before.listed == listed
+    assert answered(before, answer(A, also_listed=("idle",)), now=1.0, reconnected=False).listed is before.listed
+    assert answered(before, answer(A), now=1.0, reconnected=False).listed == {("ml", "a")}
+    state = answered(before, answer(), now=10.0, reconnected=True)
+    assert state.listed is before.listed
+    state = answered(state, answer(A), now=11.0, reconnected=False)
+    state = answered(state, answer(A), now=11.0 + GRACE_SECONDS - 0.1, reconnected=False)
+    assert state.listed is before.listed
+    assert answered(state, answer(A), now=11.0 + GRACE_SECONDS, reconnected=False).listed == {("ml", "a")}
+    assert not failed(state, now=2000.0, max_stale_seconds=60.0).listed
+    assert failed(state, now=30.0, max_stale_seconds=60.0).listed is before.listed
+
+
 # issue 7, line 3
 def test_while_the_kubelet_lists_no_pod_owners_are_kept_until_its_last_word_is_stale() -> None:
     state = after(A, B)

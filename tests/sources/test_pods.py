@@ -1,5 +1,6 @@
 """The table of pods: what is kept while a kubelet starts, and what a name means."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter._gen import pods_pb2 as messages
 from exporter.errors import Malformed
-from exporter.model.pods import PodInfo
+from exporter.model.pods import CUT, MOST_ANNOTATION_CHARS, PodContainer, PodInfo
+from exporter.sources.kubelet.kubelet_pods import parse_pod
+from exporter.sources.kubernetes.node_objects import read_pod
 from exporter.sources.node_pods import GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
 
 
@@ -261,3 +265,59 @@ def test_that_pods_are_dropped_is_logged(caplog: pytest.LogCaptureFixture) -> No
     assert names(table, 600.9) == {"a"}
     assert names(table, 601.0) == set()
     assert "pods dropped" in caplog.text
+
+
+_WORD = "hami.io/vgpu-devices-allocated"
+
+
+def both_ways(metadata: dict[str, Any], spec: dict[str, Any]) -> tuple[PodInfo, PodInfo]:
+    """A pod as the kubelet sends it, and as the API server does. A quantity is a text in JSON, a message elsewhere."""
+    content = {"metadata": {"name": "p", **metadata}, "spec": spec}
+    body = json.loads(json.dumps(content), object_hook=_with_quantities)
+    kept = frozenset({_WORD})
+    return parse_pod(messages.Pod(**body).SerializeToString(), kept), read_pod(content, kept)
+
+
+def _with_quantities(part: dict[str, Any]) -> dict[str, Any]:
+    if "limits" in part:
+        part["limits"] = {name: {"string": text} for name, text in part["limits"].items()}
+    return part
+
+
+# issue 24, part 2
+def test_containers_are_those_of_the_spec_in_its_order_with_the_resources_that_a_device_plugin_may_serve() -> None:
+    spec = {
+        "containers": [
+            {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "2", "memory": "1Gi"}}},
+            {"name": "proxy"},
+        ],
+        "initContainers": [
+            {"name": "fetch", "resources": {"limits": {"volcano.sh/vgpu-number": "1", "nvidia.com/gpumem": "1k"}}},
+            {"name": "sidecar", "resources": {"limits": {"cpu": "1"}}},
+        ],
+    }
+    for pod in both_ways({}, spec):
+        assert pod.containers == (
+            PodContainer(
+                name="fetch", is_init=True, resources=frozenset({"volcano.sh/vgpu-number", "nvidia.com/gpumem"})
+            ),
+            PodContainer(name="sidecar", is_init=True),
+            PodContainer(name="main", resources=frozenset({"nvidia.com/gpu"})),
+            PodContainer(name="proxy"),
+        )
+
+
+# issue 24, part 2
+def test_of_annotations_only_those_that_allocators_write_are_kept() -> None:
+    for pod in both_ways({"annotations": {_WORD: "GPU-1,NVIDIA,1,1:;", "other": "x"}}, {}):
+        assert dict(pod.annotations) == {_WORD: "GPU-1,NVIDIA,1,1:;"}
+    for pod in both_ways({"annotations": {"other": "x"}}, {}):
+        assert not pod.annotations
+
+
+# issue 24, part 2
+def test_an_annotation_that_is_too_long_costs_no_memory_and_is_not_taken_for_a_whole_one() -> None:
+    longest = "x" * MOST_ANNOTATION_CHARS
+    for text, kept in ((longest, longest), (longest + ";", longest + CUT), (longest * 8, longest + CUT)):
+        for pod in both_ways({"annotations": {_WORD: text}}, {}):
+            assert pod.annotations[_WORD] == kept

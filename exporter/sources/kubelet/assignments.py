@@ -20,6 +20,7 @@ from exporter import log
 from exporter.config.node_settings import KubeletSettings
 from exporter.errors import SourceError, Trouble, Unavailable, Unsupported
 from exporter.model.devices import NO_PLACES, NONE_ALLOCATABLE, Allocatable, Assignment, CdiPlaces, PodResources
+from exporter.model.pods import PodName
 from exporter.model.snapshot import KUBELET, Health
 from exporter.ownership.retention import (
     STALE_OTHERWISE_SECONDS,
@@ -131,7 +132,12 @@ class KubeletSource(AskedSource):
         return self._kept.retained.assignments
 
     @property
-    def unlisted(self) -> frozenset[tuple[str, str]]:
+    def listed(self) -> frozenset[PodName]:
+        """The pods of the answer in force, with or without devices; the same object as long as nothing changed."""
+        return self._kept.retained.listed
+
+    @property
+    def unlisted(self) -> frozenset[PodName]:
         """Namespace and name of the pods whose owners are in force only by an earlier answer.
 
         The kubelet has not listed them since it was lost, or does not answer now. Another pod may have taken such a

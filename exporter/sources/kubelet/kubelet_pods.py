@@ -8,16 +8,18 @@ A kubelet that has just started sends INITIAL_SYNC_COMPLETE before any pod. It r
 """
 
 import time
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 import grpc.aio
 
 from exporter._gen import pods_pb2 as messages
 from exporter.errors import SourceError, Unavailable, Unsupported
-from exporter.model.pods import AllocatedDevice, OwnerReference, PodInfo, PodsByName, PodsOfNames
+from exporter.model.pods import AllocatedDevice, OwnerReference, PodContainer, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
-from exporter.sources.node_pods import PodTable
+from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
 from exporter.sources.polled import Watch
 from exporter.sources.source import Bounds, Clock, OnHealth
 
@@ -27,14 +29,19 @@ LONGEST_PAUSE_SECONDS = 1.0
 CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
-def parse_pod(body: bytes) -> PodInfo:
-    """The facts that are read of a serialised core/v1 Pod. Raises Malformed: the bytes are no such message."""
+def parse_pod(body: bytes, annotations: AbstractSet[str] = frozenset()) -> PodInfo:
+    """The facts that are read of a serialised core/v1 Pod, with these `annotations`.
+
+    Raises Malformed: the bytes are no such message.
+    """
     pod = parsed(messages.Pod(), body, "a pod of the Pods API is no core/v1 Pod", PODS_API)
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     return PodInfo(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         labels=dict(pod.metadata.labels),
+        annotations=annotations_among(pod.metadata.annotations, annotations),
         owners=tuple(
             OwnerReference(
                 api_version=owner.apiVersion,
@@ -45,26 +52,31 @@ def parse_pod(body: bytes) -> PodInfo:
             )
             for owner in pod.metadata.ownerReferences
         ),
+        containers=(
+            *_of_spec(pod.spec.initContainers, is_init=True),
+            *_of_spec(pod.spec.containers, is_init=False),
+        ),
         phase=pod.status.phase,
         ip=pod.status.podIP,
         created_at_seconds=float(pod.metadata.creationTimestamp.seconds) or None,
-        container_ids={
-            container.name: container.containerID
-            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
-            if container.containerID
-        },
+        container_ids={container.name: container.containerID for container in statuses if container.containerID},
         allocated={
-            container.name: tuple(
-                AllocatedDevice(
-                    resource=status.name, device_id=device.resourceID, health=device.health, message=device.message
-                )
-                for status in container.allocatedResourcesStatus
-                for device in status.resources
-            )
-            for container in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
-            if container.allocatedResourcesStatus
+            container.name: _allocated(container) for container in statuses if container.allocatedResourcesStatus
         },
         is_static=pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api",
+    )
+
+
+def _of_spec(containers: Iterable[messages.Container], *, is_init: bool) -> Iterator[PodContainer]:
+    for container in containers:
+        yield container_of_spec(container.name, container.resources.limits, is_init=is_init)
+
+
+def _allocated(container: messages.ContainerStatus) -> tuple[AllocatedDevice, ...]:
+    return tuple(
+        AllocatedDevice(resource=status.name, device_id=device.resourceID, health=device.health, message=device.message)
+        for status in container.allocatedResourcesStatus
+        for device in status.resources
     )
 
 
@@ -76,12 +88,17 @@ class PodsApi(Watch):
         *,
         socket: str,
         on_health: OnHealth,
+        annotations: AbstractSet[str] = frozenset(),
         max_stale_seconds: float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`max_stale_seconds` is the time for which pods outlive a kubelet that reports none; None: as for owners."""
+        """`annotations` are those that are kept of a pod.
+
+        `max_stale_seconds` is the time for which pods outlive a kubelet that reports none; None: as for owners.
+        """
         super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
         self._socket = socket
+        self._annotations = annotations
         self._clock = clock
         self._table = PodTable(
             max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
@@ -142,7 +159,7 @@ class PodsApi(Watch):
     def _take(self, body: bytes) -> None:
         event = parsed(messages.WatchPodsEvent(), body, f"{self._socket} sends no WatchPodsEvent", PODS_API)
         if event.type in (messages.ADDED, messages.MODIFIED):
-            self._table.put(parse_pod(event.pod), now=self._clock())
+            self._table.put(parse_pod(event.pod, self._annotations), now=self._clock())
         elif event.type == messages.DELETED:
             self._table.remove(parse_pod(event.pod).uid, now=self._clock())
         elif event.type == messages.INITIAL_SYNC_COMPLETE:

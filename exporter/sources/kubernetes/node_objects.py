@@ -1,19 +1,21 @@
 """The sources of this node's pods and ResourceSlices by the Kubernetes API."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from math import inf
 
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, Taint
-from exporter.model.pods import AllocatedDevice, PodInfo, PodsByName, PodsOfNames
+from exporter.model.pods import AllocatedDevice, PodContainer, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import KnownDevices, described, named
 from exporter.ownership.workloads import read_owners
 from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
-from exporter.sources.node_pods import PodTable
+from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
 from exporter.sources.resource_slices import MOST_SLICES, SLICES, Devices, bounds
 from exporter.sources.source import Bounds, Clock, OnHealth
 
@@ -21,44 +23,57 @@ SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 _TOO_MANY = f"no node has that many: does what answers know of this node alone? Until then {ONLY_THAT}"
 
 
-def read_pod(pod: Object) -> PodInfo:
-    """The facts that this program needs of a Pod of core/v1, given as JSON."""
+def read_pod(pod: Object, annotations: AbstractSet[str] = frozenset()) -> PodInfo:
+    """The facts that this program needs of a Pod of core/v1, given as JSON, with these `annotations`."""
     metadata = pod.get("metadata", {})
+    spec = pod.get("spec", {})
     status = pod.get("status", {})
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     phase = status.get("phase", "")
     return PodInfo(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         labels=dict(metadata.get("labels") or {}),
+        annotations=annotations_among(metadata.get("annotations") or {}, annotations),
         owners=read_owners(metadata.get("ownerReferences")),
+        containers=(
+            *_of_spec(spec.get("initContainers"), is_init=True),
+            *_of_spec(spec.get("containers"), is_init=False),
+        ),
         phase=phase,
         ip=status.get("podIP", ""),
         created_at_seconds=_seconds(metadata.get("creationTimestamp")),
         container_ids={
-            container["name"]: container["containerID"]
-            for statuses in ("initContainerStatuses", "containerStatuses")
-            for container in status.get(statuses) or ()
-            if container.get("containerID")
+            container["name"]: container["containerID"] for container in statuses if container.get("containerID")
         },
         allocated={
-            container["name"]: tuple(
-                AllocatedDevice(
-                    resource=resource.get("name", ""),
-                    device_id=device.get("resourceID", ""),
-                    health=device.get("health", ""),
-                    message=device.get("message", ""),
-                )
-                for resource in container["allocatedResourcesStatus"]
-                for device in resource.get("resources") or ()
-            )
-            for statuses in ("initContainerStatuses", "containerStatuses")
-            for container in status.get(statuses) or ()
+            container["name"]: _allocated(container)
+            for container in statuses
             if container.get("allocatedResourcesStatus")
         },
         # the kubelet sets startTime when it acknowledges the pod; the scheduler leaves it and the statuses empty
         is_acknowledged=bool(status.get("startTime") or status.get("containerStatuses"))
         or phase not in ("", "Pending"),
+    )
+
+
+def _of_spec(containers: Iterable[Object] | None, *, is_init: bool) -> Iterator[PodContainer]:
+    for container in containers or ():
+        limits = (container.get("resources") or {}).get("limits") or {}
+        yield container_of_spec(container["name"], limits, is_init=is_init)
+
+
+def _allocated(container: Object) -> tuple[AllocatedDevice, ...]:
+    return tuple(
+        AllocatedDevice(
+            resource=resource.get("name", ""),
+            device_id=device.get("resourceID", ""),
+            health=device.get("health", ""),
+            message=device.get("message", ""),
+        )
+        for resource in container["allocatedResourcesStatus"]
+        for device in resource.get("resources") or ()
     )
 
 
@@ -79,8 +94,15 @@ class ApiPods(ListWatch):
     """
 
     def __init__(
-        self, *, api: KubernetesApi, node_name: str, on_health: OnHealth, clock: Clock = time.monotonic
+        self,
+        *,
+        api: KubernetesApi,
+        node_name: str,
+        on_health: OnHealth,
+        annotations: AbstractSet[str] = frozenset(),
+        clock: Clock = time.monotonic,
     ) -> None:
+        """`annotations` are those that are kept of a pod."""
         self._table = PodTable()
         self.bounds: Bounds = self._table.bounds(clock)
         self._clock = clock
@@ -89,7 +111,7 @@ class ApiPods(ListWatch):
             api,
             paths=("/api/v1/pods",),
             selector=f"spec.nodeName={node_name}",
-            read=read_pod,
+            read=partial(read_pod, annotations=annotations),
             replace=lambda pods: self._table.replace(pods, now=clock()),
             put=lambda pod: self._table.put(pod, now=clock()),
             remove=lambda pod: self._table.remove(pod.uid, now=clock()),

@@ -9,7 +9,7 @@ import pytest
 
 from exporter._gen import pods_pb2 as messages
 from exporter.model.devices import Assignment, Claim
-from exporter.model.pods import Owner
+from exporter.model.pods import Owner, PodContainer
 from exporter.sources.kubelet.kubelet_pods import CONFIG_SOURCE, PodsApi, parse_pod
 from exporter.sources.kubernetes.api import KubernetesApi
 from exporter.sources.kubernetes.node_objects import ApiSlices
@@ -64,6 +64,21 @@ async def test_no_pod_is_lost_over_a_recorded_restart(name: str, restarts: int, 
     assert longest_silence - 0.5 < silence < longest_silence
     assert len(running) > 10
     assert "api" in sources, "the kubelet's note of where it has a pod from"
+
+
+# issue 24, part 2
+def test_recorded_pods_have_their_init_containers_before_their_containers() -> None:
+    pods = (
+        parse_pod(messages.WatchPodsEvent.FromString(base64.b64decode(event["body"])).pod)
+        for event in pods_events("kubelet-restart")
+        if event["event"] == "ADDED"
+    )
+    (containers,) = {pod.containers for pod in pods if pod.name == "init-handover"}
+    gpu = frozenset({"nvidia.com/gpu"})
+    assert containers == (
+        PodContainer(name="warm", is_init=True, resources=gpu),
+        PodContainer(name="main", resources=gpu),
+    )
 
 
 # issue 7, line 42
