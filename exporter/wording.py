@@ -10,11 +10,15 @@ from collections.abc import Sequence
 
 def one_line(text: object, most: int | None = None) -> str:
     """A text on one line, of at most `most` characters. A space stands for spaces and for what cannot be printed."""
-    line = str(text) if most is None else str(text)[: 4 * most]
+    whole = str(text)
+    line = whole if most is None else whole[: 4 * most]
+    is_cut = len(line) < len(whole)
     if not line.isprintable():
         line = "".join(char if char.isprintable() else " " for char in line)
     line = " ".join(line.split())
-    return line if most is None or len(line) <= most else f"{line[: most - 1].rstrip()}…"
+    if most is None or (len(line) <= most and not is_cut):
+        return line
+    return f"{line[: most - 1].rstrip()}…"
 
 
 def escaped(text: str, most: int | None = None) -> str:

@@ -22,6 +22,8 @@ def test_a_text_from_elsewhere_is_one_printable_line_of_at_most_so_many_characte
         ("as it was", None, "as it was", "as it was"),
         (" a\n\tb\x1b[2J\u202ec ", None, "a b [2J c", r" a\n\tb\x1b[2J\u202ec "),
         ("0123456789 123", 12, "0123456789…", "0123456789 …"),
+        # only the first characters of a long text are read, and it must not look whole
+        ("quota:" + " " * 50 + "team-a", 12, "quota:…", "quota:     …"),
     ],
 )
 def test_what_cannot_be_printed_is_a_space_or_an_escape(text: str, most: int | None, line: str, exact: str) -> None:

@@ -181,7 +181,8 @@ class HttpTransport:
                 f"no TLS with {url}: {str(why).replace('_', ' ').lower()} (see tls_config of {FLAG})"
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            message = without_secrets(one_line(error, _MOST_TOLD_CHARS))
+            # a text that is cut first may have half of a password, which nothing tells from other text
+            message = one_line(without_secrets(one_line(error)), _MOST_TOLD_CHARS)
             raise OtherProtocol(f"{url} does not answer in HTTP: {message or type(error).__name__}") from error
         finally:
             connection.close()

@@ -44,8 +44,10 @@ def why_nothing(view: ClusterView) -> str:
 
 def which_are_missing(view: ClusterView) -> str:
     """The missing nodes, the first few with the reason."""
-    reasons = [f"{name}: {view.nodes[name].trouble}" for name in view.missing]
-    return listed(reasons, MOST_NAMED, "; ")
+    missing = view.missing
+    # thousands may be missing, and only the first few are told
+    reasons = [f"{name}: {view.nodes[name].trouble}" for name in missing[:MOST_NAMED]]
+    return listed([*reasons, *missing[MOST_NAMED:]], MOST_NAMED, "; ")
 
 
 def missing_header(view: ClusterView, more: Sequence[str] = ()) -> Sequence[tuple[str, str]]:
