@@ -148,6 +148,7 @@ WITHOUT_TROUBLE = {
     "KubectlRefusal",
     "PortTaken",
     "OtherProtocol",
+    "Unreadable",
 }
 
 

@@ -37,7 +37,7 @@ from fnmatch import fnmatchcase
 from exporter.dcgm.vendors import VendorFamily, read_families
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, ResourceSlice, SliceDevices
-from exporter.ownership.allocators import ALLOCATORS
+from exporter.ownership.allocators.allocator_table import ALLOCATORS
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 
@@ -50,7 +50,8 @@ NAMING_PARTS = frozenset({"uuid", "mig", "device", "index"})
 class Rule:
     """One form of a device id. `uuid_prefix` and the group `uuid` together are the UUID that samples carry.
 
-    `allocator` is the allocator whose token an id of this form is (allocators.py); "" for an id that names its device.
+    `allocator` is the allocator whose token an id of this form is (allocators/allocator_table.py); "" for an id that
+    names its device.
     `is_look`: a container with such an id looks at devices and holds none.
     """
 

@@ -10,7 +10,7 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Claim, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Health, LookContext
-from exporter.ownership.allocators import ALLOCATORS
+from exporter.ownership.allocators.allocator_table import ALLOCATORS
 from exporter.ownership.owners import Unmatched, is_meant
 
 if TYPE_CHECKING:
