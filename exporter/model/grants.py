@@ -64,6 +64,20 @@ class Given:
     is_whole: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointEntry:
+    """What a device plugin gave a container for one resource, as the kubelet keeps it in its checkpoint.
+
+    `ids` are the device ids that the kubelet picked. `given` is None if the plugin's answer names no devices.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: frozenset[str]
+    given: Given | None
+
+
 # What the node shows of each container and resource, the best source first. "" stands for every resource.
 Evidence = Mapping[tuple[Owner, str], tuple[Given, ...]]
 NO_EVIDENCE: Evidence = NOTHING

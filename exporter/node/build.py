@@ -13,13 +13,14 @@ from exporter.exposition.join import Joiner
 from exporter.model.devices import NO_PLACES
 from exporter.model.snapshot import LookContext
 from exporter.node.accounting import Accounting, keep_in, say_if_nothing_is_here
-from exporter.node.build_parts import make_parts
+from exporter.node.build_parts import make_evidence, make_parts
 from exporter.node.build_sources import make_sources
 from exporter.node.handover import NodeHandover
 from exporter.node.joining import Joining
 from exporter.node.kept_accounts import KeptAccounts
 from exporter.node.kept_owners import KeptOwners
 from exporter.node.node import Node
+from exporter.node.node_evidence import NodeEvidence
 from exporter.node.pages import JoinedPages
 from exporter.node.part import Shows
 from exporter.node.policies import (
@@ -69,14 +70,15 @@ def make_node(
         config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
     )
     owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
-    joining = _joining(config, handover, policy, owners, sources)
+    evidence = make_evidence(config, handover, sources, rules.rules)
+    joining = _joining(config, handover, policy, owners, sources, evidence)
     machine, parts = make_parts(config, files, sources, owners, handover, may_push=keeps_accounts)
     handover.take(sources.cache)
     kept_owners.take(owners, config.sharing.mode, assignments, asks_for)
     if accounts:
         parts.append(_accounting(config, handover, sources, owners, machine))
     handover.telemetry.bound("accounts", MOST_ACCOUNTS, lambda: handover.the(KeptAccounts).ledger.rows)
-    return Node(joining, (*machine, *parts), sources.cache, handover)
+    return Node(joining, (*machine, evidence, *parts), sources.cache, handover)
 
 
 def _policy(config: Config, rules: DeviceRules, *, divides_counters: bool) -> LabelPolicy:
@@ -111,7 +113,12 @@ def _owners(
 
 
 def _joining(
-    config: Config, handover: NodeHandover, policy: LabelPolicy, owners: CurrentOwners, sources: Sources
+    config: Config,
+    handover: NodeHandover,
+    policy: LabelPolicy,
+    owners: CurrentOwners,
+    sources: Sources,
+    evidence: NodeEvidence,
 ) -> Joining:
     """The join, with the sources that it reads. What it remembers of owners outlives a reload."""
     joined = JoinedPages(
@@ -126,6 +133,7 @@ def _joining(
         node=config.node.name,
         sources=sources,
         owners=owners,
+        evidence=evidence,
         joined=joined,
         settings=_settings(config),
         tenures=handover.the(Tenures),

@@ -1,5 +1,6 @@
 """The parts of a look, in their order, each made of the sources that it asks."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from exporter.config.node_settings import Config
 from exporter.node.build_sources import make_api, may_ask
 from exporter.node.claims import ClaimLookUp
 from exporter.node.handover import NodeHandover, WantedStreams
+from exporter.node.node_evidence import NodeEvidence
 from exporter.node.part import Shows
 from exporter.node.shared_sources import Sources
 from exporter.node.small_parts import (
@@ -22,8 +24,11 @@ from exporter.node.small_parts import (
 )
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_health import HealthWatch
+from exporter.ownership.device_ids import Rule
+from exporter.ownership.evidence import Arrivals
 from exporter.ownership.verdicts import Verdicts
 from exporter.sources.host.host_source import HostSource
+from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
 from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.source import OnHealth, SourceCache
 
@@ -55,6 +60,17 @@ def make_parts(
     if sources.kernel_log is not None:
         others.append(KernelLogPart(sources.kernel_log, sources, owners))
     return machine, others
+
+
+def make_evidence(config: Config, handover: NodeHandover, sources: Sources, rules: Sequence[Rule]) -> NodeEvidence:
+    """The part, with what the previous one remembers."""
+    path = device_checkpoint_beside(config.kubelet.socket)
+    return NodeEvidence(
+        sources=sources,
+        rules=rules,
+        arrivals=handover.the(Arrivals),
+        checkpoint=sources.cache.get(DeviceCheckpoint, path=path),
+    )
 
 
 def _pusher(config: Config, url: str, files: NodeFiles, cache: SourceCache, handover: NodeHandover) -> "Pusher":

@@ -19,6 +19,7 @@ from exporter.model.devices import Assignment, Inventory, Owners, SliceDevices
 from exporter.model.memo import Memo
 from exporter.model.pages import Page
 from exporter.model.snapshot import Health, LookContext, Snapshot
+from exporter.node.node_evidence import NodeEvidence
 from exporter.node.pages import AttributionFor, JoinedPages
 from exporter.node.part import Asking
 from exporter.node.shared_sources import Sources
@@ -42,6 +43,7 @@ class Joining:
     node: str
     sources: Sources
     owners: CurrentOwners
+    evidence: NodeEvidence
     joined: JoinedPages
     settings: LookContext
     tenures: Tenures
@@ -136,6 +138,7 @@ class Joining:
             allocatable=sources.allocatable.allocatable,
             claims=sources.claims.facts,
             listed=kubelet.listed,
+            evidence=self.evidence.of(assignments, pods.pods_of_names),
             pages=pages,
             of=of,
             measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None,

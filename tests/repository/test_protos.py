@@ -8,6 +8,9 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from exporter._gen import (
+    deviceplugin_pb2 as deviceplugin,
+)
+from exporter._gen import (
     externalscaler_pb2 as externalscaler,
 )
 from exporter._gen import (
@@ -21,7 +24,7 @@ from exporter.sources.kubelet.assignments import LIST_METHODS
 from exporter.sources.kubelet.pod_resources import parse
 from tests.support.places import DATA
 
-MESSAGES = {"v1": v1, "v1alpha1": v1alpha1, "externalscaler": externalscaler}
+MESSAGES = {"v1": v1, "v1alpha1": v1alpha1, "deviceplugin": deviceplugin, "externalscaler": externalscaler}
 FIELDS = {
     "v1": {
         "ListPodResourcesRequest": {},
@@ -46,6 +49,13 @@ FIELDS = {
         "PodResources": {"name": 1, "namespace": 2, "containers": 3},
         "ContainerResources": {"name": 1, "devices": 2},
         "ContainerDevices": {"resource_name": 1, "device_ids": 2},
+    },
+    # Kubernetes' (1.36), the fields that are read
+    "deviceplugin": {
+        "ContainerAllocateResponse": {"envs": 1, "mounts": 2, "devices": 3, "annotations": 4, "cdi_devices": 5},
+        "Mount": {"container_path": 1, "host_path": 2},
+        "DeviceSpec": {"container_path": 1, "host_path": 2},
+        "CDIDevice": {"name": 1},
     },
     # KEDA's (2.20)
     "externalscaler": {

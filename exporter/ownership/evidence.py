@@ -1,0 +1,175 @@
+"""What the node itself shows of containers whose device ids are tokens: by the kubelet's checkpoint, or otherwise.
+
+The checkpoint names a container by its pod's uid and its own name; the kubelet's List names it by its pod's name and
+its own. The ids that the kubelet gave join the two: ids in use belong to one container. An entry of a pod that has
+ended may stay until the kubelet gives devices again; it is dropped before its ids are given to somebody else. So an
+entry counts for the container that List gives exactly the same ids, if the file is not older than that container
+(`Arrivals`) and, if pods are known, only with the uid of a pod of that name.
+
+Pure, except for what `Arrivals` remembers. Callers pass moments in, in seconds.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import inf
+
+from exporter.model.devices import Assignment
+from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Evidence, Given
+from exporter.model.nothing import NOTHING
+from exporter.model.pods import Owner, PodsOfNames
+from exporter.ownership.device_ids import Rule, read_device_id
+from exporter.ownership.plugin_answers import as_given_by
+
+Key = tuple[Owner, str]  # a container and a resource; "" stands for every resource
+# Resources whose plugins may follow a scheduler of their own, which nothing in their ids shows, and their names.
+MAYBE_TOKENS: Mapping[str, str] = {"huawei.com/*": "Ascend", "gpu.intel.com/*": "Intel"}
+# Within this time a kubelet has written its checkpoint, after List has shown a container's devices.
+SETTLED_SECONDS = 2.0
+# the coarse clock of file systems may be this much behind
+_CLOCK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """All ids of one resource that a container has, and the allocator whose tokens they are.
+
+    `are_shares`: each of them stands for a share of a device.
+    """
+
+    ids: frozenset[str]
+    allocator: str
+    are_shares: bool
+
+    def given(self, given: Given) -> Given:
+        """What a source names, as given by the allocator."""
+        return as_given_by(given, self.allocator, is_share=self.are_shares)
+
+
+AllTokens = Mapping[Key, Tokens]
+NO_TOKENS: AllTokens = NOTHING
+NONE_LATE: AbstractSet[Key] = frozenset()
+
+
+def tokens_among(assignments: Iterable[Assignment], rules: Sequence[Rule]) -> AllTokens:
+    """The tokens of each container. A container's ids of one resource are all tokens if one of them is."""
+    ids: defaultdict[Key, list[str]] = defaultdict(list)
+    for assignment in assignments:
+        if assignment.claim is None and not assignment.units:
+            ids[assignment.owner, assignment.resource].append(assignment.device_id)
+    tokens: dict[Key, Tokens] = {}
+    for key, of_key in ids.items():
+        of_one = _tokens_of(key[1], of_key, rules)
+        if of_one is not None:
+            tokens[key] = of_one
+    return tokens or NO_TOKENS
+
+
+def _tokens_of(resource: str, ids: Sequence[str], rules: Sequence[Rule]) -> Tokens | None:
+    """The ids of one container as tokens; None if they name their own devices."""
+    maybe = next((name for glob, name in MAYBE_TOKENS.items() if fnmatchcase(resource, glob)), "")
+    for device_id in ids:
+        ref = read_device_id(resource, device_id, rules)
+        allocator = maybe or (ref.allocator if ref is not None else "")
+        if allocator:
+            return Tokens(ids=frozenset(ids), allocator=allocator, are_shares=ref is not None and ref.shared)
+    return None
+
+
+def by_checkpoint(
+    entries: Iterable[CheckpointEntry], tokens: AllTokens, pods: PodsOfNames, late: AbstractSet[Key]
+) -> Mapping[Key, Given]:
+    """The devices of containers by the kubelet's checkpoint.
+
+    If several entries fit a container, they count only if they agree. Containers in `late` have none yet.
+    """
+    by_name: defaultdict[tuple[str, str], list[CheckpointEntry]] = defaultdict(list)
+    for entry in entries:
+        by_name[entry.container, entry.resource].append(entry)
+    given: dict[Key, Given] = {}
+    for key, token in tokens.items():
+        owner, resource = key
+        if key in late:
+            continue
+        uids = _uids_of(owner, pods)
+        answers = {
+            entry.given
+            for entry in by_name.get((owner.container, resource), ())
+            if entry.ids == token.ids and (not uids or entry.pod_uid in uids)
+        }
+        answer = answers.pop() if len(answers) == 1 else None
+        if answer is not None:
+            given[key] = token.given(answer)
+    return given
+
+
+def _uids_of(owner: Owner, pods: PodsOfNames) -> AbstractSet[str]:
+    """The uids that a pod of this name may have; empty if they are not known.
+
+    The kubelet gives a static pod another uid than the API does. Of a pod that may have gone meanwhile it is not known
+    which pod has its name now.
+    """
+    of_name = [named.pod for named in pods.get(owner.pod_key, ()) if named.until == inf]
+    return frozenset() if any(pod.is_static for pod in of_name) else {pod.uid for pod in of_name}
+
+
+def together(sources: Iterable[Mapping[Key, Given]], before: Evidence) -> Evidence:
+    """The evidence of all sources, the best first. It is `before`, as an object, if nothing has changed."""
+    evidence: dict[Key, tuple[Given, ...]] = {}
+    for source in sources:
+        for key, given in source.items():
+            evidence[key] = (*evidence.get(key, ()), given)
+    return before if evidence == before else (evidence or NO_EVIDENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """When List was last asked before it had a container's tokens, and when it first had them. -inf: not known."""
+
+    tokens: Tokens
+    lacked_at: float
+    listed_at: float
+
+
+class Arrivals:
+    """Remembers when List first had each container's tokens.
+
+    The kubelet shows new devices in List some milliseconds before it writes its checkpoint. A file from before that may
+    still have the entry of the container that had the same ids before.
+    """
+
+    def __init__(self) -> None:
+        self._arrivals: dict[Key, _Arrival] = {}
+        self._noted: AllTokens | None = None
+        self._asked_at = -float("inf")
+        self._late: AbstractSet[Key] = NONE_LATE
+
+    def note(self, tokens: AllTokens, asked_at: float) -> None:
+        """Note the tokens of the List that was asked at this moment."""
+        if tokens is not self._noted:
+            before = self._arrivals
+            self._arrivals = {}
+            for key, of_key in tokens.items():
+                arrival = before.get(key)
+                is_new = arrival is None or arrival.tokens != of_key
+                self._arrivals[key] = _Arrival(of_key, self._asked_at, asked_at) if is_new else before[key]
+            self._noted = tokens
+        self._asked_at = asked_at
+
+    def late(self, tokens: AllTokens, changed_at: float, now: float) -> AbstractSet[Key]:
+        """The containers among these that a checkpoint may not have yet which was changed at this moment.
+
+        The same object as long as they are the same.
+        """
+        late = frozenset(key for key, of_key in tokens.items() if self._is_late(key, of_key, changed_at, now))
+        if late != self._late:
+            self._late = late
+        return self._late
+
+    def _is_late(self, key: Key, tokens: Tokens, changed_at: float, now: float) -> bool:
+        arrival = self._arrivals.get(key)
+        if arrival is None or arrival.tokens != tokens:
+            return True
+        return changed_at < arrival.lacked_at - _CLOCK_SECONDS and now < arrival.listed_at + SETTLED_SECONDS

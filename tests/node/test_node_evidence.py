@@ -1,0 +1,126 @@
+"""What the node shows of containers with tokens, through the whole node role."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.model.grants import NO_EVIDENCE, Evidence
+from exporter.node.joining import Joining
+from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
+from exporter.sources.source import is_absent
+from tests.support.device_checkpoint import alloc_resp, entry, write
+from tests.support.exporter import Exporter, config_of, running
+from tests.support.node_parts import part_of, source_of
+from tests.support.simulated import Container, Pod, SimulatedNode, World
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[SimulatedNode]:
+    """Eight GPUs; the allocator's plugin offers ten tokens of each."""
+    simulated = SimulatedNode(World(gpus=8, seed=5))
+    simulated.world.pods = ()
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+def a_pod(name: str, *ids: str, resource: str = GPU) -> Pod:
+    devices = tuple((resource, device_id) for device_id in ids)
+    return Pod(namespace="ml", name=name, containers=(Container(name="main", devices=devices),))
+
+
+def gave(uid: str, ids: list[str], *uuids: str) -> Any:
+    return entry(uid, "main", GPU, ids, alloc_resp({"NVIDIA_VISIBLE_DEVICES": ",".join(uuids)}))
+
+
+def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
+    return {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "kubelet_max_age": "0s", **more}
+
+
+def evidence_of(exporter: Exporter) -> Evidence:
+    """What the owners of the last look were told."""
+    joining: Joining = part_of(exporter.service._role, Joining)  # type: ignore[arg-type] # the role is a node
+    return joining.owners.evidence
+
+
+def shown(evidence: Evidence) -> dict[str, list[tuple[str, list[str]]]]:
+    """By pod: each source, and the UUIDs that it names."""
+    return {
+        owner.pod: [(given.source, [ref.uuid for ref in given.refs]) for given in of_owner]
+        for (owner, _), of_owner in evidence.items()
+    }
+
+
+# issue 24, part 4
+async def test_the_checkpoint_shows_what_the_plugin_gave(node: SimulatedNode) -> None:
+    uuids = [gpu.uuid for gpu in node.world.gpus]
+    path = Path(device_checkpoint_beside(str(node.socket)))
+    node.world.pods = (a_pod("a", f"{uuids[0]}-4"), a_pod("b", f"{uuids[0]}-5", f"{uuids[3]}-1"))
+    async with running(config_of(**settings(node))) as exporter:
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+        write(
+            path,
+            gave("u-a", [f"{uuids[0]}-4"], uuids[2]),
+            gave("u-b", [f"{uuids[0]}-5", f"{uuids[3]}-1"], uuids[5], uuids[6]),
+        )
+        await exporter.page()
+        first = evidence_of(exporter)
+        source = "the kubelet's checkpoint"
+        assert shown(first) == {"a": [(source, [uuids[2]])], "b": [(source, [uuids[5], uuids[6]])]}
+        await exporter.page()
+        assert evidence_of(exporter) is first
+        # a container that ended, and one that has its ids now: the kubelet drops the entry before it gives the ids away
+        node.world.pods = (a_pod("c", f"{uuids[0]}-4"),)
+        write(path, gave("u-c", [f"{uuids[0]}-4"], uuids[7]), gave("u-b", [f"{uuids[0]}-5", f"{uuids[3]}-1"], uuids[5]))
+        await exporter.page()
+        assert shown(evidence_of(exporter)) == {"c": [(source, [uuids[7]])]}
+
+
+async def test_a_file_that_the_kubelet_has_not_written_yet_says_nothing(node: SimulatedNode) -> None:
+    uuids = [gpu.uuid for gpu in node.world.gpus]
+    path = Path(device_checkpoint_beside(str(node.socket)))
+    write(path, gave("u-a", [f"{uuids[0]}-4"], uuids[2]))
+    os.utime(path, (1.0, 1.0))
+    node.world.pods = (a_pod("a", f"{uuids[0]}-4"),)
+    async with running(config_of(**settings(node))) as exporter:
+        await exporter.page()
+        assert shown(evidence_of(exporter))["a"]
+        node.world.pods = ()
+        await exporter.page()
+        node.world.pods = (a_pod("b", f"{uuids[0]}-4"),)
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+        write(path, gave("u-b", [f"{uuids[0]}-4"], uuids[3]))
+        await exporter.page()
+        assert [uuid for _, (uuid,) in shown(evidence_of(exporter))["b"]] == [uuids[3]]
+
+
+async def test_a_node_without_tokens_reads_no_checkpoint(node: SimulatedNode) -> None:
+    uuid = node.world.gpus[0].uuid
+    write(Path(device_checkpoint_beside(str(node.socket))), gave("u-a", [uuid], uuid))
+    node.world.pods = (a_pod("a", uuid),)
+    async with running(config_of(**settings(node))) as exporter:
+        await exporter.page()
+        source = source_of(exporter.service._role, DeviceCheckpoint)
+        assert is_absent(source.health)
+        assert source.entries == ()
+        assert evidence_of(exporter) is NO_EVIDENCE
+        assert "device-checkpoint" not in (await exporter.get("/metrics"))[1]
+
+
+async def test_a_checkpoint_that_cannot_be_used_is_told(node: SimulatedNode) -> None:
+    uuid = node.world.gpus[0].uuid
+    path = Path(device_checkpoint_beside(str(node.socket)))
+    path.parent.mkdir()
+    path.write_text("{")
+    node.world.pods = (a_pod("a", f"{uuid}-4"),)
+    async with running(config_of(**settings(node))) as exporter:
+        await exporter.page()
+        assert 'source_up{source="device-checkpoint"} 0' in (await exporter.get("/metrics"))[1]
+        assert "kubelet_internal_checkpoint" in (await exporter.get("/debug/mapping"))[1]
