@@ -49,6 +49,7 @@ _MORE = {
     "labels": "[Labels from pods](devices.md#labels-from-pods); without owners: [how to"
     " join](promql.md#without-owners-on-samples), [what it saves](scale.md#what-pods-that-come-and-go-cost)",
     "pods": "[Labels from pods](devices.md#labels-from-pods)",
+    "allocators": "[Rights by allocator](install.md#allocators)",
     "sharing": "[Shared GPUs](sharing.md#what-each-owners-row-has)",
     "families": "[The names of 4.8 and 4.9](migration.md#from-dcgm-exporter-48-to-49)",
     "kernel_log": "[What it takes](install.md#the-kernels-log)",

@@ -141,7 +141,7 @@ def _check_inventory(config: Config) -> None:
 
 
 def _check_pods(config: Config) -> None:
-    needs_pods = config.labels.pod_uid or config.labels.pod_labels
+    needs_pods = config.labels.pod_uid or config.labels.pod_labels or config.allocators.pods == "on"
     if needs_pods and config.pods.source == "api" and not config.kubernetes.url:
         raise ConfigError(
             "--pods.source: api needs the Kubernetes API: run in a pod with a service account, or name it with"

@@ -178,6 +178,26 @@ class PodsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorSettings:
+    """The schedulers with a device plugin of their own, which write on the pod which GPU a container has."""
+
+    pods: Literal["auto", "on", "off"] = setting(
+        "allocators.pods",
+        one_of("auto", "on", "off"),
+        "Read pods (--pods.source) for what HAMi, Volcano, gpushare, KAI and others wrote on them: once ids of the"
+        " kubelet show such an allocator (auto), from the start, which Koordinator needs, or never for this purpose.",
+        default="auto",
+    )
+    hami: Literal["annotation", "id"] = setting(
+        "allocators.hami",
+        one_of("annotation", "id"),
+        "Which counts where HAMi's annotation and the kubelet's ids name different GPUs and nothing on the node shows"
+        " the right one: the annotation, or the id, where HAMi aligns ids (enablegetpreferredallocation: true).",
+        default="annotation",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSettings:
     """The treatment of samples of a device with several owners."""
 
@@ -301,6 +321,7 @@ class Config(Configuration):
     node: NodeSettings
     labels: LabelSettings
     pods: PodsSettings
+    allocators: AllocatorSettings
     kubernetes: KubernetesSettings
     sharing: SharingSettings
     workloads: WorkloadSettings

@@ -27,7 +27,6 @@ from exporter.node.policies import (
     device_rules,
     family_filter,
     label_policy,
-    pod_annotations,
     pod_label_policy,
     renaming_to,
     vendor_of,
@@ -35,6 +34,7 @@ from exporter.node.policies import (
 from exporter.node.shared_sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
+from exporter.ownership.allocators.allocator_table import ANNOTATIONS
 from exporter.ownership.current import CurrentOwners, Tenures
 from exporter.ownership.device_ids import DeviceRules, Rule
 from exporter.ownership.labels import LabelPolicy, PodLabelPolicy
@@ -65,9 +65,8 @@ def make_node(
     assignments = kept_owners.assignments(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
-    annotations = pod_annotations(rules)
     sources = make_sources(
-        config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
+        config, files, handover, assignments, needs_pods=needs_pods, annotations=ANNOTATIONS, vendor=vendor
     )
     owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
     evidence = make_evidence(config, handover, sources, rules.rules)

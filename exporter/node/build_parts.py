@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from exporter import __version__
 from exporter.config.named_files import NodeFiles
 from exporter.config.node_settings import Config
-from exporter.node.build_sources import make_api, may_ask
+from exporter.node.allocators import AllocatorPods
+from exporter.node.build_sources import make_api, may_ask, no_pods_for_allocators
 from exporter.node.claims import ClaimLookUp
 from exporter.node.handover import NodeHandover, WantedStreams
 from exporter.node.node_evidence import NodeEvidence
@@ -48,8 +49,10 @@ def make_parts(
     if config.probe.is_on:
         machine.append(_probe(config, sources, handover))
     wanted = handover.the(WantedStreams)
+    missed = no_pods_for_allocators(config.pods.kubelet_socket)
     others: list[object] = [
         PodsPart(sources, wanted),
+        AllocatorPods(config.allocators.pods, sources, owners, wanted, missed),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
         WorkloadsPart(_workloads(config, sources.cache), sources, owners),

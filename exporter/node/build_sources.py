@@ -13,6 +13,7 @@ from exporter.config.node_settings import Config, DeviceSettings
 from exporter.config.page_settings import USUAL_DCGM_FILE, source_names
 from exporter.config.tls import ClientTls
 from exporter.exposition.vendor_pages import Vendor
+from exporter.model.snapshot import Health
 from exporter.node.handover import NodeHandover, WantedStreams
 from exporter.node.measuring import Measuring
 from exporter.node.policies import gpu_families_from
@@ -95,7 +96,9 @@ def _optional_pods(
         lambda: _find_pods(config, cache, annotations),
         _no_pods(config.pods.kubelet_socket, cache.on_health, are_missed=needs_pods),
     )
-    if handover.cache is not None and (needs_pods or handover.the(WantedStreams).workloads):
+    wanted = handover.the(WantedStreams)
+    for_allocators = wanted.allocators and config.allocators.pods != "off"
+    if handover.cache is not None and (needs_pods or wanted.workloads or for_allocators):
         # otherwise the first scrape begins it: by then the kubelet may have made its socket
         pods.look()
     return pods
@@ -246,6 +249,16 @@ def _no_pods(kubelet_socket: str, on_health: OnHealth, *, are_missed: bool) -> N
         "mount that socket's folder, or a service account's token",
     )
     return NoPods(why if are_missed else _NO_PODS, on_health)
+
+
+def no_pods_for_allocators(kubelet_socket: str) -> Health:
+    """The health of pods if an allocator gives devices on this node, and nothing has the pods."""
+    return missing(
+        f"neither {kubelet_socket} (Kubernetes 1.37 and later, or 1.36 with the kubelet's gate PodsAPI) nor a token for"
+        " the Kubernetes API is there: which GPUs an allocator such as HAMi gave to containers is not known",
+        "mount that socket's folder, or a service account's token with the right to list and watch pods (API group"
+        ' ""), as deploy/rbac.yaml gives it; --allocators.pods off if it shall not be known',
+    )
 
 
 def _find_slices(dra: str, api: KubernetesSettings, node: str, cache: SourceCache) -> Slices | None:

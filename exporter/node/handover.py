@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 @dataclass
 class WantedStreams:
-    """The streams that an output or a claim needed once; they stay open."""
+    """The streams that an output, a claim or an allocator's token needed once; they stay open."""
 
     workloads: bool = False
+    allocators: bool = False
     slices: bool = False
 
 

@@ -33,41 +33,6 @@ def device_rules(devices: DeviceSettings, labels: LabelSettings, content: object
     return rules
 
 
-# the annotations and what else on a pod tells the device that an allocator gave it
-_ANNOTATIONS = frozenset(
-    {
-        "hami.io/vgpu-devices-allocated",
-        "4pd.io/vgpu-ids-new",
-        "hami.io/dcu-devices-allocated",
-        "hami.io/cambricon-mlu-devices-allocated",
-        "hami.io/iluvatar-vgpu-devices-allocated",
-        "hami.io/mthreads-vgpu-devices-allocated",
-        "hami.io/metax-gpu-devices-allocated",
-        "hami.io/enflame-vgpu-devices-allocated",
-        "hami.io/xpu-devices-allocated",
-        "hami.io/kunlun-allocated",
-        "volcano.sh/vgpu-ids-new",
-        "ALIYUN_COM_GPU_MEM_IDX",
-        "scheduler.framework.gpushare.allocation",
-        "huawei.com/AscendReal",
-        "huawei.com/kltDev",
-        "run.ai/reserve_for_gpu_index",
-        "gpu-fraction",
-        "gpu-memory",
-        "gpu-fraction-container-name",
-        "gpu-fraction-num-devices",
-        "gas-container-cards",
-        "gas-container-tiles",
-        "scheduling.koordinator.sh/device-allocated",
-    }
-)
-
-
-def pod_annotations(_: DeviceRules) -> frozenset[str]:
-    """The annotations of pods by which allocators tell which device a container has."""
-    return _ANNOTATIONS
-
-
 def vendor_of(rules: DeviceRules, labels: LabelSettings) -> Vendor | None:
     """The rules of --device-rules for another vendor's pages; None if they map no families."""
     if not rules.families:

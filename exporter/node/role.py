@@ -48,6 +48,7 @@ def make_role(
 def say_what_is_read(config: Config) -> None:
     """Log one line: the sources, the names under which families go out, and the kind of sharing."""
     by_nvml = ("nvml",) if config.dcgm.mode == "off" else ()
+    needs_pods = config.labels.pod_labels or config.labels.pod_uid or config.allocators.pods == "on"
     selectors = [",".join(f"{name}={value}" for name, value in labels) for labels in config.dcgm.selectors]
     log.info(
         "reading",
@@ -60,7 +61,7 @@ def say_what_is_read(config: Config) -> None:
         sharing=config.sharing.mode,
         dra=config.devices.dra,
         inventory=config.devices.inventory_file or config.devices.inventory,
-        pods=config.pods.source if config.labels.pod_labels or config.labels.pod_uid or selectors else "none",
+        pods=config.pods.source if needs_pods or selectors else "none",
     )
 
 

@@ -252,6 +252,11 @@ class NoPods(NoSource):
         super().__init__(PODS, health, PodTable().bounds(lambda: 0.0))
         self._on_health = on_health
 
+    def miss(self, health: Health) -> None:
+        """Take a health that says who needs pods, unless another one says so already."""
+        if self.health.up is None:
+            self.health = health
+
     def begin(self) -> Attempt | None:
         """Begin nothing. A health that is down is reported each time."""
         if self.health.up is False:

@@ -98,7 +98,7 @@ def test_no_golden_file_is_left_over() -> None:
 def test_the_operator_is_shipped_with_the_manifests(request: pytest.FixtureRequest) -> None:
     monitor = objects_of(ROOT / "deploy" / "prometheus" / "podmonitor.yaml")
     shipped = {kind: of_kind((*PLAIN, *monitor), kind) for kind in ("DaemonSet", "Service", "PodMonitor")}
-    for component in ("measured-use", "cuda-probe", "kernel-log"):
+    for component in ("measured-use", "cuda-probe", "kernel-log", "allocators"):
         (shipped[component],) = objects_of(KUSTOMIZE / "components" / component / "exporter.yaml")
     path = ROOT / "exporter" / "operator" / "exporters" / "shipped.json"
     if request.config.getoption("--update-golden"):
@@ -176,6 +176,13 @@ def test_with_the_probe_the_pod_is_that_of_the_component(tmp_path: Path) -> None
 def test_with_the_kernel_log_the_pod_is_that_of_the_component(tmp_path: Path) -> None:
     expected = kustomized_with("kernel-log", "sidecar", tmp_path)
     assert template_of(objects({"workloads": "off", "kernelLog": "on"})) == template_of(expected)
+
+
+# issue 24, part 3
+@pytest.mark.real
+def test_with_allocators_the_pod_is_that_of_the_component(tmp_path: Path) -> None:
+    expected = kustomized_with("allocators", "sidecar", tmp_path)
+    assert template_of(objects({"workloads": "off", "allocators": True})) == template_of(expected)
 
 
 def test_the_fields_are_those_of_the_plain_manifests() -> None:
@@ -318,6 +325,16 @@ EDITS: dict[str, Edit] = {
     "labels.owners": Edit({"labels": {"owners": "off"}}, {CONFIG}),
     "labels.podLabels": Edit({"labels": {"podLabels": ["app"]}}, {CONFIG, *TOKEN}),
     "workloads": Edit({"workloads": "on"}, TOKEN),
+    "allocators": Edit(
+        {"allocators": True},
+        {
+            *TOKEN,
+            f"{EXPORTER}.volumeMounts.pods-api",
+            f"{EXPORTER}.volumeMounts.device-plugins",
+            f"{POD}.volumes.pods-api",
+            f"{POD}.volumes.device-plugins",
+        },
+    ),
     "nvml": Edit(
         {"nvml": "on"},
         {

@@ -39,6 +39,7 @@ EDITS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "sharing": ({"sharing": "split"}, {"ConfigMap"}),  # the exporter reads its file again
     "labels": ({"labels": {"podLabels": ["team"]}}, {"ConfigMap"}),
     "workloads": ({"workloads": "off"}, {"DaemonSet", "-ServiceAccount", "-ClusterRoleBinding"}),
+    "allocators": ({"allocators": True}, {"DaemonSet"}),  # it needs folders of the kubelet
     "nvml": ({"nvml": "off"}, {"ConfigMap"}),
     "probe": ({"probe": "on"}, {"DaemonSet", "ConfigMap"}),  # it needs other rights
     "kernelLog": ({"kernelLog": "on"}, {"DaemonSet"}),  # it needs a privileged container

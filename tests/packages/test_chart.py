@@ -56,7 +56,7 @@ def test_a_variant_has_the_same_objects_as_with_kustomize(name: str) -> None:
 
 
 # issue 12, "Must show" 4
-@pytest.mark.parametrize("component", ["measured-use", "cuda-probe", "kernel-log", "kubernetes-api"])
+@pytest.mark.parametrize("component", ["measured-use", "cuda-probe", "kernel-log", "kubernetes-api", "allocators"])
 def test_a_component_has_the_same_objects_as_with_kustomize(component: str, tmp_path: Path) -> None:
     objects = rendered(merged(values_of("nvml"), values_of(component)))
     same_as(objects, kustomized_with(component, "nvml", tmp_path))

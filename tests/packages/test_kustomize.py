@@ -34,6 +34,7 @@ COMPONENTS = {
     "cuda-probe": "gpu-operator",
     "kernel-log": "gpu-operator",
     "kubernetes-api": "gpu-operator",
+    "allocators": "gpu-operator",
     "keda": "cluster",
     "pod-events": "operator",
 }
@@ -82,7 +83,7 @@ def test_a_variant_is_the_same_as_its_plain_manifest(name: str, path: Path) -> N
     assert by_key(variant(name)) == by_key(objects_of(path))
 
 
-@pytest.mark.parametrize("with_component", ["kubernetes-api"], indirect=True)
+@pytest.mark.parametrize("with_component", ["kubernetes-api", "allocators"], indirect=True)
 def test_the_rights_are_those_of_the_plain_manifest(with_component: list[Object]) -> None:
     rights = by_key(objects_of(DEPLOY / "rbac.yaml"))
     assert {key: found for key, found in by_key(with_component).items() if key in rights} == rights
@@ -97,6 +98,18 @@ def test_measured_use_is_what_the_plain_manifest_has_as_comments(with_component:
     text, changes = re.subn(r"# (hostPID: true|- \{name: (?:NVIDIA_|log-).*\})$", r"\1", text, flags=re.MULTILINE)
     assert changes == 7
     assert by_key(with_component) == by_key(objects_in(text))
+
+
+# issue 24, part 3
+@pytest.mark.parametrize("with_component", ["allocators"], indirect=True)
+def test_what_allocators_need_is_what_the_plain_manifests_have_as_comments(with_component: list[Object]) -> None:
+    text = (DEPLOY / "daemonset-beside-gpu-operator.yaml").read_text()
+    text, changes = re.subn(r"# (- \{name: (?:pods-api|device-plugins),.*\})$", r"\1", text, flags=re.MULTILINE)
+    assert changes == 4
+    plain = objects_in(text)
+    # as the command at the top of deploy/rbac.yaml does
+    pod_of(plain).update(serviceAccountName="pod-gpu-metrics-exporter", automountServiceAccountToken=True)
+    assert by_key(with_component) == by_key((*plain, *objects_of(DEPLOY / "rbac.yaml")))
 
 
 # issue 13, Safety

@@ -74,6 +74,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "cdi.etc": (False, {}),
     "cdi.run": (False, {}),
     "dra.checkpoint": (False, {}),
+    "allocators": (True, {}),
     "config": ({"sharing": "split", "labels": {"pod-uid": "on"}}, {}),
     "extraArgs": (["--log.level=debug"], {}),
     "extraEnv": ([{"name": "LOG_LEVEL", "value": "debug"}], {}),

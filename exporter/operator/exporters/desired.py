@@ -1,7 +1,7 @@
 """A GPUExporterSpec → its objects, as they are applied. Pure: equal specs give equal objects.
 
 They are made of shipped.json, which a test holds to daemonset.yaml, deploy/prometheus/podmonitor.yaml and the patches
-for `nvml`, `probe` and `kernelLog` in deploy/kustomize/components. These files say what each line is for.
+for `allocators`, `nvml`, `probe` and `kernelLog` in deploy/kustomize/components. These files say what each line is for.
 """
 
 import json
@@ -115,7 +115,7 @@ def settings(spec: GPUExporterSpec) -> str:
 
 def _asks_kubernetes(spec: GPUExporterSpec) -> bool:
     """Whether the exporter needs a token for the Kubernetes API, and rights."""
-    return spec.workloads == "on" or spec.labels.pod_uid or bool(spec.labels.pod_labels)
+    return spec.workloads == "on" or spec.allocators or spec.labels.pod_uid or bool(spec.labels.pod_labels)
 
 
 def _daemon_set(name: str, spec: GPUExporterSpec, avoids: Sequence[Mapping[str, str]]) -> Object:
@@ -131,11 +131,7 @@ def _daemon_set(name: str, spec: GPUExporterSpec, avoids: Sequence[Mapping[str, 
 
 def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
     """The pod of daemonset.yaml, with the operator's additions and the spec's changes."""
-    pod = _patched(_SPEC["template"]["spec"], {"containers": [_CONFIGURED]})
-    components = {"measured-use": spec.nvml, "cuda-probe": spec.probe, "kernel-log": spec.kernel_log}
-    for component, mode in components.items():
-        if mode == "on":
-            pod = _patched(pod, _SHIPPED[component]["spec"]["template"]["spec"])
+    pod = _with_components(_patched(_SPEC["template"]["spec"], {"containers": [_CONFIGURED]}), spec)
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     pod["volumes"] = [
         {"name": "counters", "configMap": _counters(name, spec)},
@@ -166,6 +162,20 @@ def _pod(name: str, spec: GPUExporterSpec, image: str) -> Object:
         pod["runtimeClassName"] = spec.runtime_class_name
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret} for secret in spec.image_pull_secrets]
+    return pod
+
+
+def _with_components(pod: Object, spec: GPUExporterSpec) -> Object:
+    """A pod with the components of deploy/kustomize that a spec asks for."""
+    components = {
+        "allocators": spec.allocators,
+        "measured-use": spec.nvml == "on",
+        "cuda-probe": spec.probe == "on",
+        "kernel-log": spec.kernel_log == "on",
+    }
+    for component, is_wanted in components.items():
+        if is_wanted:
+            pod = _patched(pod, _SHIPPED[component]["spec"]["template"]["spec"])
     return pod
 
 

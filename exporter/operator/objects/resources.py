@@ -120,6 +120,7 @@ class GPUExporterSpec:
     sharing: Literal["copy", "split", "device"] = of(one_of("copy", "split", "device"), "copy")
     labels: Labels = of(group(Labels), Labels())
     workloads: OnOff = of(one_of("on", "off"), "on")
+    allocators: bool = of(reading.flag, False)
     nvml: AutoOnOff = of(one_of("auto", "on", "off"), "auto")
     probe: OnOff = of(one_of("off", "on"), "off")
     kernel_log: OnOff = of(one_of("off", "on"), "off")

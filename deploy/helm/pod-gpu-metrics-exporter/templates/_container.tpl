@@ -94,6 +94,16 @@ timeoutSeconds: 3
       mountPath: /var/lib/kubelet/plugins/gpu.nvidia.com
       readOnly: true
     {{- end }}
+    {{- if .Values.allocators }}
+    # the kubelet's Pods API: the annotations of pods without the Kubernetes API
+    - name: pods-api
+      mountPath: /var/lib/kubelet/pods-api
+      readOnly: true
+    # the kubelet's own record of what device plugins gave
+    - name: device-plugins
+      mountPath: /var/lib/kubelet/device-plugins
+      readOnly: true
+    {{- end }}
     {{- if include "exporter.seesProcesses" . }}
     # names of links say whose a container is
     - name: log-containers
@@ -151,6 +161,16 @@ timeoutSeconds: 3
   hostPath:
     path: {{ dir .Values.kubeletPath }}/plugins/gpu.nvidia.com
     type: DirectoryOrCreate
+{{- end }}
+{{- if .Values.allocators }}
+- name: pods-api
+  hostPath:
+    path: {{ dir .Values.kubeletPath }}/pods-api
+    type: DirectoryOrCreate
+- name: device-plugins
+  hostPath:
+    path: {{ dir .Values.kubeletPath }}/device-plugins
+    type: Directory
 {{- end }}
 {{- if include "exporter.seesProcesses" . }}
 - name: log-containers

@@ -52,8 +52,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the exporter has a token and rights in the Kubernetes API. */}}
+{{- define "exporter.asksKubernetes" -}}
+{{- if or .Values.rbac.create .Values.allocators -}}true{{- end -}}
+{{- end -}}
+
 {{- define "exporter.makesServiceAccount" -}}
-{{- if or .Values.serviceAccount.create (and .Values.rbac.create (not .Values.serviceAccount.name)) -}}true{{- end -}}
+{{- if or .Values.serviceAccount.create (and (include "exporter.asksKubernetes" .) (not .Values.serviceAccount.name)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether the chart writes web.yaml itself. */}}

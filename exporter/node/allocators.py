@@ -1,0 +1,75 @@
+"""The reading of pods for the sake of allocators, once the kubelet shows that one gives devices on this node."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from exporter.model.devices import Assignment
+from exporter.node.part import Asking
+from exporter.ownership.device_ids import Rule, read_device_id
+from exporter.sources.node_pods import NoPods
+
+if TYPE_CHECKING:
+    from exporter.model.snapshot import Health
+    from exporter.node.handover import WantedStreams
+    from exporter.node.shared_sources import Sources
+    from exporter.ownership.current import CurrentOwners
+
+
+# The namespaces of the pods by which KAI Scheduler and Run:ai reserve a GPU for the pods that share it. A reservation
+# pod's id is true, and its labels say who uses the GPU. https://github.com/NVIDIA/KAI-Scheduler
+_RESERVING = frozenset({"kai-resource-reservation", "runai-reservation"})
+
+
+def is_of_allocator(assignment: Assignment, rules: Sequence[Rule]) -> bool:
+    """Whether an assignment shows that an allocator gives devices on this node: a token, or a reservation pod's."""
+    if assignment.claim is not None:
+        return False
+    if assignment.owner.namespace in _RESERVING:
+        return True
+    ref = read_device_id(assignment.resource, assignment.device_id, rules)
+    return ref is not None and bool(ref.allocator)
+
+
+class AllocatorPods:
+    """Reads pods if ids of the kubelet are an allocator's tokens: the pods' annotations say what the ids do not."""
+
+    def __init__(
+        self,
+        mode: Literal["auto", "on", "off"],
+        sources: "Sources",
+        owners: "CurrentOwners",
+        wanted: "WantedStreams",
+        missed: "Health",
+    ) -> None:
+        """`mode` is `--allocators.pods`. `missed` is the health of pods if they are needed and nothing has them."""
+        self._mode = mode
+        self._kubelet = sources.kubelet
+        self._pods = sources.pods
+        self._owners = owners
+        self._wanted = wanted
+        self._missed = missed
+        self._seen_in: frozenset[Assignment] = frozenset()
+
+    def ask(self, asking: Asking) -> None:
+        """Keep the stream open, once it was needed."""
+        if self._mode == "on" or (self._mode == "auto" and self._wanted.allocators):
+            self._begin(asking)
+
+    async def follow_up(self, asking: Asking) -> None:
+        """Read pods from the first token on. This look waits for them, since a label that comes later is a new series.
+
+        The look-up of claims, which follows, waits for all that was begun.
+        """
+        assignments = self._kubelet.assignments
+        if self._mode != "auto" or self._wanted.allocators or assignments is self._seen_in:
+            return
+        rules = self._owners.knowledge.rules
+        if any(is_of_allocator(assignment, rules) for assignment in assignments - self._seen_in):
+            self._wanted.allocators = True
+            self._begin(asking)
+        self._seen_in = assignments
+
+    def _begin(self, asking: Asking) -> None:
+        if isinstance(self._pods.now, NoPods):
+            self._pods.now.miss(self._missed)
+        asking.begin(self._pods)
