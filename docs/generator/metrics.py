@@ -100,8 +100,8 @@ _NOTES = {
     " trusted; `tls`: no handshake for another reason, or plain HTTP on the port of HTTPS; `connections`: too many"
     " open.",
     "pod_gpu_exporter_pod_label_problems": "`collision`: renamed, since two came out alike; `limit`: left out.",
-    "pod_gpu_allocated_ratio": "It is 1, its shares of those offered, or its MIG instance's compute slices of the"
-    " GPU's.",
+    "pod_gpu_allocated_ratio": "It is 1, what an allocator granted, its shares of those offered, or its MIG"
+    " instance's compute slices of the GPU's.",
     "pod_gpu_accounting_gap_seconds_total": "While the `kubelet` or the `exporter` is missing, nobody sees who holds"
     " what; while a `page` is, only energy and activity wait.",
 }

@@ -7,14 +7,13 @@ device, the page's values of the device count. An unknown value is None, and so 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING
 
+from exporter.accounts.device_values import PLACES, UTILIZATION, DeviceValues, sum_of
 from exporter.accounts.holdings import Gpu, gpus_of
-from exporter.dcgm.fields import FIELDS
-from exporter.dividing.decimals import is_amount
+from exporter.dividing.granted_parts import devices_with_memory
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Assignment, DeviceKey, Inventory, Owners
-from exporter.model.pages import Reading, Sampled, Subject
+from exporter.model.pages import Reading, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
     from exporter.model.measured import Measured
 
 _MIB = 2**20
-_PLACES = 9  # a double has more, but 0.57 times 100 is 57
-_USED = "DEV_FB_USED"
-_TOTAL = "DEV_FB_TOTAL"
-_FREE = "DEV_FB_FREE"
-_RESERVED = "DEV_FB_RESERVED"
-_UTILIZATION = "DEV_GPU_UTIL"
-_FACTORS = {
-    name.encode(): (field.name, field.times / field.per)
-    for name, field in FIELDS.items()
-    if field.name in (_USED, _UTILIZATION, _TOTAL, _FREE, _RESERVED)
-}
-FAMILIES_OF_CARDS = frozenset(_FACTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +63,13 @@ def cards_by_owner(
 ) -> Work[Mapping[Owner, Cards]]:
     """The cards of each container that holds a GPU or a part of one, in stable order.
 
-    `subjects` are the page's subjects, `readings` its samples of FAMILIES_OF_CARDS. `index_of` has the indices of GPUs
-    by UUID.
+    `subjects` are the page's subjects, `readings` its samples of FAMILIES_OF_DEVICES. `index_of` has the indices of
+    GPUs by UUID.
     """
-    page = _DeviceValues()
-    for number, reading in enumerate(readings, start=1):
-        page.take(*reading)
-        if not number % ITEMS_A_SLICE:
-            yield
-    gpus = yield from gpus_of(owners, subjects, inventory, {})
+    page = DeviceValues()
+    yield from page.read(readings)
+    memory = {key: page.all_memory_of(key) for key in devices_with_memory(owners.holders)}
+    gpus = yield from gpus_of(owners, subjects, inventory, {}, memory)
     used: defaultdict[Owner, list[_Used]] = defaultdict(list)
     for number, (key, holders) in enumerate(owners.holders.items(), start=1):
         if not number % ITEMS_A_SLICE:
@@ -93,7 +78,7 @@ def cards_by_owner(
         for holder in holders:
             used[holder.owner].append(_use(key, holder.owner, page if is_alone else _NO_PAGE, measured))
     yield
-    asked = _asked(gpus.values(), page)
+    asked = _asked(owners, gpus.values(), page)
     yield
     _add_units(owners, gpus.values(), page, measured, used, asked)
     cards: dict[Owner, Cards] = {}
@@ -104,61 +89,19 @@ def cards_by_owner(
     return cards
 
 
-class _DeviceValues:
-    """A page's values of devices. A GPU's values do not include those of its instances."""
-
-    def __init__(self) -> None:
-        self._values: defaultdict[DeviceKey, dict[str, float]] = defaultdict(dict)
-        self._instances: defaultdict[str, dict[DeviceKey, None]] = defaultdict(dict)
-
-    def take(self, sampled: Sampled, text: bytes) -> None:
-        """Read a sample of FAMILIES_OF_CARDS."""
-        if sampled.subject.vgpu:
-            return
-        field, factor = _FACTORS[sampled.name]
-        value = float(text) * factor if is_amount(text) else float("nan")
-        if isfinite(value):
-            key = sampled.subject.key
-            self._values[key].setdefault(field, round(value, _PLACES))
-            if key.instance:
-                self._instances[key.uuid][key] = None
-
-    def of(self, device: DeviceKey, field: str) -> float | None:
-        """A field of a device; None if the page lacks it."""
-        return self._values[device].get(field) if device in self._values else None
-
-    def memory_of(self, device: DeviceKey) -> float | None:
-        """The memory in use, in MiB. If the page lacks it for a GPU, it is the sum over its MIG instances."""
-        own = self.of(device, _USED)
-        if own is not None or device.instance:
-            return own
-        return _sum([self._values[key].get(_USED) for key in self._instances.get(device.uuid, ())])
-
-    def all_memory_of(self, device: DeviceKey) -> float | None:
-        """All memory of a device, in MiB.
-
-        It may lack the reserved memory (half a percent or so), as not every page has it.
-        """
-        total = self.of(device, _TOTAL)
-        if total is not None:
-            return total
-        used_and_free = _sum([self.of(device, _USED), self.of(device, _FREE)])
-        return None if used_and_free is None else used_and_free + (self.of(device, _RESERVED) or 0.0)
+_NO_PAGE = DeviceValues()
 
 
-_NO_PAGE = _DeviceValues()
-
-
-def _use(key: DeviceKey, owner: Owner, page: _DeviceValues, measured: "Measured | None") -> _Used:
+def _use(key: DeviceKey, owner: Owner, page: DeviceValues, measured: "Measured | None") -> _Used:
     """The use of a device by a container: as NVML measured it, else as the page has it."""
     use = measured.uses.get((key, owner)) if measured else None
     memory = use.memory_bytes / _MIB if use and use.memory_bytes is not None else page.memory_of(key)
     if _is_instance(key):
         # neither NVML nor dcgm-exporter measures an instance's part of the card's time
         return _Used(key.uuid, None, memory)
-    busy = page.of(key, _UTILIZATION)
+    busy = page.of(key, UTILIZATION)
     if use and use.sm_ratio is not None:
-        busy = round(use.sm_ratio * 100, _PLACES)
+        busy = round(use.sm_ratio * 100, PLACES)
     return _Used(key.uuid, busy, memory)
 
 
@@ -169,25 +112,35 @@ def _is_instance(key: DeviceKey) -> bool:
 _Asked = tuple[float | None, float | None]
 
 
-def _asked(gpus: Iterable[Gpu], page: _DeviceValues) -> dict[Owner, _Asked]:
-    """The cards and the memory that each container asked for; None: not known."""
+def _asked(owners: Owners, gpus: Iterable[Gpu], page: DeviceValues) -> dict[Owner, _Asked]:
+    """The cards and the memory that each container asked for; None: not known.
+
+    What an allocator granted counts as it stands, and what it does not say follows from the part of the device.
+    """
     cards: defaultdict[Owner, list[float | None]] = defaultdict(list)
     memory: defaultdict[Owner, list[float | None]] = defaultdict(list)
     for gpu in gpus:
         for device in gpu.devices:
             is_known = gpu.knows_slices and (gpu.is_physical or not _is_instance(device.key))
             all_memory = page.all_memory_of(device.key)
-            whole = max(device.part, sum(part for _, part in device.holders))
+            grants = {holder.owner: holder.grant for holder in owners.of(device.key)}
             for owner, part in device.holders:
-                cards[owner].append(part / gpu.whole if is_known else None)
-                memory[owner].append(None if all_memory is None else all_memory * part / whole)
-    return {owner: (_sum(cards[owner]), _sum(memory[owner])) for owner in cards}
+                grant = grants.get(owner)
+                if grant is not None and grant.cores_percent:
+                    cards[owner].append(grant.cores_percent / CORES_OF_GPU)
+                else:
+                    cards[owner].append(part / gpu.whole if is_known else None)
+                if grant is not None and grant.memory_mib:
+                    memory[owner].append(grant.memory_mib)
+                else:
+                    memory[owner].append(None if all_memory is None else all_memory * part / device.part)
+    return {owner: (sum_of(cards[owner]), sum_of(memory[owner])) for owner in cards}
 
 
 def _add_units(
     owners: Owners,
     gpus: Iterable[Gpu],
-    page: _DeviceValues,
+    page: DeviceValues,
     measured: "Measured | None",
     used: "defaultdict[Owner, list[_Used]]",
     asked: dict[Owner, _Asked],
@@ -210,7 +163,7 @@ def _add_units(
             (all_of_card,) = of_card
             memory = None if all_of_card is None else cores * all_of_card
         before = asked.get(owner, (0.0, 0.0))
-        asked[owner] = _sum([before[0], cores]), _sum([before[1], memory])
+        asked[owner] = sum_of([before[0], cores]), sum_of([before[1], memory])
 
 
 def _used_of_units(owner: Owner, owners: Owners, measured: "Measured | None") -> list[_Used]:
@@ -248,9 +201,4 @@ def _cards(used: Sequence[_Used], asked: _Asked, index_of: Mapping[str, str]) ->
 
 
 def _card(index: str, used: Sequence[_Used]) -> Card:
-    return Card(index, _sum([use.utilization for use in used]), _sum([use.memory_mib for use in used]))
-
-
-def _sum(parts: Sequence[float | None]) -> float | None:
-    numbers = [part for part in parts if part is not None]
-    return round(sum(numbers), _PLACES) if numbers and len(numbers) == len(parts) else None
+    return Card(index, sum_of([use.utilization for use in used]), sum_of([use.memory_mib for use in used]))

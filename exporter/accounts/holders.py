@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from exporter.accounts.device_values import FAMILIES_OF_MEMORY, DeviceValues
 from exporter.accounts.entries import Entries, Entry
 from exporter.accounts.holdings import Device, Gpu, Gpus, gpus_of
+from exporter.dividing.granted_parts import devices_with_memory
 from exporter.dividing.instances import apportion
 from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.memo import Memo
@@ -18,6 +20,7 @@ from exporter.model.snapshot import Snapshot
 # The most GPUs that are remembered. GPUs that are gone make room for new ones.
 MOST_GPUS = 1_024
 _GPUS_A_SLICE = 100
+_MOST_MOVED = 0.01
 _UID = "pod_uid"
 _WORKLOAD = ("workload_name", "workload_kind")
 # The entry in place of a holder that must get no amounts. Its part goes to nobody.
@@ -29,6 +32,9 @@ NO_ENTRY.is_dropped = True
 class HeldGpu:
     """A GPU at one look: its devices with their holders, whose parts are parts of `whole`.
 
+    Together the parts may be more than `whole`: then the GPU is over-committed. Each holder still gets its part of a
+    time, so that its seconds do not depend on its neighbours, and all holders together get more than the time.
+
     While the same containers hold it in the same way, all looks have the same object. `holders` are the holders of all
     devices, each with its device.
     """
@@ -38,6 +44,7 @@ class HeldGpu:
     devices: Sequence[Device[Entry]]
     holders: Sequence[tuple[Device[Entry], Entry]] = field(init=False)
     _parts: Sequence[int] = field(init=False)
+    _given: int = field(init=False)
     _times: list[tuple[int, list[int]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -47,8 +54,10 @@ class HeldGpu:
             for entry, part in device.holders:
                 holders.append((device, entry))
                 parts.append(part)
+        given = max(self.whole, sum(parts))
         object.__setattr__(self, "holders", holders)
-        object.__setattr__(self, "_parts", [*parts, self.whole - sum(parts)])
+        object.__setattr__(self, "_parts", [*parts, given - sum(parts)])
+        object.__setattr__(self, "_given", given)
 
     @property
     def is_cut(self) -> bool:
@@ -63,7 +72,7 @@ class HeldGpu:
         """The parts of a time of the GPU: one for each of `holders`, and last the part that nobody held."""
         # a look asks for the same time more than once
         if not self._times or self._times[0][0] != ns:
-            self._times[:] = [(ns, apportion(ns, self._parts))]
+            self._times[:] = [(ns, apportion(ns * self._given // self.whole, self._parts))]
         return self._times[0][1]
 
     def without(self, is_other: Callable[[Entry], bool]) -> "HeldGpu":
@@ -86,7 +95,9 @@ class Holders:
     """The GPUs of the last look that counted, by UUID, and the entries of their holders.
 
     `subjects` are the subjects of that look's pages, and of the last page of a source that is away. `models` has GPUs'
-    models by UUID. By model, `capacity` counts GPUs, and `allocated` is the part of them that containers hold.
+    models by UUID, and `memory_mib` the memory of devices of which an allocator granted some. By model, `capacity`
+    counts GPUs, and `allocated` is the part of them that containers hold: an over-committed GPU counts as one, since
+    nothing of the others is less free for it.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -95,7 +106,9 @@ class Holders:
         self.capacity: Mapping[str, int] = {}
         self.allocated: Mapping[str, float] = {}
         self.subjects: Mapping[Subject, int] = {}
+        self.memory_mib: Mapping[DeviceKey, float] = {}
         self._gpus: Memo[Gpus] = Memo({})
+        self._with_memory: Memo[frozenset[DeviceKey]] = Memo(frozenset())
         self._entries = entries
         self._live: set[Entry] = set()
         self._named_by: tuple[object, ...] = ()
@@ -121,13 +134,15 @@ class Holders:
     def update(self, snapshot: Snapshot, at_ns: int) -> Work[None]:
         """Read the holders at this look. Entries of containers that no longer hold the device are gone from here on."""
         self.subjects = self._subjects_of(snapshot)
+        yield from self._read_memory(snapshot)
         made_of = (snapshot.owners, self.subjects, snapshot.inventory)
         named_by = (snapshot.pod_labels, snapshot.workloads)
-        is_same = self._gpus.is_of(*made_of)
+        is_same = self._gpus.is_of(*made_of, self.memory_mib)
         if is_same and named_by == self._named_by:
             return
         if not is_same:
-            self._gpus.keep((yield from gpus_of(*made_of, self.models)), *made_of)
+            gpus = yield from gpus_of(*made_of, self.models, self.memory_mib)
+            self._gpus.keep(gpus, *made_of, self.memory_mib)
             self._sum_up()
         self._named_by = named_by
         live: set[Entry] = set()
@@ -163,6 +178,7 @@ class Holders:
                     tuple(holders),
                     device.part,
                     device.is_shared,
+                    device.is_granted,
                 )
             )
         if self._entries.has_nobodys(key):
@@ -171,6 +187,24 @@ class Holders:
         if before is not None and before.whole == gpu.whole and before.devices == tuple(devices):
             return before
         return HeldGpu(key, gpu.whole, tuple(devices))
+
+    def _read_memory(self, snapshot: Snapshot) -> Work[None]:
+        """Read the memory of devices of which an allocator granted an amount. What is known stays without a page.
+
+        dcgm-exporter reads used and free memory one after the other, so their sum moves a little; that is no change.
+        """
+        devices = self._with_memory.of(devices_with_memory, snapshot.owners.holders)
+        if not devices or snapshot.joined is None:
+            return
+        values = DeviceValues()
+        yield from values.read(snapshot.joined.readings(FAMILIES_OF_MEMORY))
+        memory_mib = {key: mib for key, mib in self.memory_mib.items() if key in devices}
+        for key in devices:
+            mib = values.all_memory_of(key)
+            if mib and abs(mib - memory_mib.get(key, 0.0)) > mib * _MOST_MOVED:
+                memory_mib[key] = mib
+        if memory_mib != self.memory_mib:
+            self.memory_mib = memory_mib
 
     def _subjects_of(self, snapshot: Snapshot) -> Mapping[Subject, int]:
         """The subjects of this look's page.
@@ -195,9 +229,9 @@ class Holders:
         capacity = Counter(gpu.model for gpu in gpus)
         held = dict.fromkeys(capacity, 0.0)
         for gpu in gpus:
-            held[gpu.model] += gpu.held / gpu.whole
+            held[gpu.model] += gpu.held
         # if the node has several models, it is not known which one these are, so every model gets its part of them
-        unnamed = sum(gpu.held / gpu.whole for gpu in self._gpus.value.values() if gpu.is_unnamed)
+        unnamed = sum(gpu.held for gpu in self._gpus.value.values() if gpu.is_unnamed)
         for model, count in capacity.items():
             held[model] += unnamed * count / len(gpus)
             held[model] = min(1.0, held[model] / count)

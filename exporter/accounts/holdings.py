@@ -1,16 +1,22 @@
-"""The parts of GPUs that containers hold, in whole numbers: by the kubelet, for the devices of the page."""
+"""The parts of GPUs that containers hold, in whole numbers, for the devices of the page.
+
+A holder's part is what its allocator granted it (dividing/granted_parts.py), else its part of the ids that the kubelet
+has for the device. An allocator may grant more of a GPU than there is. Then the holders' parts still are what they were
+granted, and together more than the GPU: a container's part does not change because another one comes.
+"""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import lcm
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from exporter.dividing.granted_parts import Part, part_of
 from exporter.dividing.instances import USUAL_SLICES, compute_slices, slices_of_model
-from exporter.model.devices import NVIDIA_UUIDS, DeviceKey, Inventory, Match, Owners, bare
+from exporter.model.devices import NVIDIA_UUIDS, DeviceKey, Inventory, Owners, bare
 from exporter.model.pages import Subject, gpus_among
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -21,7 +27,6 @@ _MIG = "MIG-"
 _GPUS_A_SLICE = 100
 _SUBJECTS_A_SLICE = 1_000
 
-Share = tuple[int, int]  # numerator and denominator
 Holder = TypeVar("Holder")
 
 
@@ -30,7 +35,8 @@ class Device(Generic[Holder]):
     """A GPU without MIG instances, or a MIG instance: its compute slices, and the part that each of its holders has.
 
     A part is a number out of the GPU's `whole`; `part` is the whole device. `is_sampled`: the page has samples of the
-    device. `is_shared`: its holders have shares of it, or there are several.
+    device. `is_shared`: its holders have shares of it, or there are several. `is_granted`: an allocator said the part
+    of each holder, so that by these parts they also share what the device does, where nobody measures it.
     """
 
     key: DeviceKey
@@ -39,11 +45,14 @@ class Device(Generic[Holder]):
     holders: Sequence[tuple[Holder, int]]
     part: int = 0
     is_shared: bool = False
+    is_granted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A physical GPU: its devices, and the number `whole` that stands for all of it. Parts add up to `whole` at most.
+    """A physical GPU: its devices, and the number `whole` that stands for all of it.
+
+    Parts add up to `whole` at most, unless an allocator granted more of the GPU than there is.
 
     A MIG instance whose GPU is unknown stands for itself. `knows_slices` is off if the GPU is cut and the number of its
     slices is unknown: then it has USUAL_SLICES. `is_unnamed`: it is one of the GPUs that samples have by other names.
@@ -57,9 +66,10 @@ class Gpu:
     is_unnamed: bool = False
 
     @property
-    def held(self) -> int:
-        """The part of `whole` that containers hold."""
-        return sum(part for device in self.devices for _, part in device.holders)
+    def held(self) -> float:
+        """The part of the GPU that containers hold, from 0 to 1: of an over-committed GPU nothing is left."""
+        held = sum(part for device in self.devices for _, part in device.holders)
+        return min(held, self.whole) / self.whole
 
     @property
     def is_physical(self) -> bool:
@@ -93,12 +103,16 @@ class _SampledDevices:
 
 
 def gpus_of(
-    owners: Owners, subjects: Iterable[Subject], inventory: Inventory, known_models: Mapping[str, str]
+    owners: Owners,
+    subjects: Iterable[Subject],
+    inventory: Inventory,
+    known_models: Mapping[str, str],
+    memory_mib: Mapping[DeviceKey, float | None],
 ) -> Work[Gpus]:
     """The GPUs of samples, of holders and of the inventory at a look, by UUID and in stable order.
 
-    `known_models` are the models of GPUs that the page lacks for the moment. A MIG GPU is counted by its instances. A
-    container that holds the whole GPU holds every instance without a holder of its own.
+    `known_models` are models of GPUs that the page may lack, `memory_mib` the memory of devices of which some was
+    granted. A MIG GPU is counted by its instances. Who holds all of it holds every instance without a holder.
     """
     subjects = tuple(subjects)
     sampled = _SampledDevices()
@@ -117,7 +131,7 @@ def gpus_of(
     yield
     models = {**known_models, **{uuid: model for uuid, model in sampled.models.items() if model}}
     slices = _SliceCounts(inventory, models, profiles)
-    maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners.matches, owners.offered))
+    maker = _GpuMaker(owners, sampled.keys, profiles, slices, _Shares(owners, memory_mib))
     yield
     # GPUs to which rules give other names than samples; without samples it is not known which GPUs these are
     on_offer = _named_by_rules(owners) if subjects else ()
@@ -173,33 +187,53 @@ class _SliceCounts:
 
 
 class _Shares:
-    """The part of a device that each holder has, by the ids that the kubelet has handed out and offers."""
+    """The part of a device that each holder has: what it was granted, else by the ids that the kubelet has for it."""
 
-    def __init__(self, matches: Iterable[Match], offered: Mapping[tuple[str, DeviceKey], int]) -> None:
-        self._offered = offered
+    def __init__(self, owners: Owners, memory_mib: Mapping[DeviceKey, float | None]) -> None:
+        self._offered = owners.offered
         self._held: defaultdict[DeviceKey, defaultdict[str, Counter[Owner]]] = defaultdict(lambda: defaultdict(Counter))
-        for match in matches:
+        for match in owners.matches:
             if match.key is not None:
                 self._held[match.key][match.assignment.resource][match.assignment.owner] += 1
+        self._granted: dict[DeviceKey, dict[Owner, Part]] = {}
+        for key, holders in owners.holders.items():
+            # nobody shares the MIG instances that an allocator hands out, and what it says of their memory is rounded
+            if not key.instance and not key.uuid.startswith(_MIG):
+                parts = {holder.owner: part_of(holder.grant, memory_mib.get(key)) for holder in holders}
+                granted = {owner: part for owner, part in parts.items() if part is not None}
+                if granted:
+                    self._granted[key] = granted
+
+    def are_granted(self, device: DeviceKey, holders: AbstractSet[Owner]) -> bool:
+        """Whether an allocator granted a part of the device to each of these holders."""
+        return device in self._granted and self._granted[device].keys() >= holders
 
     def of(self, device: DeviceKey) -> tuple[Mapping[Owner, int], int]:
         """The part of a device that each owner holds, and the number that stands for all of the device (1 at least)."""
-        if device not in self._held:
-            return Counter(), 1
-        shares: list[tuple[Owner, Share]] = []
-        for resource, held in self._held[device].items():
-            on_offer = max(self._offered.get((resource, device), 0), held.total())
-            numerator, denominator = _compute_instance(resource) or (1, on_offer)
-            shares += [(owner, (count * numerator, denominator)) for owner, count in held.items()]
+        granted = self._granted.get(device, {})
+        shares = [*granted.items()]
+        shares += [(owner, share) for owner, share in self._by_ids(device) if owner not in granted]
         whole = lcm(*(denominator for _, (_, denominator) in shares))
         parts: Counter[Owner] = Counter()
         for owner, (numerator, denominator) in shares:
             parts[owner] += numerator * whole // denominator
+        if granted:
+            return parts, whole
         # the kubelet may hand out a device as a whole and in parts at the same time
         return parts, max(whole, parts.total())
 
+    def _by_ids(self, device: DeviceKey) -> Iterator[tuple[Owner, Part]]:
+        """The parts of a device that the kubelet has handed out, resource by resource."""
+        if device not in self._held:
+            return
+        for resource, held in self._held[device].items():
+            on_offer = max(self._offered.get((resource, device), 0), held.total())
+            numerator, denominator = _compute_instance(resource) or (1, on_offer)
+            for owner, count in held.items():
+                yield owner, (count * numerator, denominator)
 
-def _compute_instance(resource: str) -> Share | None:
+
+def _compute_instance(resource: str) -> Part | None:
     """The part of its MIG instance that a compute instance is, by the resource's name: 1 of 3 for mig-1c.3g.20gb."""
     match = _COMPUTE_INSTANCE.search(resource)
     if match is None:
@@ -236,16 +270,23 @@ class _GpuMaker:
             self._device(key, of_gpu, unit, parts, whole)
             for key, of_gpu, (parts, whole) in zip(keys, slices, held, strict=True)
         )
-        handed_out = sum(part for device in devices for _, part in device.holders)
-        whole_gpu = max(unit * all_slices, handed_out)
-        return Gpu(uuid, model, whole_gpu, devices, knows_slices, parent in self.owners.unnamed)
+        whole_gpu = unit * all_slices
+        return Gpu(
+            uuid,
+            model,
+            _at_least_held(whole_gpu, devices) if is_cut else whole_gpu,
+            devices,
+            knows_slices,
+            parent in self.owners.unnamed,
+        )
 
     def _device(self, key: DeviceKey, slices: int, unit: int, parts: Mapping[Owner, int], whole: int) -> Device[Owner]:
         """A device of `slices`, whose holders have `parts` of `whole`. The whole GPU counts `unit` for each slice."""
         of_part = slices * (unit // whole)
         holders = tuple((owner, part * of_part) for owner, part in sorted(parts.items()))
         is_shared = any(holder.shared for holder in self.owners.of(key))
-        return Device(key, slices, key in self.sampled, holders, part=slices * unit, is_shared=is_shared)
+        is_granted = bool(holders) and self.shares.are_granted(key, parts.keys())
+        return Device(key, slices, key in self.sampled, holders, slices * unit, is_shared, is_granted)
 
     def _parts(self, key: DeviceKey, held: DeviceKey) -> tuple[Mapping[Owner, int], int]:
         """The part of a device that each owner holds, and the number for all of it. `held` is the device or its GPU."""
@@ -255,3 +296,8 @@ class _GpuMaker:
             # equal parts, since the kubelet names no ids for them
             return dict.fromkeys(holders, 1), len(holders)
         return {owner: parts[owner] for owner in holders}, whole
+
+
+def _at_least_held(whole: int, devices: Iterable[Device[Owner]]) -> int:
+    """The number for a whole GPU that is cut: it may have more slices than models like it are known for."""
+    return max(whole, sum(part for device in devices for _, part in device.holders))

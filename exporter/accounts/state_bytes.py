@@ -2,9 +2,9 @@
 
 Each record is a row (records.py), and `columns` names the columns of each kind of record once. A column that the file
 lacks gets its default. Version 4 lacks the moment when accounts began, version 5 the kernel's log, version 6 the moment
-since when containers are idle; version 7 has only the lowest power of models at rest. Moments are written as the time
-before the last look, since the next process has another clock. The times of kernels up to the last look are not
-written: the next process counts from 0. old_state.py reads older versions.
+since when containers are idle, version 8 allocators' grants; version 7 has only the lowest power of models at rest.
+Moments are written as the time before the last look, since the next process has another clock. The times of kernels up
+to the last look are not written: the next process counts from 0. old_state.py reads older versions.
 
 A reader skips amounts that it does not know, so a new amount needs no new version. Any other change of the form needs
 one.
@@ -29,7 +29,7 @@ from exporter.model.pages import Subject
 from exporter.model.slices import Work, listed
 
 _MAGIC = b"pod-gpu-metrics-exporter accounting"
-VERSION = 8
+VERSION = 9
 _FIRST_BY_NAME = 4  # the first version whose records have names
 _SUBJECT = ("uuid", "instance", "profile", "index", "device", "model", "host", "has_gpu_label")
 _DEVICE = ("uuid", "instance")
@@ -70,6 +70,7 @@ def dump_in_slices(ledger: Ledger, wall_ns: int, boot: Boot = UNKNOWN_BOOT) -> W
         "gap_ns": gaps.ns,
         "shown": ledger.entries.shown,
         "models": holders.models,
+        "memory_mib": [*holders.memory_mib.items()],
         "capacity": dict(holders.capacity),
         "allocated": dict(holders.allocated),
         "idle_powers": ledger.idle_powers,
@@ -184,6 +185,7 @@ def _read_holders(holders: Holders, content: _Json, rows: RowReader) -> None:
     held_now = [rows.held[number] for number in content["now"]]
     holders.held = {held.key.uuid: held for held in held_now}
     holders.models = {str(uuid): str(model) for uuid, model in content["models"].items()}
+    holders.memory_mib = {rows.devices[number]: float(mib) for number, mib in content.get("memory_mib", ())}
     holders.capacity = {str(model): int(count) for model, count in content["capacity"].items()}
     holders.allocated = {str(model): float(part) for model, part in content["allocated"].items()}
     columns = rows.columns["Subject"]

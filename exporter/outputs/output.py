@@ -11,7 +11,8 @@ from enum import StrEnum, auto
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from exporter.accounts.cards import FAMILIES_OF_CARDS, Cards, cards_by_owner
+from exporter.accounts.cards import Cards, cards_by_owner
+from exporter.accounts.device_values import FAMILIES_OF_DEVICES
 from exporter.model.devices import Owners
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -126,7 +127,7 @@ class Look(AnyLook):
         return cards_by_owner(
             snapshot.owners,
             joined.subjects if joined else (),
-            joined.readings(FAMILIES_OF_CARDS) if joined else (),
+            joined.readings(FAMILIES_OF_DEVICES) if joined else (),
             snapshot.inventory,
             snapshot.measured,
             indices,

@@ -37,7 +37,7 @@ def later(data: bytes) -> str:
     return f"{first}\n{looks.text()}"
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_state_file_of_an_older_version_is_read_in_full(version: int) -> None:
     """What is in the files is shown as it was; from there on it is counted as today."""
     data = (DATA / f"accounting-state-{version}").read_bytes()

@@ -199,8 +199,8 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
         (
-            saved().replace(b"accounting 8", b"accounting 9"),
-            "it is of version 9, and this exporter knows versions up to 8",
+            saved().replace(b"accounting 9", b"accounting 10"),
+            "it is of version 10, and this exporter knows versions up to 9",
         ),
         (saved()[:-100], "it is damaged: its checksum is another"),
     ],
@@ -259,20 +259,20 @@ def signed(body: bytes) -> bytes:
     """This content as if the exporter itself had written it."""
     return (
         saved().partition(b"accounting ")[0]
-        + b"accounting 8 "
-        + sha256(b"8 " + body).hexdigest().encode()
+        + b"accounting 9 "
+        + sha256(b"9 " + body).hexdigest().encode()
         + b"\n"
         + body
     )
 
 
 FORM: dict[str, str] = {
-    "content": "34c7836e8bfb",
+    "content": "40a0a65773bb",
     "Entry": "da5ccd26121e",
     "Owner": "6c944b90a675",
     "DeviceKey": "94c1e96ec257",
     "HeldGpu": "9d9834eb0f15",
-    "Device": "fe82604b0071",
+    "Device": "c45e90bb0dd6",
     "GpuState": "762e5c87ce9e",
     "GpuSamples": "3206bdba8f2a",
     "CountersAtLook": "a90d9e3b9d13",
@@ -303,7 +303,7 @@ def test_the_form_of_a_version_does_not_change() -> None:
     for kind in (Entry, HeldGpu, GpuState, IdlePower, *map(type, new_amounts().values())):
         form(kind, columns)
     digests: dict[str, str] = {name: sha256(text.encode()).hexdigest()[:12] for name, text in columns.items()}
-    assert (VERSION, {name: digests[name] for name in FORM}) == (8, FORM)
+    assert (VERSION, {name: digests[name] for name in FORM}) == (9, FORM)
 
 
 NUMBERS = list(re.finditer(rb"(?<=[\[:,])-?\d+(?=[\],}])", saved().partition(b"\n")[2]))

@@ -1,7 +1,7 @@
 """Looks at a node for tests of accounting: a page as text, who holds which ids, and the ledger that notes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exporter.accounts.ledger import Ledger, Rules
 from exporter.accounts.stretches import SmNs
@@ -9,6 +9,7 @@ from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
 from exporter.model.accounts import Account
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
+from exporter.model.grants import Grant
 from exporter.model.measured import Measured
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Health, Snapshot
@@ -52,7 +53,10 @@ def energy(value: str, gpu: int = 0, instance: str = "", profile: str = "1g.10gb
 
 @dataclass
 class Looks:
-    """Looks of a pulse: each at its moment (seconds), of a page and of what pods hold."""
+    """Looks of a pulse: each at its moment (seconds), of a page and of what pods hold.
+
+    `grants` are what an allocator says of each pod's part of its device, by pod.
+    """
 
     rules: Rules = field(default_factory=Rules)
     ledger: Ledger = field(default_factory=Ledger)
@@ -60,6 +64,7 @@ class Looks:
     slices: int | None = None  # of each GPU, by NVML
     offered: Mapping[tuple[str, DeviceKey], int] = field(default_factory=dict)
     policy: LabelPolicy = field(default_factory=LabelPolicy)
+    grants: Mapping[str, Grant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.joiner = Joiner(
@@ -89,9 +94,13 @@ class Looks:
         if page is not None:
             joined = self.joiner.join([page.encode()], Attribution(Owners(), self.policy))
         owners = build_owners(assignments, joined.subjects if joined else self.ledger.holders.subjects, knowledge)
+        holders = {
+            key: tuple(replace(holder, grant=self.grants.get(holder.owner.pod)) for holder in of_key)
+            for key, of_key in owners.holders.items()
+        }
         return Snapshot(
             node="n",
-            owners=Owners(holders=owners.holders, matches=owners.matches, offered=self.offered),
+            owners=Owners(holders=holders, matches=owners.matches, offered=self.offered),
             joined=joined,
             health={KUBELET: UP if kubelet else DOWN, "a": DOWN if page is None else UP, "b": OTHER[one_page_fails]},
             assignments_age_seconds=0.0,

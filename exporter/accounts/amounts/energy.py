@@ -3,7 +3,8 @@
 A counter's growth is divided by time among all who held the GPU since the counter grew last. While nobody held the GPU,
 it drew the least power that is known of its model. On MIG the page repeats the GPU's value on each instance's row: the
 value is counted once, and divided among the instances by activity and slices. Rows that differ are the instances' own
-values. A holder of a shared device gets its kernels' part of the time if NVML measures it, else an equal part.
+values. A holder of a shared device gets its kernels' part of the time if NVML measures it, else what it was granted
+where an allocator says that of all holders, else an equal part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -208,7 +209,9 @@ def _give(gpu: GpuAtLook, stretch: Stretch, amounts: _Microjoules, loads: Loads)
             gpu.nobody(stretch.held.key if device is None else device.key).add(ENERGY, amount)
             continue
         by = stretch.kernels.get(device.key.instance, ())
-        parts = apportion(amount, by if any(by) else [1] * len(device.holders))
+        if not any(by):
+            by = [part for _, part in device.holders] if device.is_granted else [1] * len(device.holders)
+        parts = apportion(amount, by)
         for (entry, _), part in zip(device.holders, parts, strict=False):
             taker = gpu.nobody(device.key) if entry.is_dropped else entry
             taker.add(ENERGY, part)

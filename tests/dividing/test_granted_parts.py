@@ -1,0 +1,89 @@
+"""The part of a device that a grant gives, and the proportions in which holders share what the device does."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.dividing.granted_parts import devices_with_memory, part_of, weights_of
+from exporter.model.devices import DeviceKey, Holder
+from exporter.model.grants import Grant
+from exporter.model.pods import Owner
+
+WHOLE = 81_559  # MiB of an H100
+AMOUNTS = st.none() | st.floats(0, 1e7)
+GRANTS = st.builds(
+    Grant, allocator=st.just("HAMi"), memory_mib=AMOUNTS, cores_percent=st.none() | st.floats(0, 100), fraction=AMOUNTS
+)
+
+
+def grant(memory: float | None = None, cores: float | None = None, fraction: float | None = None) -> Grant:
+    return Grant(allocator="HAMi", memory_mib=memory, cores_percent=cores, fraction=fraction)
+
+
+# issue 24, part 5
+@pytest.mark.parametrize(
+    ("granted", "memory", "part"),
+    [
+        (None, WHOLE, None),
+        (grant(), WHOLE, None),
+        (grant(fraction=0.1), None, Fraction(1, 10)),
+        (grant(fraction=0.5, memory=10_240, cores=20), WHOLE, Fraction(1, 2)),
+        (grant(memory=10_240), WHOLE, Fraction(10_240, WHOLE)),
+        (grant(memory=10_240, cores=45), WHOLE, Fraction(10_240, WHOLE)),
+        (grant(memory=10_240, cores=100), WHOLE, 1),  # HAMi leaves nobody else a part
+        (grant(memory=10_240, cores=45), None, Fraction(45, 100)),
+        (grant(memory=10_240, cores=45), 0.0, Fraction(45, 100)),
+        (grant(memory=10_240, cores=0), None, None),  # no limit of cores, and the device's memory is not known
+        (grant(memory=10_240, cores=0), WHOLE, Fraction(10_240, WHOLE)),
+        (grant(memory=0, cores=30), WHOLE, Fraction(30, 100)),
+        (grant(memory=WHOLE), 81_007, 1),  # a page without the reserved memory
+        (grant(memory=2 * WHOLE), WHOLE, 2),  # deviceMemoryScaling
+        (grant(memory=float("inf"), cores=float("nan")), WHOLE, None),
+    ],
+)
+def test_the_part_of_a_device_that_a_grant_gives(
+    granted: Grant | None, memory: float | None, part: Fraction | int | None
+) -> None:
+    found = part_of(granted, memory)
+    assert (found and found[0] / found[1]) == (None if part is None else float(part))
+
+
+@pytest.mark.parametrize(
+    ("grants", "weights"),
+    [
+        ([grant(fraction=0.5), grant(fraction=0.25)], [2, 1]),
+        ([grant(memory=10_240, cores=45), grant(memory=30_720)], [10_240, 30_720]),
+        ([grant(cores=30), grant(cores=60)], [30, 60]),
+        ([grant(memory=10_240), None], None),
+        ([grant(memory=10_240), grant(fraction=0.5)], None),
+        ([grant(memory=10_240), grant(cores=50)], None),
+        ([grant()], None),
+        ([], None),
+    ],
+)
+def test_what_adds_up_is_divided_by_grants_of_one_measure(
+    grants: list[Grant | None], weights: list[int] | None
+) -> None:
+    assert weights_of(grants) == weights
+
+
+@given(st.lists(GRANTS | st.none(), max_size=4), AMOUNTS)
+def test_parts_and_weights_are_above_0_or_not_known(grants: list[Grant | None], memory: float | None) -> None:
+    for each in grants:
+        part = part_of(each, memory)
+        assert part is None or min(part) > 0
+    assert all(weight > 0 for weight in weights_of(grants) or ())
+
+
+def test_only_devices_of_which_memory_was_granted_need_their_memory() -> None:
+    holders = {
+        DeviceKey(uuid=uuid): (
+            Holder(
+                owner=Owner(namespace="n", pod="p", container="c"), resource="nvidia.com/gpu", shared=True, grant=of
+            ),
+        )
+        for uuid, of in {"a": grant(memory=1), "b": grant(fraction=0.5), "c": grant(memory=0), "d": None}.items()
+    }
+    assert devices_with_memory(holders) == {DeviceKey(uuid="a")}
