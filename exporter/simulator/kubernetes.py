@@ -12,7 +12,7 @@ from aiohttp import web
 
 from exporter.simulator.driver_files import UID_LENGTH, claim_status
 from exporter.simulator.parts import DRA_DRIVER, DRA_POOL, Pod, SimulatedGpu
-from exporter.simulator.pods_api import described
+from exporter.simulator.pods_api import described, spec
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
@@ -70,7 +70,7 @@ class SimulatedApi:
 
     def objects_now(self) -> dict[str, Object]:
         """All present objects, by their paths and names."""
-        objects = {f"/api/v1/pods {pod.uid}": _pod(pod, self.node_name) for pod in self._world.pods}
+        objects = {f"/api/v1/pods {pod.uid}": pod_object(pod, self.node_name) for pod in self._world.seen}
         for item in self.slices_now():
             objects[f"/resourceslices {item['metadata']['name']}"] = item
         return objects
@@ -229,13 +229,14 @@ def controlled_by(api_version: str, kind: str, name: str) -> Object:
     return {"metadata": {"ownerReferences": [owner]}}
 
 
-def _pod(pod: Pod, node_name: str) -> Object:
+def pod_object(pod: Pod, node_name: str) -> Object:
+    """The pod as the API server has it."""
     content = described(pod)
     created = f"{datetime.fromtimestamp(pod.created, UTC):%Y-%m-%dT%H:%M:%SZ}"
     status = {**content["status"], "startTime": "2026-11-21T23:08:28Z"}
     return {
         "metadata": {**content["metadata"], "creationTimestamp": created},
-        "spec": {"nodeName": node_name},
+        "spec": {"nodeName": node_name, **spec(pod)},
         "status": status if pod.is_acknowledged else {"phase": "Pending", "qosClass": "BestEffort"},
     }
 

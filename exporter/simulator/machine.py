@@ -280,8 +280,8 @@ class Machine:
         self._holders = {}
         for pod in pods:
             for container in pod.running:
-                shares = Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses)
-                if not shares or not container.running:
+                shares = _shares_of(container, claimed)
+                if not shares or not container.running or container.is_reservation:
                     continue
                 key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")
                 if key in born:
@@ -290,13 +290,20 @@ class Machine:
                     self._born[key] = pod.began
                 else:
                     self._born[key] = self.life - (_OLDEST * chance(self.seed, key, "age") if is_first else 0.0)
-                for device_id, count in shares.items():
-                    self._add_holder(pod, container, key, device_id, count, is_linked=len(shares) > 1)
+                for device_id, size in shares.items():
+                    self._add_holder(pod, container, key, device_id, size, is_linked=len(shares) > 1)
 
     def _add_holder(
-        self, pod: Pod, container: Container, key: tuple[str, str, str], device_id: str, count: int, *, is_linked: bool
+        self,
+        pod: Pod,
+        container: Container,
+        key: tuple[str, str, str],
+        device_id: str,
+        size: float,
+        *,
+        is_linked: bool,
     ) -> None:
-        """Note that a container holds a device, or `count` shares of it if `::` follows the GPU's UUID."""
+        """Note that a container holds a device, or `size` quarters of it if `::` follows the GPU's UUID."""
         work, seed = pod.work or (pod.owner[1], f"{self.seed}/{'/'.join(key)}")
         uuid, is_share, _ = device_id.partition("::")
         holder = _SimulatedUse(
@@ -304,11 +311,18 @@ class Machine:
             seed=seed,
             workload=work,
             born=self._born[key],
-            part=count / REPLICAS if is_share else 1.0,
+            part=size / REPLICAS if is_share else 1.0,
             is_linked=is_linked and not is_share,
             pace=0.96 + 0.04 * chance(self.seed, uuid),
         )
         self._holders.setdefault(uuid, []).append(holder)
+
+
+def _shares_of(container: Container, claimed: dict[str, str]) -> dict[str, float]:
+    """How much a container holds of each device; of a GPU's UUID with `::` in quarters."""
+    if container.parts:
+        return {f"{part.uuid}::": REPLICAS * min(1.0, part.of_memory) for part in container.parts}
+    return {**(Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses))}
 
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from exporter.model.devices import CORES, Claim
@@ -103,10 +104,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
-    """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, or in units by gpu-manager.
+    """A GPU that is handed out whole, in shares, by DRA claims, as MIG instances, in units, or by an allocator.
 
     A `dynamic` GPU is claimed, too: whole, or in instances that the driver cuts for each claim. `units` has the ids
-    (resource, id) of each quarter of the GPU; the ids themselves name no GPU. A GPU that `is_lost` has fallen off the
+    (resource, id) of each quarter of the GPU; the ids themselves name no GPU. An allocator's GPU (allocators.py) has
+    `seats`, and the ids that its device plugin registers for it (`tokens`). A GPU that `is_lost` has fallen off the
     bus.
     """
 
@@ -117,6 +119,8 @@ class SimulatedGpu:
     dynamic: bool = False
     instances: tuple[Instance, ...] = ()
     units: tuple[tuple[Slot, ...], ...] = ()
+    seats: tuple[Slot, ...] = ()
+    tokens: tuple[Slot, ...] = ()
     is_lost: bool = False
 
     @property
@@ -158,6 +162,8 @@ class SimulatedGpu:
             return tuple((DRA_DRIVER, device) for device in self.placements or (self.claim_device,))
         if self.instances:
             return tuple((resource_of(instance.profile), instance.device_id) for instance in self.instances)
+        if self.seats:
+            return self.seats
         if self.units:
             return tuple((CORES, f"{self.uuid}::{part}") for part in range(len(self.units)))
         if self.shared:
@@ -169,7 +175,33 @@ class SimulatedGpu:
         """The devices of the GPU that the kubelet can hand out."""
         if self.claimed or self.is_lost:
             return ()
+        if self.seats:
+            return self.tokens
         return tuple(chain.from_iterable(self.units)) or self.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What an allocator really gave a container of one GPU. None: the container did not ask for so much of it.
+
+    Attributes:
+        uuid: the GPU.
+        memory_mib: MiB of its memory.
+        cores_percent: percent of its cores.
+        fraction: the part of the GPU, of an allocator that counts in fractions.
+    """
+
+    uuid: str
+    memory_mib: int | None = None
+    cores_percent: int | None = None
+    fraction: float | None = None
+
+    @property
+    def of_memory(self) -> float:
+        """The part of the GPU's memory, 0 to 1 (more if the allocator promises more than there is)."""
+        if self.memory_mib is not None:
+            return self.memory_mib / H100.memory
+        return 1.0 if self.fraction is None else self.fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +213,12 @@ class Container:
         devices: its devices.
         claims: the devices of its DRA claims.
         looks: the devices of its claims with admin access, which it does not hold.
-        chosen: the parts of GPUs that gpu-manager chose, which the kubelet does not know.
+        chosen: the parts of GPUs that gpu-manager or another allocator chose, which the kubelet does not know.
+        parts: what an allocator chose for it, by GPU. gpu-manager's are quarters, and are not here.
+        asks: what it asks for in its limits (resource, number) beside its devices.
+        environment: the variables that device plugins set.
+        is_sidecar: it is one of the pod's init containers, and runs on.
+        is_reservation: it holds its devices for others, and uses none of them.
         running: whether it runs; not in a crash loop.
         ailing: its devices (ids, CDI names) that are not healthy, each with its health and a message.
         uses: the GPUs (by UUID) that it uses although the kubelet did not give it them.
@@ -192,6 +229,11 @@ class Container:
     claims: tuple[Claim, ...] = ()
     looks: tuple[Claim, ...] = ()
     chosen: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    asks: tuple[tuple[str, int], ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    is_sidecar: bool = False
+    is_reservation: bool = False
     running: bool = True
     ailing: tuple[tuple[str, str, str], ...] = ()
     uses: tuple[str, ...] = ()
@@ -201,14 +243,34 @@ class Container:
         """The devices of its claims, with and without admin access."""
         return (*self.claims, *self.looks)
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """The numbers of extended resources in its spec."""
+        return {**Counter(resource for resource, _ in self.devices), **dict(self.asks)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What an allocator writes on a pod, and from when on it is there (nanoseconds of the node's clock).
+
+    `fault` says what is wrong with it: "broken" (it cannot be read), "foreign" (it names a device that the node
+    lacks), "wrong" (it names another device than the pod really has), or "".
+    """
+
+    annotations: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    at_ns: int = 0
+    fault: str = ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod as the kubelet knows it.
 
     Attributes:
-        namespace, name, uid, ip, phase, labels: as in Kubernetes.
-        containers: its containers.
+        namespace, name, uid, ip, phase, labels, annotations: as in Kubernetes.
+        note: what its allocator adds to labels and annotations.
+        containers: its containers, those included that are init containers and run on (sidecars).
         init_containers: containers that end before the others start. A device of both is the same device.
         owner: the kind and the name of its controller.
         is_acknowledged: whether the kubelet knows it, and not only the API server.
@@ -227,6 +289,8 @@ class Pod:
     ip: str = ""
     phase: str = "Running"
     labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    note: Note | None = None
     owner: tuple[str, str] = ("", "")
     is_acknowledged: bool = True
     is_static: bool = False
@@ -250,10 +314,28 @@ class Pod:
         return tuple(claim for container in self.containers for claim in container.all_claims)
 
     @property
+    def in_spec(self) -> tuple[tuple[Container, ...], tuple[Container, ...]]:
+        """The init containers and the containers of its spec, in their order. Sidecars come after an init container."""
+        sidecars = [container for container in self.containers if container.is_sidecar]
+        rest = tuple(container for container in self.containers if not container.is_sidecar)
+        return (*self.init_containers[:1], *sidecars, *self.init_containers[1:]), rest
+
+    def seen_at(self, now_ns: int) -> "Pod":
+        """The pod as its API server shows it at a moment of the node's clock."""
+        if self.note is None:
+            return self
+        if now_ns < self.note.at_ns:
+            return replace(self, note=None)
+        labels = (*self.labels, *self.note.labels)
+        return replace(self, labels=labels, annotations=(*self.annotations, *self.note.annotations), note=None)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """The ids of the devices that its containers hold; for a claim, the device's name in its pool."""
         devices = list[str]()
         for container in self.containers:
+            if container.is_reservation:
+                continue
             devices += (device_id for _, device_id in container.devices)
             devices += (claim.device for claim in container.claims)
             devices += container.chosen

@@ -34,10 +34,17 @@ def pod_message(pod: Pod) -> bytes:
     content = described(pod)
     content["metadata"] |= {
         "creationTimestamp": {"seconds": pod.created},
-        "annotations": {"kubernetes.io/config.source": "file" if pod.is_static else "api"},
+        "annotations": {"kubernetes.io/config.source": "file" if pod.is_static else "api", **dict(pod.annotations)},
     }
+    content["spec"] = {kind: [_as_message(container) for container in of_kind] for kind, of_kind in spec(pod).items()}
     body: bytes = messages.Pod(**content).SerializeToString()
     return body
+
+
+def _as_message(container: dict[str, Any]) -> dict[str, Any]:
+    limits = container["resources"].get("limits", {})
+    quantities = {resource: {"string": number} for resource, number in limits.items()}
+    return {"name": container["name"], "resources": {"limits": quantities}}
 
 
 def described(pod: Pod) -> dict[str, Any]:
@@ -51,21 +58,40 @@ def described(pod: Pod) -> dict[str, Any]:
             "name": pod.name,
             "uid": pod.uid,
             "labels": dict(pod.labels),
+            **({"annotations": dict(pod.annotations)} if pod.annotations else {}),
             "ownerReferences": [owner] if kind else [],
         },
         "status": {
             "phase": pod.phase,
             "podIP": pod.ip,
-            "containerStatuses": [
-                {
-                    "name": container.name,
-                    "containerID": container_id(pod, container.name),
-                    "allocatedResourcesStatus": _allocated(container),
-                }
-                for container in pod.containers
-            ],
+            "containerStatuses": [_status(pod, one) for one in pod.containers if not one.is_sidecar],
+            "initContainerStatuses": [_status(pod, one) for one in pod.containers if one.is_sidecar],
         },
     }
+
+
+def _status(pod: Pod, container: Container) -> dict[str, Any]:
+    allocated = _allocated(container)
+    return {
+        "name": container.name,
+        "containerID": container_id(pod, container.name),
+        "allocatedResourcesStatus": allocated,
+    }
+
+
+def spec(pod: Pod) -> dict[str, list[dict[str, Any]]]:
+    """The containers of a pod's spec, by the names of core/v1."""
+    init_containers, containers = pod.in_spec
+    return {
+        "initContainers": [_in_spec(container) for container in init_containers],
+        "containers": [_in_spec(container) for container in containers],
+    }
+
+
+def _in_spec(container: Container) -> dict[str, Any]:
+    limits = {resource: str(number) for resource, number in container.limits.items()}
+    fields: dict[str, Any] = {"name": container.name, "resources": {"limits": limits} if limits else {}}
+    return {**fields, "restartPolicy": "Always"} if container.is_sidecar else fields
 
 
 def _allocated(container: Container) -> list[dict[str, Any]]:

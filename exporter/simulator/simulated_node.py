@@ -8,7 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from exporter.simulator import driver_files
+from exporter.model.memo import Memo
+from exporter.simulator import driver_files, written_answers
 from exporter.simulator.dcgm import SimulatedDcgm
 from exporter.simulator.failure import GpuFailure
 from exporter.simulator.gpu_processes import SimulatedProcesses
@@ -16,7 +17,7 @@ from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
-from exporter.simulator.parts import Instance, Pod
+from exporter.simulator.parts import Instance, Pod, SimulatedGpu
 from exporter.simulator.pods_api import SimulatedPodsApi
 from exporter.simulator.world import World
 
@@ -27,10 +28,12 @@ class SimulatedNode:
     """A world and its servers, on sockets in a temporary folder and on loopback ports.
 
     `start` sets the URLs, writes the driver's and the container toolkit's files below `root`, and writes an
-    `inventory_file`. With `has_checkpoint` there is the DRA driver's checkpoint, too.
+    `inventory_file`. With `has_checkpoint` there is the DRA driver's checkpoint, too, and with `has_device_checkpoint`
+    the kubelet's own of its device plugins.
     """
 
     has_checkpoint = True
+    has_device_checkpoint = False
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class SimulatedNode:
         self.kernel_log = SimulatedKernelLog(roots)
         self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
         self._cut: dict[str, tuple[Instance, ...]] = {}
+        self._checkpointed = Memo(None)
         self._life: asyncio.Task[None] | None = None
 
     async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = inf) -> None:
@@ -83,7 +87,13 @@ class SimulatedNode:
         driver_files.write_claims(self.root, pods, self.world.gpus)
         if self.has_checkpoint:
             driver_files.write_checkpoint(self.socket.parent, pods)
+        if self.has_device_checkpoint:
+            self._checkpointed.of(self._write_device_checkpoint, self.world.pods, self.world.gpus)
         return pods
+
+    def _write_device_checkpoint(self, pods: Sequence[Pod], gpus: Sequence[SimulatedGpu]) -> None:
+        acknowledged = [pod for pod in pods if pod.is_acknowledged]
+        written_answers.write(self.socket.parent, acknowledged, (offer for gpu in gpus for offer in gpu.offers))
 
     async def stop(self) -> None:
         """Stop all servers and remove the folder."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
+from exporter.simulator.allocators import SimulatedAllocator
 from exporter.simulator.job_phases import serves
 from exporter.simulator.machine import Machine
 from exporter.simulator.parts import (
@@ -39,8 +40,9 @@ Slots = tuple[Slot, ...]
 class Maker:
     """Makes pods and devices. The same `chance` makes the same ones."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, allocator: SimulatedAllocator | None = None) -> None:
         self._chance = chance
+        self._allocator = allocator
         self._pods_made = 0
         self._units: dict[str, Slots] = {}  # by the part of a GPU for which they stand
 
@@ -48,6 +50,8 @@ class Maker:
         """The devices that a pod takes of the free ones, all of the same resource."""
         resource = self._chance.choice(free)[0]
         choices = [slot for slot in free if slot[0] == resource]
+        if self._allocator and resource == self._allocator.name:
+            return self._allocator.some_of(choices)
         if resource == CORES:
             # gpu-manager puts a part of a GPU on a single GPU
             gpu = self._chance.choice(choices)[1].partition("::")[0]
@@ -59,6 +63,8 @@ class Maker:
     def containers(self, namespace: str, name: str, devices: Sequence[Slot]) -> tuple[Container, ...]:
         """The containers of a pod. The first, of this name, holds these devices."""
         resource = devices[0][0]
+        if self._allocator and resource == self._allocator.name:
+            return self._allocator.containers(name, devices)
         first = Container(name=name, devices=tuple(devices))
         if resource == DRA_DRIVER:
             first = Container(name=name, claims=tuple(self._claim(namespace, device) for _, device in devices))
@@ -86,7 +92,7 @@ class Maker:
     def pod(self, namespace: str, workload: str, containers: tuple[Container, ...], kind: str = "ReplicaSet") -> Pod:
         """A pod of a workload, with a name of its own."""
         name = f"{workload}-{''.join(self._chance.choices(_ALPHABET, k=5))}"
-        return Pod(
+        pod = Pod(
             namespace=namespace,
             name=name,
             containers=containers,
@@ -94,6 +100,12 @@ class Maker:
             labels=(("app.kubernetes.io/name", workload), ("team", namespace)),
             owner=(kind, workload),
         )
+        return self.bound(pod)
+
+    def bound(self, pod: Pod) -> Pod:
+        """The pod with what the node's allocator writes on it, if it gave the pod something."""
+        is_given = any(container.parts for container in pod.containers)
+        return self._allocator.bound(pod) if self._allocator and is_given else pod
 
     def uid(self, namespace: str, name: str) -> str:
         """The UID of a new pod."""
@@ -124,6 +136,8 @@ class World:
     answers while `kubelet_is_up`.
     """
 
+    kubelet_is_up = True
+
     def __init__(
         self,
         *,
@@ -137,6 +151,8 @@ class World:
         seed: int = 1,
         speed: float = 1.0,
         clock: Callable[[], int] = time.monotonic_ns,
+        allocator: SimulatedAllocator | None = None,
+        whole: int = 0,
     ) -> None:
         """The node has `gpus` GPUs.
 
@@ -151,16 +167,22 @@ class World:
             seed: all is drawn from it.
             speed: the pods live so many times as fast as real time.
             clock: real time, in nanoseconds.
+            allocator: hands out all other GPUs.
+            whole: how many of these nevertheless go out whole, by their own ids.
         """
         self._random = random.Random(seed)
-        self.make = Maker(self._random)
+        self.allocator = allocator
+        self.make = Maker(self._random, allocator)
         self.machine = Machine(seed=seed, speed=speed, clock=clock)
         self._pods: tuple[Pod, ...] = ()
         self._gpus = self._make_gpus(gpus, shared=shared, mig=mig, claims=claims, dynamic=dynamic, units=units)
-        # the first pods came before the machine, which sees all of them at once
+        self._hand_over(claims + units + whole, gpus - mig - shared)
+        self._begin(strangers)
+
+    def _begin(self, strangers: int) -> None:
+        """Add the first pods. They came before the machine, which sees all of them at once."""
         self._pods = (self.make.pod("kube-system", "node-agent", (Container(name="agent"),), kind="DaemonSet"),)
         self._fill()
-        self.kubelet_is_up = True
         self.add_strangers(strangers)
 
     def _make_gpus(
@@ -185,6 +207,13 @@ class World:
             gpus.append(gpu)
         return tuple(gpus)
 
+    def _hand_over(self, first: int, end: int) -> None:
+        """Hand the GPUs from `first` to before `end` over to the allocator, if there is one."""
+        if self.allocator:
+            gpus = self._gpus
+            taken = self.allocator.begin(gpus[first:end], lambda: self._pods, self.machine.clock)
+            self._gpus = (*gpus[:first], *taken, *gpus[end:])
+
     @property
     def pods(self) -> tuple[Pod, ...]:
         """All pods of the node."""
@@ -192,7 +221,8 @@ class World:
 
     @pods.setter
     def pods(self, pods: tuple[Pod, ...]) -> None:
-        self._pods = pods
+        self._pods = self.allocator.attended(pods) if self.allocator else pods
+        pods = self._pods
         if any(gpu.dynamic for gpu in self._gpus):
             self._gpus = tuple(self._cut(gpu) if gpu.dynamic else gpu for gpu in self._gpus)
         self.machine.change(self._gpus, pods)
@@ -208,9 +238,17 @@ class World:
         self.machine.change(gpus, self._pods)
 
     @property
+    def seen(self) -> tuple[Pod, ...]:
+        """All pods as the API server shows them now: with what allocators have written on them by now."""
+        if not self.allocator:
+            return self._pods
+        now_ns = self.machine.clock()
+        return tuple(pod.seen_at(now_ns) for pod in self._pods)
+
+    @property
     def of_kubelet(self) -> tuple[Pod, ...]:
         """The pods that the kubelet knows, ended pods included until they are removed."""
-        return tuple(pod for pod in self.pods if pod.is_acknowledged)
+        return tuple(pod for pod in self.seen if pod.is_acknowledged)
 
     @property
     def listed(self) -> tuple[Pod, ...]:

@@ -178,6 +178,20 @@ class World(world.World):
         uid = self.make.uid(old.namespace, old.name)
         return self.change(old, replace(old, uid=uid, phase="Running", is_acknowledged=is_acknowledged))
 
+    def remake(self, old: Pod) -> Pod:
+        """A pod of an allocator is made anew under its old name: other GPUs are chosen for it. Returns the new pod."""
+        name = next(container.name for container in old.containers if container.parts)
+        self.remove(old)
+        seats = self.make.some_of([slot for _, slots in self.free() for slot in slots if slot in self._seats])
+        made = self.make.pod(old.namespace, old.name, self.make.containers(old.namespace, name, seats), old.owner[0])
+        made = replace(made, name=old.name, owner=old.owner, work=old.work)
+        self.pods += (made,)
+        return made
+
+    @property
+    def _seats(self) -> set[tuple[str, str]]:
+        return {seat for gpu in self.gpus for seat in gpu.seats}
+
     def acknowledge(self, pod: Pod) -> Pod:
         """The kubelet learns of a pod. Returns the pod's new state."""
         return self.change(pod, replace(pod, is_acknowledged=True))
