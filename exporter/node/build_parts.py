@@ -11,7 +11,7 @@ from exporter.node.allocators import AllocatorPods
 from exporter.node.build_sources import make_api, may_ask, no_pods_for_allocators
 from exporter.node.claims import ClaimLookUp
 from exporter.node.handover import NodeHandover, WantedStreams
-from exporter.node.node_evidence import NodeEvidence
+from exporter.node.node_evidence import KeptEvidence, NodeEvidence
 from exporter.node.part import Shows
 from exporter.node.shared_sources import Sources
 from exporter.node.small_parts import (
@@ -26,7 +26,6 @@ from exporter.node.small_parts import (
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.device_ids import Rule
-from exporter.ownership.evidence import Arrivals
 from exporter.ownership.verdicts import Verdicts
 from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
@@ -71,7 +70,7 @@ def make_evidence(config: Config, handover: NodeHandover, sources: Sources, rule
     return NodeEvidence(
         sources=sources,
         rules=rules,
-        arrivals=handover.the(Arrivals),
+        kept=handover.the(KeptEvidence),
         checkpoint=sources.cache.get(DeviceCheckpoint, path=path),
     )
 

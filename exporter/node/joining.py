@@ -138,7 +138,7 @@ class Joining:
             allocatable=sources.allocatable.allocatable,
             claims=sources.claims.facts,
             listed=kubelet.listed,
-            evidence=self.evidence.of(assignments, pods.pods_of_names),
+            evidence=self.evidence.of(assignments, pods.pods, pods.pods_of_names),
             pages=pages,
             of=of,
             measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None,

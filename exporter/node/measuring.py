@@ -96,7 +96,7 @@ class Measuring:
         self._followed: DriverReading | None = None  # the last reading with a look-up of its processes
         # the last reading whose processes have been looked up, with the answers; the sources may have looked for others
         # since
-        self._looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
+        self.looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
         self._measured: Memo[Measured | None] = Memo(None)
         self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None
@@ -124,12 +124,12 @@ class Measuring:
         self._is_wanted |= bool(last and last.processes)
         if not self._is_wanted:
             return None
-        if self._looked_up is None:
+        if self.looked_up is None:
             if last is not None:
                 self._follow(last)
             return None
         is_failing = last is None or last.processes is None
-        if is_failing and self._clock() - self._looked_up[0].read_at > KEPT_SECONDS:
+        if is_failing and self._clock() - self.looked_up[0].read_at > KEPT_SECONDS:
             self._forget()
             return None
         return self._measured.of(self._measure, owners)
@@ -152,7 +152,13 @@ class Measuring:
     @property
     def is_finding_out(self) -> bool:
         """Whether the first look at processes is under way. No scrape waits for it."""
-        return self._looked_up is None and self._task is not None and not self._task.done()
+        return self.looked_up is None and self._task is not None and not self._task.done()
+
+    def tables(self, logged: "Containers", pods: PodsByName) -> "tuple[Containers, ...]":
+        """The containers by their logs, and by the status of pods."""
+        from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find
+
+        return logged, *self._of_pods.of(lambda pods: (containers_of_pods(pods.values()),), pods)
 
     def see(self, _: Snapshot) -> LookFacts:
         """The reason why the use of owners is not known; the use itself is the join's."""
@@ -180,7 +186,7 @@ class Measuring:
         return next((part.bounds[of].used() for part in self._sources or () if of in part.bounds), 0)
 
     def _forget(self) -> None:
-        self._looked_up = self._followed = None
+        self.looked_up = self._followed = None
         self._measured = Memo(None)
         if self._times is not None:
             self._times.pause()
@@ -207,7 +213,7 @@ class Measuring:
             return
         if processes.processes is not None and processes.processes.read_at < reading.read_at:
             return  # that read had begun earlier
-        self._looked_up = reading, processes.processes, logs.containers
+        self.looked_up = reading, processes.processes, logs.containers
         self._measured.keep(self._measure(owners), owners)
 
     def _find(self) -> "tuple[Processes, ContainerLogs]":
@@ -234,14 +240,12 @@ class Measuring:
     def _measure(self, owners: Owners) -> "Measured | None":
         """The owners' use of devices by the last reading whose processes were looked up; None before that."""
         from exporter.model.measured import Total  # noqa: PLC0415
-        from exporter.usage.owner_use import measure  # noqa: PLC0415
-        from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find
+        from exporter.usage.owner_use import measure  # noqa: PLC0415 - see _find
 
-        if self._times is None or self._looked_up is None:
+        if self._times is None or self.looked_up is None:
             return None
-        reading, processes, logged = self._looked_up
-        of_pods = self._of_pods.of(lambda pods: (containers_of_pods(pods.values()),), self._pods)
-        tables = (logged, *of_pods)
+        reading, processes, logged = self.looked_up
+        tables = self.tables(logged, self._pods)
         unresolved = None if self._kubelet is None else _unresolved(owners, self._kubelet)
         totals = {
             device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))

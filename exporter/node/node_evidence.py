@@ -5,19 +5,45 @@ A node without such ids pays nothing: no file is read and no process looked up f
 
 import time
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from exporter.model.devices import Assignment
-from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Evidence
+from exporter.model.grants import NO_EVIDENCE, Evidence, Given
 from exporter.model.memo import Memo
-from exporter.model.pods import PodsOfNames
+from exporter.model.nothing import NOTHING
+from exporter.model.pods import Owner, PodsByName, PodsOfNames
 from exporter.node.part import Asking
 from exporter.node.shared_sources import Sources
 from exporter.ownership.device_ids import Rule
-from exporter.ownership.evidence import NO_TOKENS, AllTokens, Arrivals, Key, by_checkpoint, together, tokens_among
+from exporter.ownership.evidence import (
+    NO_TOKENS,
+    AllTokens,
+    Arrivals,
+    Key,
+    by_checkpoint,
+    of_every_resource,
+    together,
+    tokens_among,
+)
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint
-from exporter.sources.source import Bound, Source
+from exporter.sources.source import MOST_PROCESSES, Bound, Source
+
+if TYPE_CHECKING:
+    from exporter.model.driver import DriverReading
+    from exporter.model.measured import HostProcesses
+    from exporter.usage.process_owners import Containers
+    from exporter.usage.seen_devices import SeenDevices
+
+_NOTHING_GIVEN: Mapping[Key, Given] = NOTHING
+
+
+@dataclass(eq=False)
+class KeptEvidence:
+    """What is remembered of the containers with tokens. It outlives a reload."""
+
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    seen: "SeenDevices | None" = None  # None before the first containers with tokens
 
 
 @dataclass(kw_only=True, eq=False)
@@ -26,9 +52,11 @@ class NodeEvidence:
 
     sources: Sources
     rules: Sequence[Rule]
-    arrivals: Arrivals
+    kept: KeptEvidence
     checkpoint: DeviceCheckpoint
     _tokens: Memo[AllTokens] = field(default_factory=lambda: Memo(NO_TOKENS))
+    _by_checkpoint: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
+    _seen: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
     _evidence: Memo[Evidence] = field(default_factory=lambda: Memo(NO_EVIDENCE))
 
     @property
@@ -38,34 +66,57 @@ class NodeEvidence:
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """Those of its sources."""
-        return self.checkpoint.bounds
+        """Those of its sources, and of what it remembers."""
+        return {**self.checkpoint.bounds, "seen_containers": Bound(MOST_PROCESSES, lambda: len(self.kept.seen or ()))}
 
     async def follow_up(self, asking: Asking) -> None:
         """Read what has changed on the node since the last look, once the kubelet has answered."""
         kubelet = self.sources.kubelet
         tokens = self._tokens_of(kubelet.assignments)
-        self.arrivals.note(tokens, kubelet.asked_at_seconds or time.monotonic())
+        self.kept.arrivals.note(tokens, kubelet.asked_at_seconds or time.monotonic())
         if tokens is NO_TOKENS:
             return
         attempt = self.checkpoint.begin()
         if attempt is not None:
             await asking.hear_one(self.checkpoint, attempt)
 
-    def of(self, assignments: frozenset[Assignment], pods: PodsOfNames) -> Evidence:
+    def of(self, assignments: frozenset[Assignment], pods: PodsByName, pods_of_names: PodsOfNames) -> Evidence:
         """The evidence for these assignments; the same object as long as nothing changes."""
         tokens = self._tokens_of(assignments)
         if tokens is NO_TOKENS:
             return NO_EVIDENCE
         now = time.monotonic()
         changed_at = now - (time.time() - self.checkpoint.changed_at)
-        late = self.arrivals.late(tokens, changed_at, now)
-        return self._evidence.of(self._work_out, tokens, self.checkpoint.entries, pods, late)
+        late = self.kept.arrivals.late(tokens, changed_at, now)
+        return self._evidence.of(
+            lambda *sources: together(sources, self._evidence.value),
+            self._by_checkpoint.of(by_checkpoint, self.checkpoint.entries, tokens, pods_of_names, late),
+            self._seen_of(tokens, pods),
+        )
 
-    def _work_out(
-        self, tokens: AllTokens, entries: tuple[CheckpointEntry, ...], pods: PodsOfNames, late: AbstractSet[Key]
-    ) -> Evidence:
-        return together([by_checkpoint(entries, tokens, pods, late)], self._evidence.value)
+    def _seen_of(self, tokens: AllTokens, pods: PodsByName) -> Mapping[Key, Given]:
+        """The devices on which NVML lists processes of these containers."""
+        measuring = self.sources.measuring
+        if measuring is None:
+            return _NOTHING_GIVEN
+        looked_up = measuring.looked_up
+        tables = () if looked_up is None else measuring.tables(looked_up[2], pods)
+        return self._seen.of(self._see, tokens, looked_up, tables)
+
+    def _see(
+        self,
+        tokens: AllTokens,
+        looked_up: "tuple[DriverReading, HostProcesses | None, Containers] | None",
+        tables: "tuple[Containers, ...]",
+    ) -> Mapping[Key, Given]:
+        from exporter.usage.seen_devices import SeenDevices  # noqa: PLC0415 - only a node with tokens pays for it
+
+        seen = self.kept.seen = self.kept.seen or SeenDevices()
+        ids: dict[Owner, frozenset[str]] = {}
+        for (owner, _), of_key in tokens.items():
+            ids[owner] = ids.get(owner, frozenset()) | of_key.ids
+        given = seen.look(ids, *looked_up[:2], tables) if looked_up else seen.look(ids)
+        return of_every_resource(given, tokens, self._seen.value)
 
     def _tokens_of(self, assignments: frozenset[Assignment]) -> AllTokens:
         return self._tokens.of(tokens_among, assignments, self.rules)

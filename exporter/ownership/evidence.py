@@ -105,6 +105,17 @@ def by_checkpoint(
     return given
 
 
+def of_every_resource(
+    given: Mapping[Owner, Given], tokens: AllTokens, before: Mapping[Key, Given]
+) -> Mapping[Key, Given]:
+    """What a source shows of containers, whatever the resource; the object `before` if nothing has changed."""
+    of_containers: dict[Key, Given] = {}
+    for (owner, _), of_key in tokens.items():
+        if owner in given:
+            of_containers[owner, ""] = of_key.given(given[owner])
+    return before if of_containers == before else of_containers
+
+
 def _uids_of(owner: Owner, pods: PodsOfNames) -> AbstractSet[str]:
     """The uids that a pod of this name may have; empty if they are not known.
 

@@ -4,16 +4,21 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 
 from exporter.model.grants import NO_EVIDENCE, Evidence
 from exporter.node.joining import Joining
+from exporter.node.measuring import Measuring
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
+from exporter.sources.nvml import nvml_source
 from exporter.sources.source import is_absent
+from tests.support.components import real
 from tests.support.device_checkpoint import alloc_resp, entry, write
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.node_parts import part_of, source_of
+from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.simulated import Container, Pod, SimulatedNode, World
 
 GPU = "nvidia.com/gpu"
@@ -26,12 +31,14 @@ async def node() -> AsyncIterator[SimulatedNode]:
     simulated.world.pods = ()
     await simulated.start()
     yield simulated
+    await until_nobody_uses_it()
     await simulated.stop()
 
 
 def a_pod(name: str, *ids: str, resource: str = GPU) -> Pod:
     devices = tuple((resource, device_id) for device_id in ids)
-    return Pod(namespace="ml", name=name, containers=(Container(name="main", devices=devices),))
+    uid = str(uuid5(NAMESPACE_OID, name))
+    return Pod(namespace="ml", name=name, uid=uid, containers=(Container(name="main", devices=devices),))
 
 
 def gave(uid: str, ids: list[str], *uuids: str) -> Any:
@@ -124,3 +131,48 @@ async def test_a_checkpoint_that_cannot_be_used_is_told(node: SimulatedNode) -> 
         await exporter.page()
         assert 'source_up{source="device-checkpoint"} 0' in (await exporter.get("/metrics"))[1]
         assert "kubelet_internal_checkpoint" in (await exporter.get("/debug/mapping"))[1]
+
+
+@pytest.fixture
+def nvml(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> SimulatedNode:
+    """The node with NVML."""
+    real("gcc")
+    assert node.nvml.build()
+    loads(monkeypatch, node.nvml)
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.1)
+    return node
+
+
+def run_process(node: SimulatedNode, pod: Pod, *, gpu: int, pid: int) -> None:
+    """Have NVML list a process of the pod's container on this GPU, until the next one."""
+    container = f"{pid:064x}"
+    files = node.root / "proc" / str(pid)
+    files.mkdir()
+    (files / "cgroup").write_text(f"0::/kubepods/pod{pod.uid}/{container}\n")
+    (files / "stat").write_text(f"{pid} (python) S 1 {' '.join(['0'] * 17)} 1 0\n")
+    link = node.root / f"var/log/containers/{pod.name}_{pod.namespace}_main-{container}.log"
+    link.symlink_to(f"/var/log/pods/{pod.namespace}_{pod.name}_{pod.uid}/main/0.log")
+    node.nvml.write(node.world.gpus, [f"process {gpu} -1 -1 {pid} c {2**30}"], is_recut=False)
+
+
+# issue 24, part 4
+async def test_nvml_shows_where_a_container_computes_and_that_stays(nvml: SimulatedNode) -> None:
+    uuids = [gpu.uuid for gpu in nvml.world.gpus]
+    pod = a_pod("a", f"{uuids[0]}-4")
+    nvml.world.pods = (pod, a_pod("b", f"{uuids[0]}-5"))
+    async with running(config_of(**settings(nvml, root=str(nvml.root), nvml_mode="on"))) as exporter:
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+        run_process(nvml, pod, gpu=6, pid=4242)
+        wanted = {"a": [("NVML", [uuids[6]])]}
+        await exporter.until_page(lambda _: shown(evidence_of(exporter)) == wanted)
+        ((_, (given,)),) = evidence_of(exporter).items()
+        assert not given.is_whole
+        assert given.refs[0].shared, "a token stands for a share"
+        evidence = evidence_of(exporter)
+        nvml.nvml.write(nvml.world.gpus, [], is_recut=False)
+        measuring = source_of(exporter.service._role, Measuring)
+        await exporter.until_page(lambda _: measuring.looked_up is not None and not measuring.looked_up[0].processes)
+        assert evidence_of(exporter) is evidence
+        nvml.world.pods = ()
+        await exporter.until_page(lambda _: evidence_of(exporter) is NO_EVIDENCE)

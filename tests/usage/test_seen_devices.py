@@ -1,0 +1,136 @@
+"""On which devices each container's processes were seen, for as long as its pod lives."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from exporter.model.devices import DeviceKey
+from exporter.model.driver import GpuProcess
+from exporter.model.grants import Given
+from exporter.model.measured import HostProcesses, NamedContainer, Process, ProcessPlace
+from exporter.model.pods import Owner
+from exporter.usage.process_owners import Containers
+from exporter.usage.seen_devices import NOTHING_SEEN, SeenDevices
+from tests.usage.test_measured import CUT, ONE, PARENT, READ_AT, WHOLE, A, B, id_of, on, reading, uid_of
+
+OTHER = DeviceKey(uuid="GPU-other")
+IDS = {A: frozenset({"token-1"}), B: frozenset({"token-2"})}
+
+
+def table(*containers: tuple[Owner, int]) -> Containers:
+    """Containers of pods with these numbers."""
+    return Containers(
+        by_id={
+            id_of(number): (NamedContainer(container_id=id_of(number), owner=owner, pod_uid=uid_of(number)),)
+            for owner, number in containers
+        }
+    )
+
+
+BOTH = table((A, 1), (B, 2))
+
+
+class Node:
+    """What NVML lists of each pod, from look to look."""
+
+    def __init__(self) -> None:
+        self.seen = SeenDevices()
+
+    def look(
+        self,
+        *processes: tuple[int, DeviceKey],
+        known: Containers = BOTH,
+        ids: dict[Owner, frozenset[str]] = IDS,
+        started_at: float = 1.0,
+    ) -> dict[Owner, set[DeviceKey]]:
+        """The devices by container, after a look at the processes of pods with these numbers."""
+        by_pid = {
+            pid: Process(
+                pid=pid, started_at=started_at, place=ProcessPlace(container_id=id_of(pod), pod_uid=uid_of(pod))
+            )
+            for pid, (pod, _) in enumerate(processes, start=100)
+        }
+        listed: list[GpuProcess] = [on(device, pid) for pid, (_, device) in enumerate(processes, start=100)]
+        host = HostProcesses(by_pid=by_pid, asked_for=frozenset(by_pid), read_at=READ_AT)
+        return shown(self.seen.look(ids, reading(*listed), host, [known]))
+
+
+def shown(given: Mapping[Owner, Given]) -> dict[Owner, set[DeviceKey]]:
+    assert all(one.source == "NVML" and not one.is_whole for one in given.values())
+    return {
+        owner: {DeviceKey(uuid=ref.uuid, instance=ref.instance) for ref in one.refs} for owner, one in given.items()
+    }
+
+
+def test_a_process_that_ends_takes_nothing_away() -> None:
+    node = Node()
+    assert node.look((1, WHOLE)) == {A: {WHOLE}}
+    given = node.seen.look(IDS)
+    assert node.look((2, OTHER)) == {A: {WHOLE}, B: {OTHER}}
+    assert node.look() == {A: {WHOLE}, B: {OTHER}}
+    assert node.seen.look(IDS) is not given
+    assert node.seen.look(IDS) is node.seen.look(IDS)
+    assert node.look((1, OTHER)) == {A: {WHOLE, OTHER}, B: {OTHER}}
+
+
+def test_without_a_reading_what_is_remembered_counts() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    assert shown(node.seen.look(IDS)) == {A: {WHOLE}}
+    assert shown(node.seen.look(IDS, replace(reading(), processes=None))) == {A: {WHOLE}}
+    assert node.seen.look({}) is NOTHING_SEEN
+    assert len(node.seen) == 0
+
+
+def test_a_pod_that_is_made_anew_begins_with_nothing() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    # its links come before its processes; the old pod's stay for a while, and so do its processes in NVML
+    assert node.look((1, WHOLE), known=table((A, 1), (A, 3))) == {}
+    assert node.look(known=table((A, 1), (A, 3))) == {}
+    assert node.look((3, OTHER), known=table((A, 1), (A, 3))) == {A: {OTHER}}
+    assert node.look((1, WHOLE), (3, OTHER), known=table((A, 1), (A, 3))) == {A: {OTHER}}
+    assert node.look(known=table((A, 3))) == {A: {OTHER}}
+
+
+def test_other_ids_are_those_of_another_pod() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    anew = {**IDS, A: frozenset({"token-7"})}
+    assert node.look((1, WHOLE), ids=anew) == {}, "its processes are still listed"
+    assert node.look((3, OTHER), ids=anew, known=table((A, 1), (A, 3))) == {A: {OTHER}}
+
+
+def test_a_new_pod_that_is_seen_before_its_ids_keeps_what_was_seen() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    both = table((A, 1), (A, 3))
+    assert node.look((3, OTHER), known=both) == {A: {OTHER}}
+    assert node.look((3, OTHER), known=both, ids={**IDS, A: frozenset({"token-7"})}) == {A: {OTHER}}
+
+
+def test_a_container_that_starts_again_keeps_its_devices() -> None:
+    """Its id is another one, and its pod the same."""
+    node = Node()
+    node.look((1, WHOLE))
+    again = NamedContainer(container_id=id_of(9), owner=A, pod_uid=uid_of(1))
+    assert node.look(known=Containers(by_id={id_of(9): (again,)})) == {A: {WHOLE}}
+
+
+def test_two_pods_of_one_name_with_processes_are_nobodys() -> None:
+    node = Node()
+    assert node.look((1, WHOLE), (3, OTHER), known=table((A, 1), (A, 3))) == {}
+
+
+def test_what_is_not_certain_does_not_count() -> None:
+    node = Node()
+    assert node.look((1, WHOLE), started_at=READ_AT + 1) == {}, "it has got the pid of an earlier process"
+    assert node.look((1, PARENT)) == {}, "on which of its instances?"
+    assert node.look((4, WHOLE)) == {}, "nobody knows the container"
+    assert node.look((1, ONE), (1, PARENT)) == {A: {ONE}}
+    assert ONE.uuid == CUT
+
+
+def test_only_containers_with_tokens_are_remembered() -> None:
+    node = Node()
+    assert node.look((1, WHOLE), (2, WHOLE), ids={B: IDS[B]}) == {B: {WHOLE}}
+    assert len(node.seen) == 1
