@@ -42,4 +42,9 @@ class DeviceRef:
     @property
     def is_no_gpu(self) -> bool:
         """Whether the device is known to be no GPU of the node: its CDI spec names no device node of a GPU."""
-        return not (self.uuid or self.mig or self.device or self.index or self.minor)
+        return not (self.names_device or self.allocator)
+
+    @property
+    def names_device(self) -> bool:
+        """Whether the id gives a name of its device. A token may give none."""
+        return bool(self.uuid or self.mig or self.device or self.index or self.minor)

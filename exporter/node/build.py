@@ -34,7 +34,7 @@ from exporter.node.policies import (
 from exporter.node.shared_sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
-from exporter.ownership.allocators.allocator_table import ANNOTATIONS
+from exporter.ownership.allocators.allocator_table import ANNOTATIONS, annotations_of
 from exporter.ownership.current import CurrentOwners, Tenures
 from exporter.ownership.device_ids import DeviceRules, Rule
 from exporter.ownership.labels import LabelPolicy, PodLabelPolicy
@@ -65,8 +65,9 @@ def make_node(
     assignments = kept_owners.assignments(asks_for)
     needs_pods = pod_labels is not None or bool(config.dcgm.selectors)
     vendor = vendor_of(rules, config.labels)
+    annotations = ANNOTATIONS | annotations_of(rules.allocators)
     sources = make_sources(
-        config, files, handover, assignments, needs_pods=needs_pods, annotations=ANNOTATIONS, vendor=vendor
+        config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
     )
     owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
     evidence = make_evidence(config, handover, sources, rules.rules)

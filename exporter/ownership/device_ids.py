@@ -20,8 +20,8 @@ A user's file (`--device-rules`) adds rules, and labels that name a sample's dev
     - {family: xpum_power_watts, field: DCGM_FI_DEV_POWER_USAGE, unit: W}
     looks: [gpu.intel.com/i915_monitoring]
 
-`families` are read by `exporter.dcgm.vendors`. `looks` are resources (globs) whose ids only let a container look at
-devices, as monitoring does. A container holds no device by such an id.
+`families` are read by `exporter.dcgm.vendors`, and a section `allocators` by allocators/users.py. `looks` are resources
+(globs) whose ids only let a container look at devices, as monitoring does. A container holds no device by such an id.
 
 For a device that came through Dynamic Resource Allocation the kubelet names driver, pool and device, and the qualified
 name of its CDI device. Three things tell which GPU it is: the CDI spec of that name, which has its device nodes
@@ -37,7 +37,8 @@ from fnmatch import fnmatchcase
 from exporter.dcgm.vendors import VendorFamily, read_families
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import NO_PLACES, CdiPlaces, Claim, ResourceSlice, SliceDevices
-from exporter.ownership.allocators.allocator_table import ALLOCATORS
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator
+from exporter.ownership.allocators.users import read_allocators
 from exporter.ownership.labels import SampleLabels
 from exporter.reading import Invalid, compiled
 
@@ -65,12 +66,19 @@ class Rule:
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _SHARE = r"(?P<share>::.*)?"
-RULES = (
-    *(
-        Rule(f"a token of {name}", re.compile(pattern), resource, uuid_prefix="GPU-", allocator=name)
-        for name, allocator in ALLOCATORS.items()
+
+
+def _token_rules(allocators: Iterable[Allocator], *, uuid_prefix: str = "") -> Iterable[Rule]:
+    """The rules for the ids that are tokens."""
+    return (
+        Rule(f"a token of {allocator.name}", compiled(pattern), resource, uuid_prefix, allocator.name)
+        for allocator in allocators
         for resource, pattern in allocator.tokens
-    ),
+    )
+
+
+RULES = (
+    *_token_rules(ALLOCATORS.values(), uuid_prefix="GPU-"),
     Rule("GPU-<uuid>, GPU-<uuid>::<n>", re.compile(rf"(?P<uuid>GPU-[^:/\s]+){_SHARE}")),
     Rule("<uuid>, <uuid>::<n>", re.compile(rf"(?P<uuid>{_UUID}){_SHARE}"), uuid_prefix="GPU-"),
     # drivers before R470 named an instance by three things: its GPU, its GPU instance id and its compute instance id
@@ -111,17 +119,23 @@ def read_device_id(resource: str, device_id: str, rules: Sequence[Rule] = RULES)
 
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_SECTIONS = frozenset({"devices", "samples", "families", "looks"})
+_SECTIONS = frozenset({"devices", "samples", "families", "looks", "allocators"})
 _ANY_ID = re.compile(r".*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRules:
-    """The rules for ids, the labels of samples, and the families that are fields of DCGM's."""
+    """The rules for ids, the labels of samples, the families that are fields of DCGM's, and the user's allocators."""
 
     rules: tuple[Rule, ...] = RULES
     sample_labels: SampleLabels = field(default_factory=SampleLabels)
     families: tuple[VendorFamily, ...] = ()
+    allocators: tuple[Allocator, ...] = ()
+
+    @property
+    def every_allocator(self) -> Mapping[str, Allocator]:
+        """All allocators by name: the user's, then those of the table."""
+        return {allocator.name: allocator for allocator in (*self.allocators, *ALLOCATORS.values())}
 
 
 def read_rules(content: object) -> DeviceRules:
@@ -131,8 +145,8 @@ def read_rules(content: object) -> DeviceRules:
     """
     if not isinstance(content, Mapping) or not content.keys() <= _SECTIONS or not content:
         raise ValueError(
-            "it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), `looks` (resources), or"
-            " several"
+            "it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), `looks` (resources),"
+            " `allocators`, or several"
         )
     devices = content.get("devices") or []
     samples = content.get("samples") or {}
@@ -146,10 +160,12 @@ def read_rules(content: object) -> DeviceRules:
         raise ValueError(str(error)) from error
     looks = _looks(content.get("looks") or [])
     rules = [_rule(rule, f"devices[{number}]") for number, rule in enumerate(devices)]
+    allocators = read_allocators(content.get("allocators") or [])
     return DeviceRules(
-        rules=(*looks, *rules, *RULES),
+        rules=(*looks, *rules, *_token_rules(allocators), *RULES),
         sample_labels=_sample_labels(samples),
         families=families,
+        allocators=allocators,
     )
 
 

@@ -126,8 +126,8 @@ class NodeDevices:
         A device that nothing names has the id as its key. `rivals` are all references of the answer: a profile names an
         instance only if just one id has that profile.
         """
-        if ref.is_no_gpu:
-            return None
+        if not ref.names_device:
+            return self._only_gpu if ref.allocator else None
         if ref.is_vfio:
             return None if ref.minor else DeviceKey(uuid=ref.device)
         if ref.minor:
@@ -144,6 +144,11 @@ class NodeDevices:
         if len(uuids) > 1:
             return None
         return DeviceKey(uuid=next(iter(uuids), ref.device or ref.index), instance=ref.instance)
+
+    @property
+    def _only_gpu(self) -> DeviceKey | None:
+        """The page's GPU, if the page has one alone. It is what a token means that has no name at all."""
+        return next(iter(self.owners_by_page)) if len(self.owners_by_page) == 1 else None
 
     def _of_node(self, ref: DeviceRef, uuid: str) -> DeviceKey | None:
         """The device by its device node, which belongs to the GPU `uuid`.

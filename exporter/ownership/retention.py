@@ -255,7 +255,7 @@ class _AssignedDevices:
         if held.device_id in self._ids:
             return True
         ref = self._read(held)
-        if ref is None or ref.is_no_gpu:
+        if ref is None or not ref.names_device:
             return False
         return identity(ref) in (self._whole if ref.shared else self._devices)
 

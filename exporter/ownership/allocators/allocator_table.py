@@ -10,7 +10,14 @@ node has only one GPU. These facts come from the allocators' own sources:
 - Volcano's vGPU (volcano-vgpu-device-plugin, pkg/plugin/server.go): <uuid>-<n>; volcano.sh/vgpu-memory and -cores
   count (<uuid>-memory-<n>, <uuid>-core-<n>). It separates containers by `;`, and has places only for containers that
   ask for a vGPU (volcano, pkg/scheduler/api/devices/util.go, ExtractResourceRequest);
-- gpushare (gpushare-device-plugin, pkg/gpu/nvidia): <uuid>-_-<n>, one for each GiB or MiB.
+- gpushare (gpushare-device-plugin, pkg/gpu/nvidia): <uuid>-_-<n>, one for each GiB or MiB. The annotation has the
+  number that the container gets as NVIDIA_VISIBLE_DEVICES;
+- Ascend's device plugin with Volcano (ascend-device-plugin, pkg/common/device.go): Ascend910-<chip>, and
+  Ascend910-2c-<vNPU>-<chip> for a vNPU. It writes for a pod, not for a container, what it gave (huawei.com/AscendReal)
+  and what the kubelet picked (huawei.com/kltDev). Without Volcano it writes neither, and ids are true;
+- Intel's GPU plugin with its resource manager, removed in 2025: cards of containers (not of init containers), by GPU
+  Aware Scheduling (platform-aware-scheduling, gpuscheduler/scheduler.go);
+- Koordinator: no device plugin; the devices of a pod by their minor numbers.
 
 A new allocator is a row of `ALLOCATORS`. A user's rule comes before all rows, so a user can say that ids name their own
 devices.
@@ -18,17 +25,27 @@ devices.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Final
 
 from exporter.errors import Trouble
+from exporter.ownership.allocators.gpu_groups import GROUP_ANNOTATIONS
+from exporter.ownership.allocators.json_words import (
+    read_gpushare,
+    read_koordinator,
+    with_gpushare_cores,
+    with_mig_instances,
+)
 from exporter.ownership.allocators.said import Said
 from exporter.ownership.allocators.separated import Separated
 
 # reads an annotation. Raises Unreadable
 Grammar = Callable[[str], Said]
+# adds what a further annotation says. Raises Unreadable
+Addition = Callable[[Said, str], Said]
 
 
 class Scope(Enum):
@@ -49,7 +66,9 @@ class Annotation:
         resources: globs for the resources that it is about.
         scope: what its places stand for.
         is_of_one_container: with `Scope.POD`: it names the devices of a pod in which one container has devices.
-        marker: the ids of `resources` are tokens only on pods with this annotation. "": `Allocator.tokens` says it.
+        marker: the ids of `resources` are tokens on pods with this annotation. "": `Allocator.tokens` says which are.
+        counts_units: the ids of `resources` count units of devices, so that a device has many.
+        also: further annotations that add to what this one says, each with the function that adds it.
     """
 
     key: str
@@ -58,6 +77,19 @@ class Annotation:
     scope: Scope = Scope.CONTAINERS
     is_of_one_container: bool = False
     marker: str = ""
+    counts_units: bool = False
+    also: tuple[tuple[str, Addition], ...] = ()
+
+    def read(self, annotations: Mapping[str, str]) -> Said | None:
+        """What it says on a pod; None if the pod lacks it. Raises Unreadable: it cannot be read."""
+        text = annotations.get(self.key)
+        if text is None:
+            return None
+        written = self.grammar(text)
+        for key, add in self.also:
+            if key in annotations:
+                written = add(written, annotations[key])
+        return written
 
     def is_about(self, resource: str) -> bool:
         """Whether it says which devices of a resource a container has."""
@@ -83,15 +115,22 @@ class Allocator:
         Raises Unreadable: that one cannot be read.
         """
         for annotation in self.annotations:
-            text = annotations.get(annotation.key)
-            if text is not None and annotation.is_about(resource):
-                return annotation, annotation.grammar(text)
+            written = annotation.read(annotations) if annotation.is_about(resource) else None
+            if written is not None:
+                return annotation, written
         return None
+
+    def counts_units(self, resource: str) -> bool:
+        """Whether a resource's ids count units of devices, so that a device has many of them."""
+        about = (annotation for annotation in self.annotations if annotation.is_about(resource))
+        return any(annotation.counts_units for annotation in islice(about, 1))
 
     @property
     def trouble(self) -> Trouble:
         """The reason why a token of this allocator has no device, and what to do."""
-        keys = " or ".join(annotation.key for annotation in self.annotations if not annotation.marker)
+        without_marker = [annotation.key for annotation in self.annotations if not annotation.marker]
+        of_all = [annotation.key for annotation in self.annotations]
+        keys = " or ".join(dict.fromkeys(without_marker or of_all))
         return Trouble(
             "",
             f"{self.name}'s scheduler chose the GPU and wrote it on the pod{keys and f' (the annotation {keys})'}; the"
@@ -128,9 +167,20 @@ def _vgpus(allocator: str, *, ends: bool) -> Separated:
     )
 
 
+def _of_hami(key: str, *resources: str) -> Annotation:
+    """HAMi's annotation for devices of another vendor, whose plugin follows it."""
+    return Annotation(key=key, grammar=_vgpus("HAMi", ends=True), resources=resources, marker=key)
+
+
 _GPUSHARE = Allocator(
     name="gpushare",
     annotations=(
+        Annotation(
+            key="scheduler.framework.gpushare.allocation",
+            grammar=read_gpushare,
+            counts_units=True,
+            also=(("gpushare.alibabacloud.com/core-percentage", with_gpushare_cores),),
+        ),
         Annotation(
             key="ALIYUN_COM_GPU_MEM_IDX",
             grammar=Separated(
@@ -140,34 +190,118 @@ _GPUSHARE = Allocator(
                 is_share=True,
             ),
             scope=Scope.POD,
+            counts_units=True,
         ),
     ),
     tokens=(*_of_resource("aliyun.com/gpu-mem"), ("*", rf"{_GPU}(?P<share>-_-[0-9]+)")),
 )
+_OF_VOLCANO = Annotation(
+    key="volcano.sh/vgpu-ids-new",
+    grammar=_vgpus("Volcano", ends=False),
+    resources=("volcano.sh/vgpu-number",),
+    scope=Scope.HOLDERS,
+)
 _VOLCANO = Allocator(
     name="Volcano",
-    annotations=(
-        Annotation(
-            key="volcano.sh/vgpu-ids-new",
-            grammar=_vgpus("Volcano", ends=False),
-            resources=("volcano.sh/vgpu-*",),
-            scope=Scope.HOLDERS,
-        ),
-    ),
+    annotations=(_OF_VOLCANO, replace(_OF_VOLCANO, resources=("volcano.sh/vgpu-*",), counts_units=True)),
     tokens=_of_resource("volcano.sh/vgpu-*"),
 )
 _HAMI = Allocator(
     name="HAMi",
     annotations=(
-        Annotation(key="hami.io/vgpu-devices-allocated", grammar=_vgpus("HAMi", ends=True)),
+        # its resources as HAMi's chart names them (charts/hami/values.yaml and device-configmap.yaml)
+        _of_hami("hami.io/dcu-devices-allocated", "hygon.com/dcu*"),
+        _of_hami("hami.io/cambricon-mlu-devices-allocated", "cambricon.com/*mlu*"),
+        *(
+            _of_hami(f"hami.io/{chip}-devices-allocated", f"iluvatar.ai/{chip}-vgpu")
+            for chip in ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+        ),
+        _of_hami("hami.io/iluvatar-vgpu-devices-allocated", "iluvatar.ai/*gpu"),
+        _of_hami("hami.io/mthreads-vgpu-devices-allocated", "mthreads.com/vgpu"),
+        _of_hami("hami.io/metax-sgpu-devices-allocated", "metax-tech.com/sgpu"),
+        _of_hami("hami.io/metax-gpu-devices-allocated", "metax-tech.com/gpu"),
+        _of_hami("hami.io/enflame-vgpu-devices-allocated", "enflame.com/vgcu", "enflame.com/drs-gcu"),
+        _of_hami("hami.io/enflame-gcu-devices-allocated", "enflame.com/gcu"),
+        _of_hami("hami.io/xpu-devices-allocated", "kunlunxin.com/vxpu"),
+        _of_hami("hami.io/kunlun-allocated", "kunlunxin.com/xpu"),
+        _of_hami("hami.io/Vastai-devices-allocated", "vastaitech.com/va"),
+        _of_hami("hami.io/Biren-devices-allocated", "birentech.com/gpu"),
+        *(
+            _of_hami(f"hami.io/{chip}-devices-allocated", f"huawei.com/{chip}")
+            for chip in (
+                *("Ascend910A", "Ascend910B2", "Ascend910B3", "Ascend910B4-1", "Ascend910B4", "Ascend910C"),
+                "Ascend310P",
+            )
+        ),
+        Annotation(
+            key="hami.io/vgpu-devices-allocated",
+            grammar=_vgpus("HAMi", ends=True),
+            also=(("hami.io/vgpu-mig-allocations", with_mig_instances),),
+        ),
         Annotation(key="4pd.io/vgpu-ids-new", grammar=_vgpus("HAMi", ends=False)),
     ),
     tokens=(("*", rf"{_GPU}(?P<share>-[0-9]+)"), ("*", rf"{_MIG}(?P<share>-[0-9]+)")),
     hint="where HAMi aligns ids with its choice (enablegetpreferredallocation: true), a rule of --device-rules makes"
     " them count (docs/devices.md has it); else ",
 )
+_OF_ASCEND = Annotation(
+    key="huawei.com/AscendReal",
+    grammar=Separated(
+        allocator="Ascend",
+        device=re.compile(r"(?:Ascend[0-9A-Za-z]*|npu|NPU)-(?:(?P<share>[0-9]+c[^-]*)-[0-9]+-)?(?P<index>[0-9]{1,4})"),
+        shape="<model>-<chip>, or <model>-<cores>-<vNPU>-<chip>",
+        devices=",",
+    ),
+    resources=("huawei.com/npu-core",),
+    scope=Scope.POD,
+    is_of_one_container=True,
+    marker="huawei.com/kltDev",
+    counts_units=True,
+)
+_ASCEND = Allocator(
+    name="Ascend",
+    annotations=(_OF_ASCEND, replace(_OF_ASCEND, resources=("huawei.com/*",), counts_units=False)),
+)
+_CARDS = Separated(
+    allocator="GPU Aware Scheduling",
+    device=re.compile(r"(?P<device>card[0-9]{1,4})(?::gt[0-9]+(?:\+gt[0-9]+)*)?"),
+    shape="card<n>, or card<n>:gt<tile>",
+    containers="|",
+    devices=",",
+    is_share=True,
+)
+_INTEL = Allocator(
+    name="GPU Aware Scheduling",
+    annotations=tuple(
+        Annotation(key=key, grammar=_CARDS, resources=("gpu.intel.com/i915", "gpu.intel.com/xe"), marker=key)
+        for key in ("gas-container-cards", "gas-container-tiles")
+    ),
+)
+_KOORDINATOR = Allocator(
+    name="Koordinator",
+    annotations=(
+        Annotation(
+            key="scheduling.koordinator.sh/device-allocated",
+            grammar=read_koordinator,
+            resources=("koordinator.sh/gpu*",),
+            scope=Scope.POD,
+            counts_units=True,
+        ),
+    ),
+)
 # the first allocator counts whose resource and id fit
-ALLOCATORS: Final[Mapping[str, Allocator]] = {allocator.name: allocator for allocator in (_GPUSHARE, _VOLCANO, _HAMI)}
+ALLOCATORS: Final[Mapping[str, Allocator]] = {
+    allocator.name: allocator for allocator in (_GPUSHARE, _VOLCANO, _HAMI, _ASCEND, _INTEL, _KOORDINATOR)
+}
+
+
+def marked(resource: str, annotations: Mapping[str, str], allocators: Iterable[Allocator]) -> Allocator | None:
+    """The allocator whose tokens a resource's ids are on a pod with these annotations, whatever the ids look like."""
+    for allocator in allocators:
+        for annotation in allocator.annotations:
+            if annotation.marker and annotation.marker in annotations and annotation.is_about(resource):
+                return allocator
+    return None
 
 
 def annotations_of(allocators: Iterable[Allocator]) -> frozenset[str]:
@@ -176,17 +310,10 @@ def annotations_of(allocators: Iterable[Allocator]) -> frozenset[str]:
         key
         for allocator in allocators
         for annotation in allocator.annotations
-        for key in (annotation.key, annotation.marker)
+        for key in (annotation.key, annotation.marker, *(key for key, _ in annotation.also))
         if key
     )
 
 
-# the annotations of the table's allocators, and of KAI Scheduler and Run:ai (gpu_groups.py)
-ANNOTATIONS: Final = annotations_of(ALLOCATORS.values()) | {
-    "scheduler.framework.gpushare.allocation",
-    "gpu-fraction",
-    "gpu-memory",
-    "gpu-fraction-num-devices",
-    "gpu-fraction-container-name",
-    "run.ai/reserve_for_gpu_index",
-}
+# the annotations of the table's allocators, and of KAI Scheduler and Run:ai
+ANNOTATIONS: Final = annotations_of(ALLOCATORS.values()) | GROUP_ANNOTATIONS

@@ -68,9 +68,10 @@ def _fitting(
         ways.append(holders)
     for way in ways:
         for those in given:
-            if len(those) != len(way):
+            behind = len(way) - len(those)
+            if behind and not (written.is_open and behind > 0):
                 continue
-            entries = {name: entries for name, entries in zip(way, those, strict=True) if entries}
+            entries = {name: entries for name, entries in zip(way, those, strict=not written.is_open) if entries}
             if entries.keys() == set(holders) or not holders:
                 yield entries
 

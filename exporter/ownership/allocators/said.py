@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from exporter.errors import ExporterError
 from exporter.model.device_ref import DeviceRef
 from exporter.model.grants import Grant
+from exporter.model.pods import MOST_ANNOTATION_CHARS
 from exporter.wording import escaped
 
-# 20 containers with 16 GPUs each need 20 KiB. Kubernetes allows 256 KiB for all annotations of a pod together.
-LONGEST = 32 * 1024
+# 20 containers with 16 GPUs each need 20 KiB. A longer text may be cut.
+LONGEST = MOST_ANNOTATION_CHARS
 MOST_MIB = 10 * 1024 * 1024.0
 MOST_PERCENT = 1000.0
 _MOST_SHOWN = 80
@@ -44,10 +45,12 @@ class Said:
     Attributes:
         containers: the entries of each place.
         may_be_over: the last place may be only what stands behind the text that ends the last container.
+        is_open: containers behind the last place are left out, since they have no devices.
     """
 
     containers: tuple[tuple[WrittenDevice, ...], ...]
     may_be_over: bool = False
+    is_open: bool = False
 
 
 def shown(text: str) -> str:
@@ -58,7 +61,7 @@ def shown(text: str) -> str:
 def check_length(text: str) -> None:
     """Raise Unreadable: the text is too long to be read."""
     if len(text) > LONGEST:
-        raise Unreadable(f"it has {len(text)} characters; more than {LONGEST} are not read")
+        raise Unreadable(f"it has more than {LONGEST} characters, which are not read")
 
 
 def amount(number: float, most: float, what: str) -> float | None:

@@ -1,41 +1,30 @@
 """HAMi's annotation and its ancestor's: the texts are those of HAMi's encoder (pkg/device/devices.go) and its tests."""
 
+import json
+import re
+
 import pytest
 
 from exporter.model.grants import Grant
-from exporter.model.pods import PodContainer
-from exporter.ownership.allocators.allocator_table import ALLOCATORS, ANNOTATIONS
-from exporter.ownership.allocators.positions import places
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, ANNOTATIONS, marked
 from exporter.ownership.allocators.said import LONGEST, Unreadable
+from tests.ownership.allocators import spelling
+from tests.ownership.allocators.spelling import A, B
 
 GPU = "nvidia.com/gpu"
-A = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
-B = "GPU-40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"
 MIG = "MIG-4cf18df2-0d7e-5f3c-9d8e-3b2d6a1f0c7e"
 HAMI = "hami.io/vgpu-devices-allocated"
 ANCESTOR = "4pd.io/vgpu-ids-new"
 OF_HAMI = ALLOCATORS["HAMi"]
 
 
-def containers(spelt: str) -> tuple[PodContainer, ...]:
-    """Containers named by letters: those before | are init containers, capitals ask for a GPU."""
-    init, _, rest = spelt.rpartition("|")
-    return tuple(
-        PodContainer(name=name, is_init=is_init, resources=frozenset({GPU}) if name.isupper() else frozenset())
-        for names, is_init in ((init, True), (rest, False))
-        for name in names
-    )
-
-
 def given(text: str, spelt: str, key: str = HAMI) -> dict[str, list[tuple[str, float | None, float | None]]]:
-    written = OF_HAMI.said_in(GPU, {key: text})
-    assert written is not None
-    annotation, of_places = written
-    assert annotation.key == key
-    entries = places(of_places, annotation, GPU, containers(spelt))
+    of_containers = spelling.given("HAMi", GPU, {key: text}, spelt)
     return {
-        name: [(entry.ref.uuid or entry.ref.mig, entry.grant.memory_mib, entry.grant.cores_percent) for entry in those]
-        for name, those in entries.items()
+        name: [
+            (device.ref.uuid or device.ref.mig, device.grant.memory_mib, device.grant.cores_percent) for device in those
+        ]
+        for name, those in of_containers.items()
     }
 
 
@@ -105,7 +94,7 @@ def test_what_its_ancestor_writes(text: str, spelt: str, expected: dict[str, obj
         (f"{A},NVIDIA,1,2:;", "MN", "it has 1 place"),
         (f"{A},NVIDIA,1,2:;;", "mN", "do not stand at these places"),
         (f"{A},NVIDIA,1,2:;{B},NVIDIA,1,2:;", "Mn", "do not stand at these places"),
-        (f"{A},NVIDIA,1,2:;" * 1000, "M", "more than 32768 are not read"),
+        (f"{A},NVIDIA,1,2:;" * 1000, "M", "more than 32768 characters, which are not read"),
     ],
 )
 def test_what_is_no_word(text: str, spelt: str, why: str) -> None:
@@ -122,6 +111,72 @@ def test_an_allocators_word_is_a_share_with_a_grant() -> None:
     (entry,) = written[1].containers[0]
     assert entry.grant == Grant(allocator="HAMi", memory_mib=10240, cores_percent=45)
     assert (entry.ref.shared, entry.ref.allocator) == (True, "")
+
+
+def mig_allocations(**changed: object) -> str:
+    """As pkg/device/nvidia/mig_allocations.go of HAMi 2.10 encodes a MIG instance that its plugin has cut."""
+    instance: dict[str, object] = {
+        "containerIndex": 0,
+        "deviceIndex": 0,
+        "gpuUUID": A,
+        "profile": "1g.10gb",
+        "placement": {"start": 0, "size": 1},
+        "migUUID": MIG,
+        "gpuInstanceID": 7,
+        "computeInstanceID": 0,
+    }
+    return json.dumps([{key: value for key, value in (instance | changed).items() if value is not None}])
+
+
+def test_a_second_annotation_names_the_mig_instances_that_hami_cuts() -> None:
+    annotations = {HAMI: f"{A},NVIDIA,9856,0:{B},NVIDIA,1,2:;", "hami.io/vgpu-mig-allocations": mig_allocations()}
+    instance, share = spelling.given("HAMi", GPU, annotations, "M")["M"]
+    assert (instance.ref.uuid, instance.ref.instance, instance.ref.shared) == (A, "7", False)
+    assert instance.grant.memory_mib == 9856
+    assert (share.ref.uuid, share.ref.instance, share.ref.shared) == (B, "", True)
+    assert annotations.keys() <= ANNOTATIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (mig_allocations(gpuInstanceID=None), "MIG instance 0 is not cut yet"),
+        (mig_allocations(gpuUUID=B), f"MIG instance 0 is on '{B}', and the allocation has no such device at its place"),
+        (mig_allocations(containerIndex=1), "no such device at its place"),
+        (mig_allocations(deviceIndex=1), "no such device at its place"),
+        (mig_allocations(deviceIndex=-1), "deviceIndex: '-1' is no whole number"),
+        (mig_allocations(gpuInstanceID="x"), "gpuInstanceID: 'x' is no whole number"),
+        ("{}", "it is no list of MIG instances"),
+        ("[1]", "MIG instance 0 is no object of JSON"),
+        ("x", "'x' is no JSON"),
+    ],
+)
+def test_mig_instances_that_are_no_word(text: str, why: str) -> None:
+    annotations = {HAMI: f"{A},NVIDIA,9856,0:;", "hami.io/vgpu-mig-allocations": text}
+    with pytest.raises(Unreadable, match=re.escape(why)):
+        spelling.given("HAMi", GPU, annotations, "M")
+
+
+# charts/hami/templates/scheduler/device-configmap.yaml
+@pytest.mark.parametrize(
+    ("resource", "annotation"),
+    [
+        ("hygon.com/dcunum", "hami.io/dcu-devices-allocated"),
+        ("cambricon.com/vmlu", "hami.io/cambricon-mlu-devices-allocated"),
+        ("iluvatar.ai/MR-V100-vgpu", "hami.io/MR-V100-devices-allocated"),
+        ("mthreads.com/vgpu", "hami.io/mthreads-vgpu-devices-allocated"),
+        ("metax-tech.com/sgpu", "hami.io/metax-sgpu-devices-allocated"),
+        ("enflame.com/drs-gcu", "hami.io/enflame-vgpu-devices-allocated"),
+        ("kunlunxin.com/vxpu", "hami.io/xpu-devices-allocated"),
+        ("huawei.com/Ascend910B3", "hami.io/Ascend910B3-devices-allocated"),
+    ],
+)
+def test_ids_of_other_vendors_are_tokens_on_pods_with_hamis_annotation(resource: str, annotation: str) -> None:
+    annotations = {annotation: "a-device,TYPE,10,20:;"}
+    assert marked(resource, annotations, ALLOCATORS.values()) == OF_HAMI
+    assert marked(resource, {HAMI: "x"}, ALLOCATORS.values()) is None
+    (device,) = spelling.given("HAMi", resource, annotations, "M")["M"]
+    assert device.ref.uuid == "a-device"
 
 
 def test_the_newer_annotation_counts_and_a_pod_without_any_has_no_word() -> None:

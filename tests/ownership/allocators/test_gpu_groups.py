@@ -1,0 +1,129 @@
+"""KAI's and Run:ai's pods, as KAI's sources make them: labels, annotations and the reservation pod."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from exporter.model.grants import Grant
+from exporter.model.pods import Owner, PodContainer, PodInfo
+from exporter.ownership.allocators.allocator_table import ANNOTATIONS
+from exporter.ownership.allocators.gpu_groups import (
+    GROUP_ANNOTATIONS,
+    KAI,
+    container_of,
+    fraction_of,
+    groups_of,
+    is_reservation,
+)
+from exporter.ownership.allocators.said import Unreadable
+
+GROUP = {"runai-gpu-group": "a-group"}
+TWO_GROUPS = {"runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}
+CONTAINERS = (PodContainer(name="init", is_init=True), PodContainer(name="main"), PodContainer(name="side"))
+
+
+def pod(
+    labels: Mapping[str, str] = GROUP,
+    annotations: Mapping[str, str] | None = None,
+    containers: tuple[PodContainer, ...] = CONTAINERS,
+) -> PodInfo:
+    return PodInfo(
+        namespace="ml", name="a", uid="u", labels=labels, annotations=annotations or {}, containers=containers
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, ()),
+        (GROUP, ("a-group",)),
+        (TWO_GROUPS, ("a", "b")),
+        ({**GROUP, "runai-gpu-group/a-group": "a-group"}, ("a-group",)),
+        ({"runai-gpu-group": "", "runai-gpu-groups": "x"}, ()),
+    ],
+)
+def test_groups(labels: Mapping[str, str], expected: tuple[str, ...]) -> None:
+    assert groups_of(pod(labels)) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        (GROUP, {"gpu-fraction": "0.5"}, Grant(allocator=KAI, fraction=0.5)),
+        (GROUP, {"gpu-fraction": ".25"}, Grant(allocator=KAI, fraction=0.25)),
+        (GROUP, {"gpu-memory": "2000"}, Grant(allocator=KAI, memory_mib=2000)),
+        (TWO_GROUPS, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, Grant(allocator=KAI, fraction=0.5)),
+        (GROUP, {}, Grant(allocator=KAI)),
+    ],
+)
+def test_the_part_of_each_gpu(labels: Mapping[str, str], annotations: dict[str, str], expected: Grant) -> None:
+    assert fraction_of(pod(labels, annotations)) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "why"),
+    [
+        *((GROUP, {"gpu-fraction": text}, "gpu-fraction is") for text in ("", "0", "1", "1.5", "-0.5", "x", "nan")),
+        *((GROUP, {"gpu-fraction": text}, "gpu-fraction is") for text in ("1e-", "0x1", "9" * 9999, "\u0660.\u0665")),
+        *((GROUP, {"gpu-memory": text}, "gpu-memory is") for text in ("", "0", "-1", "1.5", "2Gi", "9" * 99, "\u0663")),
+        (GROUP, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}, "gpu-fraction-num-devices is '0'"),
+        (
+            {"runai-gpu-group/a": "a"},
+            {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"},
+            "gpu-fraction-num-devices is 2, and the pod has 1 of the labels",
+        ),
+        ({}, {"gpu-fraction": "0.5"}, "the pod has 0 of the labels"),
+    ],
+)
+def test_a_part_that_cannot_be_read(labels: Mapping[str, str], annotations: dict[str, str], why: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(why)) as raised:
+        fraction_of(pod(labels, annotations))
+    assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, "main"),
+        ({"gpu-fraction-container-name": "side"}, "side"),
+        ({"gpu-fraction-container-name": "init"}, "init"),
+    ],
+)
+def test_the_container_with_the_part(annotations: dict[str, str], expected: str) -> None:
+    assert container_of(pod(annotations=annotations)) == expected
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        lambda: container_of(pod(annotations={"gpu-fraction-container-name": "other"})),
+        lambda: container_of(pod(containers=())),
+    ],
+)
+def test_a_container_that_is_not_there(get: Callable[[], str]) -> None:
+    with pytest.raises(Unreadable, match="container"):
+        get()
+
+
+@pytest.mark.parametrize(
+    ("namespace", "container", "labels", "expected"),
+    [
+        ("kai-resource-reservation", "resource-reservation", None, True),
+        ("runai-reservation", "resource-reservation", GROUP, True),
+        # another namespace, which --resource-reservation-namespace names
+        ("gpus", "resource-reservation", GROUP, True),
+        ("gpus", "resource-reservation", {}, False),
+        ("gpus", "resource-reservation", None, False),
+        ("kai-resource-reservation", "main", GROUP, False),
+    ],
+)
+def test_the_reservation_pod(
+    namespace: str, container: str, labels: Mapping[str, str] | None, *, expected: bool
+) -> None:
+    owner = Owner(namespace=namespace, pod="gpu-reservation-n1-x", container=container)
+    assert is_reservation(None if labels is None else pod(labels), owner) == expected
+
+
+def test_the_annotations_are_kept_of_pods() -> None:
+    assert GROUP_ANNOTATIONS <= ANNOTATIONS
