@@ -70,8 +70,9 @@ class Assignment:
 
     For a device of a `claim`, the resource is the claim's driver and the id is driver/pool/device. If a resource's ids
     count units of GPUs, one assignment stands for all of a container's ids of that resource: `units` is their number
-    (otherwise 0), and `device_id` the first of them. A `word` tells the device in place of the id. An allocator may
-    give a container a device of which the kubelet knows nothing: then there is a word, and `device_id` is only a name.
+    (otherwise 0), and `device_id` the first of them. `count` is the number of ids for which the assignment stands,
+    where each id is a share of one device. A `word` tells the device in place of the id. An allocator may give a
+    container a device of which the kubelet knows nothing: then there is a word, and `device_id` is only a name.
     """
 
     owner: Owner
@@ -79,6 +80,7 @@ class Assignment:
     device_id: str
     claim: Claim | None = None
     units: int = 0
+    count: int = 1
     word: Word | None = None
 
     @property

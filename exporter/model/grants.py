@@ -30,6 +30,23 @@ class Grant:
     fraction: float | None = None
 
 
+def together(one: Grant | None, other: Grant | None) -> Grant | None:
+    """What a container was given of a device by two shares of it."""
+    if one is None or other is None:
+        return one or other
+    return Grant(
+        allocator=one.allocator,
+        memory_mib=_sum(one.memory_mib, other.memory_mib),
+        cores_percent=_sum(one.cores_percent, other.cores_percent),
+        fraction=_sum(one.fraction, other.fraction),
+    )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    """None if either is not known."""
+    return None if one is None or other is None else one + other
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
     """What tells the device of an assignment whose id does not: an allocator's annotation, or evidence on the node.
@@ -39,12 +56,14 @@ class Word:
         source: who says it: an annotation's name, or one of the sources of evidence (`Given.source`).
         ref: the device; None if there is no word that counts.
         trouble: why no word counts or, beside a `ref`, what contradicts it.
+        is_of_id: whether the kubelet's id names the same device; None if it names none.
     """
 
     grant: Grant
     source: str = ""
     ref: DeviceRef | None = None
     trouble: Trouble | None = None
+    is_of_id: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

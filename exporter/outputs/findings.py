@@ -18,6 +18,7 @@ from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot, seen_devices
+from exporter.outputs.allocator_findings import of_allocators
 from exporter.outputs.device_rows import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.ownership.device_ids import DRA_DRIVERS
@@ -85,6 +86,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_other_sources(snapshot),
             *of_device_files(snapshot.device_files, asks_nvml=asks_nvml),
             *of_attribution(snapshot),
+            *of_allocators(snapshot),
             *of_devices(snapshot),
             *of_strangers(snapshot),
         ),

@@ -68,6 +68,7 @@ def _assigned(
 ) -> Object:
     """An id, the meaning that was read in it, its device, and the number of samples of that device."""
     claim = assignment.claim
+    word = assignment.word
     ref = match and match.ref
     key = match and match.key
     return {
@@ -76,6 +77,8 @@ def _assigned(
         **asdict(assignment.owner),
         "claim": f"{claim.namespace}/{claim.name}" if claim else "",
         "form": ref.form if ref else "",
+        "allocator": word.grant.allocator if word else "",
+        "said_by": word.source if word else "",
         "shared": bool(ref and ref.shared),
         "uuid": key.uuid if key else "",
         "gpu_i_id": key.instance if key else "",

@@ -42,6 +42,7 @@ from exporter.ownership.owners import Knowledge, OwnersBuilder
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
 from exporter.ownership.requests import Requests
 from exporter.ownership.sample_rows import Attribution, OfPods
+from exporter.ownership.words import Words
 
 if TYPE_CHECKING:
     from exporter.model.measured import Measured
@@ -123,6 +124,7 @@ def _holding(holders: Mapping[DeviceKey, Sequence[Holder]], key: DeviceKey) -> f
 MeasuredFor = Callable[[Owners], "Measured | None"]
 NO_SLICES: SliceDevices = NOTHING
 NO_PODS: PodsOfNames = NOTHING
+NO_NODE_PODS: PodsByName = NOTHING
 _NOT_ASKED = Listing()
 
 
@@ -139,8 +141,10 @@ class CurrentOwners:
         node: str = "",
         places: CdiPlaces = NO_PLACES,
         requests: Requests | None = None,
+        *,
+        words: Words | None = None,
     ) -> None:
-        """`node` is this node's name.
+        """`node` is this node's name. `words` has the words of allocators; by default those of the built-in table.
 
         `book`, `pods_of_owners`, `places` and `requests` are the predecessor's, before a reload.
         """
@@ -154,6 +158,9 @@ class CurrentOwners:
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
+        self._words = words or Words(rules)
+        self._pods_of_node = PodsOfOwners()
+        self._with_words: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._looked_up = Memo(None)
         self._builder = OwnersBuilder()
@@ -178,7 +185,7 @@ class CurrentOwners:
         allocatable: Allocatable = NONE_ALLOCATABLE,
         claims: KnownClaims = NO_CLAIMS,
         evidence: Evidence = NO_EVIDENCE,
-        listed: frozenset[PodName] = frozenset(),  # noqa: ARG002 - Koordinator's pods
+        listed: frozenset[PodName] = frozenset(),
         pages: Sequence[Page] = (),
         of: Hashable = None,
         measured: MeasuredFor | None = None,
@@ -195,6 +202,9 @@ class CurrentOwners:
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
+        # an allocator's pods may hold devices of which the kubelet lists nothing
+        of_node = self._pods_of_node.update(assignments, pods_of_names, listing, listed) if listed else NO_NODE_PODS
+        assignments = self._with_words.of(self._words.of, assignments, of_node, evidence, inventory)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
         assignments = self._held.of(self.requests.of_their_containers, assignments, pods)
         self._looked_up.of(self._look_up, assignments, inventory, slices, claims)

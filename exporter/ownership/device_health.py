@@ -62,9 +62,10 @@ class HealthWatch:
         missing: dict[Assignment, float] = {}
         by_holder: dict[tuple[DeviceKey, Owner], list[DeviceHealth]] = {}
         for match in owners.matches:
-            if match.key is None:
-                continue
             held = match.assignment
+            # what the kubelet says of an allocator's token is true of the GPU that its id names
+            if match.key is None or held.word is not None:
+                continue
             owner = match.assignment.owner
             if owner not in words:
                 words[owner] = _words_of(owner, pods)

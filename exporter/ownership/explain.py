@@ -80,6 +80,11 @@ _MONITORING = Trouble(
     "this resource is for monitoring: its container looks at the node's devices and holds none",
     "nothing is wrong: the vendor's exporter asks for it, and it counts in no sum",
 )
+_RESERVATION = Trouble(
+    "",
+    "this pod reserves the GPU for an allocator, which shares it among other pods; it does not use the GPU",
+    "nothing is wrong: the pods of its group hold the GPU, each a part",
+)
 # by the reason why an assignment has no samples, for reasons whose text is always the same
 _OF_UNMATCHED: Mapping[str, Trouble] = {
     Unmatched.NO_GPU: Trouble(
@@ -164,8 +169,8 @@ class Explainer:
             return None
         if match.reason == Unmatched.OTHER_NODE:
             return self.other_node
-        if match.reason == Unmatched.ALLOCATOR and match.ref is not None:
-            return ALLOCATORS[match.ref.allocator].trouble
+        if match.reason == Unmatched.ALLOCATOR:
+            return _of_token(match)
         if match.reason == Unmatched.MIG_UNRESOLVED:
             return self._unresolved(match.ref.mig if match.ref else "")
         if match.reason == Unmatched.CLAIM_UNRESOLVED:
@@ -246,8 +251,26 @@ class Explainer:
         return any(is_unfollowed_claim(assignment, self.context) for assignment in self.context.outside)
 
 
+def _of_token(match: Match) -> Trouble:
+    """The reason why a token has no device: no word counts, or the word names a device that the node lacks."""
+    word = match.assignment.word
+    if word is not None and word.trouble is not None:
+        return word.trouble
+    if word is not None and word.ref is not None:
+        ref = word.ref
+        device = ref.uuid or ref.mig or ref.device or ref.index or f"nvidia{ref.minor}"
+        return Trouble(
+            "",
+            f"{word.source} says that the container has {device}, and this node has no such device",
+            f"no owner is shown: look at the scheduler and the device plugin of {word.grant.allocator}",
+        )
+    return ALLOCATORS[match.ref.allocator].trouble if match.ref else _OF_UNMATCHED[Unmatched.UNKNOWN_ID]
+
+
 def of_look(match: Match) -> tuple[str, Trouble]:
     """The reason why an assignment holds nothing: as /debug/mapping names it, and in words."""
+    if match.assignment.word is not None:
+        return "reservation", _RESERVATION
     if match.assignment.claim is None:
         return "monitoring", _MONITORING
     return "admin_access", _ADMIN_ACCESS

@@ -6,6 +6,7 @@ device_ids.py says which device an id refers to, and device_names.py which devic
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -26,7 +27,9 @@ from exporter.model.devices import (
     Match,
     Owners,
     SliceDevice,
+    bare,
 )
+from exporter.model.grants import together
 from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
@@ -101,7 +104,10 @@ def is_meant(resource: str, globs: Iterable[str], *, of_claim: bool = False) -> 
 
 
 def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef | None:
-    """The device that an assignment refers to, by its id or claim alone; None if no rule or slice knows it."""
+    """The device that an assignment refers to, by a word, or by its id or claim; None if no rule or slice knows it."""
+    word = assignment.word
+    if word is not None and word.ref is not None:
+        return word.ref
     claim = assignment.claim
     if claim is not None:
         if knowledge.claims.is_to_be_asked(claim):
@@ -211,7 +217,8 @@ def _deciding(claim: Claim, knowledge: Knowledge) -> tuple[object, ...]:
     return (claims.is_to_be_asked(claim), claims.is_look(claim), *map(knowledge.places.get, claim.cdi_names))
 
 
-Placed = Sequence[tuple[Assignment, DeviceRef | None, DeviceKey | None]]
+_Placed = tuple[Assignment, DeviceRef | None, DeviceKey | None]
+Placed = Sequence[_Placed]
 Offered = Mapping[tuple[str, DeviceKey], int]
 
 
@@ -233,6 +240,10 @@ def _build(
 
     rivals = rivals_among(ref for _, ref in refs)
     placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
+    if any(assignment.word for assignment, _ in refs):
+        by_id = (ref for assignment, ref in refs if ref is not None and assignment.word is None)
+        of_ids = (*by_id, *(ref for _, ref in on_offer if ref is not None))
+        placed = _without_foreign(placed, devices, {bare(ref.uuid) for ref in of_ids})
     # all ids are rivals, since a free id may mean the instance of its profile just as well as an id in use
     rivals = rivals_among(every_ref)
     offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
@@ -247,6 +258,25 @@ def _build(
         offered=MappingProxyType(offered) if allocatable else NOTHING_OFFERED,
         unnamed=unnamed,
     )
+
+
+def _without_foreign(placed: Sequence[_Placed], devices: NodeDevices, gpus_of_ids: AbstractSet[str]) -> list[_Placed]:
+    """The same, but a word that names a GPU which the node lacks leads to no device.
+
+    `gpus_of_ids` are the GPUs that the kubelet's ids name, without GPU-: a page lacks a lost GPU.
+    """
+    if not devices.gpus:
+        return [*placed]  # without a page and an inventory nobody can say what the node lacks
+    gpus = devices.gpus | gpus_of_ids
+
+    def is_foreign(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None) -> bool:
+        if assignment.word is None or ref is None or key is None:
+            return False
+        if ref.uuid:
+            return bare(key.uuid) not in gpus
+        return key.uuid in (ref.index, ref.device)
+
+    return [(held, ref, None if is_foreign(held, ref, key) else key) for held, ref, key in placed]
 
 
 def _by_other_names(
@@ -285,11 +315,13 @@ def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Iterable[Ho
             continue
         of_key = holders.setdefault(key, {})
         before = of_key.get(assignment.owner)
+        grant = assignment.word.grant if assignment.word else None
         of_key[assignment.owner] = Holder(
             owner=assignment.owner,
             resource=assignment.resource,
             shared=ref.shared or (before is not None and before.shared),
             claim=assignment.claim,
+            grant=together(before.grant if before else None, grant),
         )
     ids = Counter(key for _, _, key in placed)
     return {key: _shared(tuple(of_key.values()), key, ids[key], offered) for key, of_key in holders.items()}
@@ -353,7 +385,7 @@ def _why(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None, m
     if ref is None:
         return Unmatched.CLAIM_UNRESOLVED if assignment.claim else Unmatched.UNKNOWN_ID
     if key is None:
-        return _why_no_device(ref)
+        return _why_no_device(ref) if assignment.word is None else Unmatched.ALLOCATOR
     if ref.is_vfio:
         return Unmatched.VFIO
     if ref.mig and key.uuid == ref.mig:

@@ -74,9 +74,18 @@ class PodsOfOwners:
         self._names: Memo[frozenset[PodName]] = Memo(frozenset())
         self._unlisted = Memo[frozenset[PodName]](frozenset())
 
-    def update(self, assignments: frozenset[Assignment], pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
-        """The pods by namespace and name; the same object while the inputs are the same objects."""
-        names = self._names.of(_pods_of, assignments)
+    def update(
+        self,
+        assignments: frozenset[Assignment],
+        pods_of_names: PodsOfNames,
+        listing: Listing,
+        others: frozenset[PodName] = frozenset(),
+    ) -> PodsByName:
+        """The pods by namespace and name; the same object while the inputs are the same objects.
+
+        `others` are the names of pods that are wanted, too.
+        """
+        names = self._names.of(_pods_of, assignments, others)
         is_same = self._unlisted.is_of(names, pods_of_names) and self._unlisted.value == listing.unlisted
         if not is_same or (pods_of_names and may_change(names, pods_of_names)):
             self.pods = pods_of(names, self.pods, pods_of_names, listing)
@@ -84,9 +93,9 @@ class PodsOfOwners:
         return self.pods
 
 
-def _pods_of(assignments: frozenset[Assignment]) -> frozenset[PodName]:
+def _pods_of(assignments: frozenset[Assignment], others: frozenset[PodName]) -> frozenset[PodName]:
     owners = (assignment.owner for assignment in assignments)
-    return frozenset(owner.pod_key for owner in owners)
+    return others.union(owner.pod_key for owner in owners)
 
 
 def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo | None:

@@ -236,7 +236,8 @@ class _AssignedDevices:
             ref = read(assignment)
             if ref is not None and ref.is_look:
                 continue
-            if ref is not None:
+            # the id of an allocator's token names another device than the container has
+            if ref is not None and not ref.allocator:
                 self._devices.add(identity(ref))
                 if not ref.shared:
                     self._whole.add(identity(ref))
@@ -255,7 +256,7 @@ class _AssignedDevices:
         if held.device_id in self._ids:
             return True
         ref = self._read(held)
-        if ref is None or not ref.names_device:
+        if ref is None or ref.allocator or not ref.names_device:
             return False
         return identity(ref) in (self._whole if ref.shared else self._devices)
 

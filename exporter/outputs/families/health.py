@@ -48,6 +48,15 @@ def _unmatched(look: Look) -> Samples:
     return [((str(reason),), float(count)) for reason, count in sorted(reasons.items())]
 
 
+def _contradictions(look: Look) -> Samples:
+    counts = Counter[str]()
+    for match in look.snapshot.owners.matches:
+        word = match.assignment.word
+        if word is not None and word.ref is not None:
+            counts[word.grant.allocator] += word.trouble is not None
+    return [((allocator,), float(count)) for allocator, count in sorted(counts.items())]
+
+
 def _host_info(look: Look) -> Samples:
     host = look.snapshot.host
     if host is None:
@@ -71,6 +80,7 @@ ASSIGNMENTS: Sequence[OwnFamily[Look]] = (
     own("pod_gpu_exporter_assignments", _assignments),
     ASSIGNMENTS_AGE,
     own("pod_gpu_exporter_unmatched_devices", _unmatched),
+    own("pod_gpu_exporter_allocator_contradictions", _contradictions),
     own(
         "pod_gpu_exporter_pod_label_problems",
         by_label(lambda look: dict(sorted(look.snapshot.context.label_problems.items()))),

@@ -109,6 +109,16 @@ class Allocator:
     tokens: tuple[tuple[str, str], ...] = ()
     hint: str = ""
 
+    def annotation_on(self, resource: str, annotations: Mapping[str, str]) -> Annotation | None:
+        """The annotation that counts for a resource's devices, among those of a pod; None if there is none."""
+        about = (annotation for annotation in self.annotations if annotation.is_about(resource))
+        return next((annotation for annotation in about if annotation.key in annotations), None)
+
+    def gives_tokens(self, resource: str, annotations: Mapping[str, str]) -> bool:
+        """Whether the resource's ids are tokens on a pod with these annotations, or else name their own devices."""
+        markers = [annotation.marker for annotation in self.annotations if annotation.is_about(resource)]
+        return not markers or any(not marker or marker in annotations for marker in markers)
+
     def said_in(self, resource: str, annotations: Mapping[str, str]) -> tuple[Annotation, Said] | None:
         """What a pod's annotations say of a resource's devices, and the one that counts; None if there is none.
 
@@ -124,6 +134,16 @@ class Allocator:
         """Whether a resource's ids count units of devices, so that a device has many of them."""
         about = (annotation for annotation in self.annotations if annotation.is_about(resource))
         return any(annotation.counts_units for annotation in islice(about, 1))
+
+    @property
+    def not_written(self) -> Trouble:
+        """The reason why a token has no device while its pod lacks the annotation."""
+        keys = " or ".join(annotation.key for annotation in self.annotations)
+        return Trouble(
+            "",
+            f"{self.name}'s scheduler chose the GPU, and has not written on the pod yet which one ({keys})",
+            f"wait some seconds; if it stays so, look at {self.name}'s scheduler and device plugin",
+        )
 
     @property
     def trouble(self) -> Trouble:

@@ -1,0 +1,40 @@
+"""The findings of `doctor` about allocators, whose word tells which device a container has. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from exporter.model.devices import Match
+from exporter.model.snapshot import Snapshot
+from exporter.outputs.diagnosis import Finding, Level, fine
+from exporter.wording import counted
+
+
+def contradictions(snapshot: Snapshot) -> Iterator[Match]:
+    """The assignments for which the node shows another device than the allocator wrote."""
+    for match in snapshot.owners.matches:
+        word = match.assignment.word
+        if word is not None and word.ref is not None and word.trouble is not None:
+            yield match
+
+
+def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
+    """Who says which devices containers have, by allocator, and each contradiction."""
+    sources = defaultdict[str, Counter[str]](Counter)
+    others = Counter[str]()
+    for match in snapshot.owners.matches:
+        word = match.assignment.word
+        if word is None or word.ref is None:
+            continue
+        allocator = word.grant.allocator
+        sources[allocator][word.source] += 1
+        others[allocator] += word.is_of_id is False
+    for allocator, counts in sorted(sources.items()):
+        by_source = ", ".join(f"{count} by {source}" for source, count in sorted(counts.items()))
+        devices = counted(counts.total(), "device")
+        differ = others[allocator]
+        ids = f"; the kubelet's ids name another device for {differ} of them" if differ else ""
+        yield fine(allocator, f"tells {devices} of containers: {by_source}{ids}")
+    for match in contradictions(snapshot):
+        word = match.assignment.word
+        if word is not None and word.trouble is not None:
+            yield Finding(Level.WARNING, match.assignment.owner.name, word.trouble)
