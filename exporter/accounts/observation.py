@@ -171,8 +171,10 @@ class ObservationReader:
         # series are the same objects as long as the page has them
         series = [sampled for sampled, _ in readings]
         if series != self._series:
+            tables = yield from _tables_of(series)
+            # together, and last: what breaks off in between must not leave the tables of other series
             self._series = series
-            self._tables = yield from _tables_of(series)
+            self._tables = tables
         samples_by_gpu: dict[str, GpuSamples] = {}
         for number, (table, rows) in enumerate(self._tables.items(), start=1):
             if not number % ITEMS_A_SLICE:

@@ -7,7 +7,7 @@ part.py says what a part may do; joining.py is the join. build.py puts a node to
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import chain
@@ -85,7 +85,7 @@ class Node:
     async def hear_watches(self, seconds: float) -> None:
         """Wait until every part has had its first word from whom it asks, for `seconds` at most."""
         asking = Asking(seconds)
-        self._begin(asking)
+        self._begin(asking, [part for part in self._asks if part is not self._joining])  # pages are read by the look
         if asking.awaited:
             await asyncio.wait([attempt for _, attempt in asking.awaited], timeout=seconds)
 
@@ -142,15 +142,15 @@ class Node:
             await self.look(READY_PROBE_PATIENCE_SECONDS)
         return self.handover.not_ready
 
-    def _begin(self, asking: Asking) -> None:
-        for part in self._asks:
+    def _begin(self, asking: Asking, parts: Iterable[Asks]) -> None:
+        for part in parts:
             part.ask(asking)
         for source in self._begun:
             asking.begin(source)
 
     async def _ask(self, asking: Asking) -> None:
         """Ask every part at once, and wait for their answers."""
-        self._begin(asking)
+        self._begin(asking, self._asks)
         for follows_up in self._follow_up:
             await follows_up.follow_up(asking)
         asking.waited = time.monotonic() - asking.began

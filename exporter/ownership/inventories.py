@@ -410,8 +410,9 @@ _FILE = closed(Inventory, {"gpus": each(_GPU, MOST_DEVICES)}, {})
 def read_inventory(content: object) -> Inventory:
     """The inventory of a parsed YAML or JSON file. Raises Invalid: the file has another form, or names a UUID twice."""
     inventory: Inventory = _FILE(content, "")
-    uuids = Counter(gpu.uuid for gpu in inventory.gpus)
-    uuids.update(mig.uuid for gpu in inventory.gpus for mig in gpu.mig)
+    uuids = Counter[str]()
+    for gpu in inventory.gpus:
+        uuids.update((gpu.uuid, *(mig.uuid for mig in gpu.mig)))
     for uuid, times in uuids.items():
         if times > 1:
             raise Invalid("", f"{shown(uuid)} is there {times} times; name each GPU and each MIG instance once")
