@@ -134,10 +134,11 @@ class Joining:
             inventory=inventory,
             slices=sources.slices.now.devices_for(assignments),
             pods_of_names=pods.pods_of_names,
-            listing=Listing(asked_at_seconds=kubelet.asked_at_seconds, unlisted=kubelet.unlisted),
+            listing=Listing(
+                asked_at_seconds=kubelet.asked_at_seconds, listed=kubelet.listed, unlisted=kubelet.unlisted
+            ),
             allocatable=sources.allocatable.allocatable,
             claims=sources.claims.facts,
-            listed=kubelet.listed,
             evidence=self.evidence.of(assignments, pods.pods, pods.pods_of_names),
             pages=pages,
             of=of,

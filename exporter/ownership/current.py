@@ -36,6 +36,7 @@ from exporter.model.nothing import NOTHING
 from exporter.model.pages import Page, Subjects
 from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
+from exporter.ownership.by_allocators import ByAllocators
 from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
 from exporter.ownership.owners import Knowledge, OwnersBuilder
@@ -124,7 +125,6 @@ def _holding(holders: Mapping[DeviceKey, Sequence[Holder]], key: DeviceKey) -> f
 MeasuredFor = Callable[[Owners], "Measured | None"]
 NO_SLICES: SliceDevices = NOTHING
 NO_PODS: PodsOfNames = NOTHING
-NO_NODE_PODS: PodsByName = NOTHING
 _NOT_ASKED = Listing()
 
 
@@ -152,15 +152,13 @@ class CurrentOwners:
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
         self.requests = requests or Requests()
         self.owners = Owners()
-        self.evidence = NO_EVIDENCE
         self.label_problems: Mapping[str, int] = {}
         self.pod_labels: Mapping[PodName, AddedLabels] = {}
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
-        self._words = words or Words(rules)
-        self._pods_of_node = PodsOfOwners()
-        self._with_words: Memo[frozenset[Assignment]] = Memo(frozenset())
+        self._by_allocators = ByAllocators(words or Words(rules))
+        self.evidence = NO_EVIDENCE
         self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._looked_up = Memo(None)
         self._builder = OwnersBuilder()
@@ -185,7 +183,6 @@ class CurrentOwners:
         allocatable: Allocatable = NONE_ALLOCATABLE,
         claims: KnownClaims = NO_CLAIMS,
         evidence: Evidence = NO_EVIDENCE,
-        listed: frozenset[PodName] = frozenset(),
         pages: Sequence[Page] = (),
         of: Hashable = None,
         measured: MeasuredFor | None = None,
@@ -202,9 +199,7 @@ class CurrentOwners:
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
-        # an allocator's pods may hold devices of which the kubelet lists nothing
-        of_node = self._pods_of_node.update(assignments, pods_of_names, listing, listed) if listed else NO_NODE_PODS
-        assignments = self._with_words.of(self._words.of, assignments, of_node, evidence, inventory)
+        assignments = self._by_allocators.of(assignments, pods_of_names, listing, evidence, inventory)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
         assignments = self._held.of(self.requests.of_their_containers, assignments, pods)
         self._looked_up.of(self._look_up, assignments, inventory, slices, claims)

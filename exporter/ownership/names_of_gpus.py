@@ -16,12 +16,16 @@ class NamesOfGpus:
 
     def of(self, ref: DeviceRef) -> tuple[str, str]:
         """The GPU and its instance: equal for two references to one device, if the inventory knows it."""
-        uuid, instance = self._instance_of.get(ref.mig, (ref.uuid, ref.instance))
-        minor = f"nvidia{ref.minor}" if ref.minor else ""
-        name = ref.device or minor or ref.index
-        return bare(uuid or self._uuid_of.get(name, "") or ref.mig or name), instance
+        uuid, instance = self._gpu_of(ref)
+        return bare(uuid), instance
 
     def text(self, ref: DeviceRef) -> str:
         """The device as people read it."""
-        uuid, instance = self.of(ref)
+        uuid, instance = self._gpu_of(ref)
         return f"{uuid}, instance {instance}" if instance else uuid
+
+    def _gpu_of(self, ref: DeviceRef) -> tuple[str, str]:
+        uuid, instance = self._instance_of.get(ref.mig, (ref.uuid, ref.instance))
+        minor = f"nvidia{ref.minor}" if ref.minor else ""
+        name = ref.device or minor or ref.index
+        return uuid or self._uuid_of.get(name, "") or ref.mig or name, instance

@@ -240,10 +240,7 @@ def _build(
 
     rivals = rivals_among(ref for _, ref in refs)
     placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
-    if any(assignment.word for assignment, _ in refs):
-        by_id = (ref for assignment, ref in refs if ref is not None and assignment.word is None)
-        of_ids = (*by_id, *(ref for _, ref in on_offer if ref is not None))
-        placed = _without_foreign(placed, devices, {bare(ref.uuid) for ref in of_ids})
+    placed = _without_foreign(placed, devices, refs, on_offer)
     # all ids are rivals, since a free id may mean the instance of its profile just as well as an id in use
     rivals = rivals_among(every_ref)
     offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
@@ -260,14 +257,26 @@ def _build(
     )
 
 
-def _without_foreign(placed: Sequence[_Placed], devices: NodeDevices, gpus_of_ids: AbstractSet[str]) -> list[_Placed]:
+def _gpus_of_ids(held: Sequence[ReadId], on_offer: Sequence[tuple[str, DeviceRef | None]]) -> AbstractSet[str]:
+    """The GPUs, without GPU-, that the kubelet's ids themselves name, in use or on offer."""
+    of_ids = [ref for assignment, ref in held if assignment.word is None]
+    of_ids += [ref for _, ref in on_offer]
+    return {bare(ref.uuid) for ref in of_ids if ref is not None}
+
+
+def _without_foreign(
+    placed: list[_Placed],
+    devices: NodeDevices,
+    held: Sequence[ReadId],
+    on_offer: Sequence[tuple[str, DeviceRef | None]],
+) -> list[_Placed]:
     """The same, but a word that names a GPU which the node lacks leads to no device.
 
-    `gpus_of_ids` are the GPUs that the kubelet's ids name, without GPU-: a page lacks a lost GPU.
+    A page lacks a lost GPU, so the GPUs that the kubelet's ids name count, too.
     """
-    if not devices.gpus:
-        return [*placed]  # without a page and an inventory nobody can say what the node lacks
-    gpus = devices.gpus | gpus_of_ids
+    if not devices.gpus or not any(assignment.word for assignment, _ in held):
+        return placed  # without a page and an inventory nobody can say what the node lacks
+    gpus = devices.gpus | _gpus_of_ids(held, on_offer)
 
     def is_foreign(assignment: Assignment, ref: DeviceRef | None, key: DeviceKey | None) -> bool:
         if assignment.word is None or ref is None or key is None:

@@ -27,10 +27,12 @@ _GENERATED = re.compile(r".*-[bcdfghjklmnpqrstvwxz2456789]{5}")
 class Listing:
     """The kubelet's last answer: the moment at which it was asked for (clock of `PodOfName`), None before the first.
 
-    `unlisted` are the pods in force (retention.py) that this answer does not list.
+    `listed` are all pods that it lists, with devices or without. `unlisted` are the pods in force (retention.py) that
+    it does not list.
     """
 
     asked_at_seconds: float | None = None
+    listed: frozenset[PodName] = frozenset()
     unlisted: frozenset[PodName] = frozenset()
 
 

@@ -104,11 +104,11 @@ class Words:
         for assignment in assignments:
             if assignment.claim is not None or assignment.units:
                 continue
-            known = before.get(id(assignment))
-            if known is None or known[0] is not assignment:
-                known = assignment, read_device_id(assignment.resource, assignment.device_id, self._rules)
-            self._refs[id(assignment)] = known
-            ref = known[1]
+            as_read = before.get(id(assignment))
+            if as_read is None or as_read[0] is not assignment:
+                as_read = assignment, read_device_id(assignment.resource, assignment.device_id, self._rules)
+            self._refs[id(assignment)] = as_read
+            ref = as_read[1]
             if ref is not None and ref.allocator:
                 tokens.setdefault((assignment.owner, assignment.resource), []).append(_Token(assignment, ref))
         for of_use in tokens.values():
@@ -138,7 +138,7 @@ class Words:
         if self._trusts_ids_of == allocator.name:
             heard = _by_ids(heard, allocator, tokens, names)
         given = (*evidence.get(use, ()), *evidence.get((owner, ""), ()))
-        words = _Decision(allocator, heard, most, names).words(given)
+        words = _Choice(allocator, heard, most, names).words(given)
         if allocator.counts_units(resource):
             return _counted(tokens, words, heard, names)
         return tuple(
@@ -156,8 +156,8 @@ def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | Non
         return _Heard("", trouble=allocator.not_written)
     source = f"the annotation {annotation.key}"
     try:
-        said = annotation.read(pod.annotations)
-        entries = places(said, annotation, resource, pod.containers).get(owner.container, ())
+        written = annotation.read(pod.annotations)
+        entries = places(written, annotation, resource, pod.containers).get(owner.container, ())
     except Unreadable as error:
         return _Heard(source, trouble=_no_word(source, str(error)))
     if not entries:
@@ -199,7 +199,7 @@ def _by_ids(heard: _Heard, allocator: Allocator, tokens: Sequence[_Token], names
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class _Choice:
     """The choice between what the allocator says of a container and what the node shows.
 
     `most` is the number of devices that the container was given; None if it is not known.
@@ -273,11 +273,11 @@ class _Decision:
         shown_names = [*map(self.names.of, shown.refs)]
         if not by_word or {*shown_names} <= by_word.keys():
             return None
-        said = ", ".join(sorted(map(self.names.text, (entry.ref for entry in self.heard.entries))))
+        says = ", ".join(sorted(map(self.names.text, (entry.ref for entry in self.heard.entries))))
         shows = ", ".join(sorted(map(self.names.text, shown.refs)))
         return Trouble(
             "contradicted",
-            f"{self.heard.source} says {said}, and {shown.source} shows {shows}, which counts",
+            f"{self.heard.source} says {says}, and {shown.source} shows {shows}, which counts",
             f"{self.allocator.name} gave another device than it wrote, or somebody else wrote the annotation: look at"
             " its device plugin on this node, and at who may write pods",
         )

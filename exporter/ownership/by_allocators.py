@@ -1,0 +1,36 @@
+"""The assignments with the words of allocators: what they wrote on the pods that the kubelet runs.
+
+Pure, except for what `ByAllocators` remembers.
+"""
+
+from exporter.model.devices import Assignment, Inventory
+from exporter.model.grants import Evidence
+from exporter.model.memo import Memo
+from exporter.model.nothing import NOTHING
+from exporter.model.pods import PodsByName, PodsOfNames
+from exporter.ownership.pods_of_names import Listing, PodsOfOwners
+from exporter.ownership.words import Words
+
+_NO_PODS: PodsByName = NOTHING
+
+
+class ByAllocators:
+    """Gives assignments their words. Nothing is worked out again as long as every input is the same object."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._pods = PodsOfOwners()
+        self._with_words: Memo[frozenset[Assignment]] = Memo(frozenset())
+
+    def of(
+        self,
+        assignments: frozenset[Assignment],
+        pods_of_names: PodsOfNames,
+        listing: Listing,
+        evidence: Evidence,
+        inventory: Inventory,
+    ) -> frozenset[Assignment]:
+        """The assignments; the same object while nothing changed. Arguments are those of `CurrentOwners.update`."""
+        # a pod may hold devices by its allocator's word of which the kubelet lists nothing
+        pods = self._pods.update(assignments, pods_of_names, listing, listing.listed) if pods_of_names else _NO_PODS
+        return self._with_words.of(self._words.of, assignments, pods, evidence, inventory)

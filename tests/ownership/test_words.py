@@ -1,0 +1,163 @@
+"""Which device a token means: by what the node shows, or by the allocator's word on the pod."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Owners
+from exporter.model.grants import Evidence, Given, Grant
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
+from exporter.ownership.owners import Unmatched
+from exporter.ownership.words import Words
+from tests.support.owners import build_owners
+
+UUIDS = [f"{number}567a9e7-341e-bb7e-fcf5-788d8caa50f9" for number in range(4)]
+GPUS = [f"GPU-{uuid}" for uuid in UUIDS]
+PAGE = {Subject(uuid=gpu, index=str(number), device=f"nvidia{number}"): 3 for number, gpu in enumerate(GPUS)}
+INVENTORY = Inventory(
+    gpus=tuple(InventoryGpu(uuid=gpu, index=str(n), device=f"nvidia{n}") for n, gpu in enumerate(GPUS))
+)
+GPU = "nvidia.com/gpu"
+HAMI = "hami.io/vgpu-devices-allocated"
+MAIN, SIDE = (Owner(namespace="ml", pod="a", container=container) for container in ("main", "side"))
+
+
+def ids(owner: Owner, *gpus: int) -> list[Assignment]:
+    """What the kubelet picked: shares of these GPUs."""
+    return [Assignment(owner=owner, resource=GPU, device_id=f"{GPUS[gpu]}-{n}") for n, gpu in enumerate(gpus)]
+
+
+def pod(text: str | None, *containers: str, init: Sequence[str] = ()) -> PodsByName:
+    """The pod with this annotation of HAMi's. A container whose name ends in - asks for no GPU."""
+    spec = [(name, True) for name in init] + [(name, False) for name in containers or ("main",)]
+    info = PodInfo(
+        namespace="ml",
+        name="a",
+        uid="1",
+        labels={},
+        annotations={} if text is None else {HAMI: text},
+        containers=tuple(
+            PodContainer(name=name, is_init=is_init, resources=frozenset() if name.endswith("-") else frozenset({GPU}))
+            for name, is_init in spec
+        ),
+    )
+    return {("ml", "a"): info}
+
+
+def hami(*containers: Sequence[int]) -> str:
+    """HAMi's annotation that gives each container these GPUs."""
+    devices = ("".join(f"{GPUS[gpu]},NVIDIA,10240,45:" for gpu in of) for of in containers)
+    return "".join(f"{of};" for of in devices)
+
+
+def shows(*gpus: int, source: str = "the kubelet's checkpoint", is_whole: bool = True) -> Given:
+    return Given(source=source, refs=tuple(DeviceRef(form="", uuid=GPUS[gpu]) for gpu in gpus), is_whole=is_whole)
+
+
+NVML = "NVML"
+
+
+def owners_of(
+    assignments: Iterable[Assignment], pods: PodsByName, evidence: Evidence | None = None, words: Words | None = None
+) -> Owners:
+    with_words = (words or Words()).of(frozenset(assignments), pods, evidence or {}, INVENTORY)
+    return build_owners(with_words, PAGE)
+
+
+def held(owners: Owners) -> Mapping[str, list[int]]:
+    """The GPUs of each container."""
+    gpus: dict[str, list[int]] = {}
+    for key, holders in sorted(owners.holders.items()):
+        for holder in holders:
+            gpus.setdefault(holder.owner.container, []).append(GPUS.index(key.uuid))
+    return gpus
+
+
+CASES: dict[str, tuple[list[Assignment], PodsByName, Evidence, Mapping[str, list[int]]]] = {
+    "the annotation": (ids(MAIN, 0), pod(hami([2])), {}, {"main": [2]}),
+    "several devices": (ids(MAIN, 0, 0), pod(hami([2, 3])), {}, {"main": [2, 3]}),
+    "two containers": (
+        [*ids(MAIN, 0), *ids(SIDE, 1)], pod(hami([2], [3]), "main", "side"), {}, {"main": [2], "side": [3]}
+    ),
+    "the second container": (ids(SIDE, 1), pod(hami([], [3]), "main-", "side"), {}, {"side": [3]}),
+    "behind an init container": (ids(MAIN, 0), pod(hami([], [2]), "main", init=["pull-"]), {}, {"main": [2]}),
+    "before init containers counted": (ids(MAIN, 0), pod(hami([2]), "main", init=["pull-"]), {}, {"main": [2]}),
+    "not written yet": (ids(MAIN, 0), pod(None), {}, {}),
+    "a pod that nobody knows": (ids(MAIN, 0), {}, {}, {}),
+    "broken": (ids(MAIN, 0), pod("GPU-0,NVIDIA,many,45:;"), {}, {}),
+    "too few": (ids(MAIN, 0, 1), pod(hami([2])), {}, {}),
+    "too many containers": (ids(MAIN, 0), pod(hami([2], [3], [1])), {}, {}),
+    "of another node": (ids(MAIN, 0), pod(hami([2]).replace(GPUS[2], f"{GPUS[2][:-1]}0")), {}, {}),
+    "evidence alone": (ids(MAIN, 0), {}, {(MAIN, GPU): (shows(3),)}, {"main": [3]}),
+    "evidence for any resource": (ids(MAIN, 0), {}, {(MAIN, ""): (shows(3),)}, {"main": [3]}),
+    "evidence against the word": (ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(3),)}, {"main": [3]}),
+    "evidence of too many devices": (ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(1, 3),)}, {"main": [2]}),
+    "a process where the word says": (
+        ids(MAIN, 0), pod(hami([2])), {(MAIN, ""): (shows(2, is_whole=False),)}, {"main": [2]}
+    ),
+    "a process elsewhere": (ids(MAIN, 0), pod(hami([2])), {(MAIN, ""): (shows(1, is_whole=False),)}, {"main": [1]}),
+    "a privileged container's": (
+        ids(MAIN, 0), pod(hami([2])), {(MAIN, ""): (shows(0, 1, 2, 3, is_whole=False),)}, {"main": [2]}
+    ),
+    "a process and no word": (ids(MAIN, 0, 0), {}, {(MAIN, ""): (shows(1, is_whole=False),)}, {"main": [1]}),
+    "the best evidence": (
+        ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(3),), (MAIN, ""): (shows(1, is_whole=False),)}, {"main": [3]}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_device_of_a_token(case: str) -> None:
+    assignments, pods, evidence, gpus = CASES[case]
+    owners = owners_of(assignments, pods, evidence)
+    assert held(owners) == gpus
+    if not gpus:
+        (match, *_) = owners.matches
+        assert match.reason == Unmatched.ALLOCATOR
+        assert match.is_token or match.key is None
+
+
+def test_what_the_allocator_gave_is_the_holders_part() -> None:
+    owners = owners_of(ids(MAIN, 0, 1), pod(hami([2, 2])))
+    (holder,) = owners.holders[DeviceKey(uuid=GPUS[2])]
+    assert holder.grant == Grant(allocator="HAMi", memory_mib=20480, cores_percent=90)
+    assert holder.shared
+
+
+def test_a_contradiction_is_told_and_a_word_that_agrees_is_not() -> None:
+    contradicted = owners_of(ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(3),)})
+    word = contradicted.matches[0].assignment.word
+    assert word is not None
+    assert word.trouble is not None
+    assert word.trouble.message == (
+        f"the annotation {HAMI} says {GPUS[2]}, and the kubelet's checkpoint shows {GPUS[3]}, which counts"
+    )
+    word = owners_of(ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(2),)}).matches[0].assignment.word
+    assert word is not None
+    assert word.trouble is None
+    assert word.grant.memory_mib == 10240
+
+
+@pytest.mark.parametrize(
+    ("trusts", "gpus", "is_of_id"), [("", [2], False), ("HAMi", [0], True), ("Volcano", [2], False)]
+)
+def test_where_ids_and_annotation_differ_a_setting_decides(trusts: str, gpus: list[int], is_of_id: bool) -> None:
+    owners = owners_of(ids(MAIN, 0), pod(hami([2])), words=Words(trusts_ids_of=trusts))
+    assert held(owners) == {"main": gpus}
+    word = owners.matches[0].assignment.word
+    assert word is not None
+    assert word.is_of_id is is_of_id
+
+
+def test_nothing_is_made_anew_while_nothing_changes() -> None:
+    words = Words()
+    assignments = frozenset([*ids(MAIN, 0), *ids(SIDE, 1)])
+    before = words.of(assignments, pod(hami([2], [3]), "main", "side"))
+    # the pod changed, and what the allocator wrote did not
+    assert words.of(assignments, pod(hami([2], [3]), "main", "side")) is before
+    after = words.of(assignments, pod(hami([2], [1]), "main", "side"))
+    assert after != before
+    same = [assignment for assignment in after if any(assignment is other for other in before)]
+    assert [assignment.owner for assignment in same] == [MAIN]
