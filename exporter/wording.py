@@ -7,6 +7,8 @@ HTML shows a character's number (outputs/page/document.py), a header and a statu
 
 from collections.abc import Sequence
 
+_MIB_A_GIB = 1024
+
 
 def one_line(text: object, most: int | None = None) -> str:
     """A text on one line, of at most `most` characters. A space stands for spaces and for what cannot be printed."""
@@ -45,3 +47,20 @@ def and_listed(names: Sequence[str], most: int) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def granted_amounts(
+    memory_mib: float | None, cores_percent: float | None, fraction: float | None = None
+) -> Sequence[str]:
+    """What an allocator granted of a device, as people say it: `10 GiB` and `45 %`; `50 %` of a fraction of 0.5.
+
+    HAMi's 0 stands for what nobody limited, and is left out.
+    """
+    amounts = []
+    if memory_mib:
+        is_gib = memory_mib >= _MIB_A_GIB
+        amounts.append(f"{round(memory_mib / _MIB_A_GIB, 1):g} GiB" if is_gib else f"{memory_mib:g} MiB")
+    percent = cores_percent or (fraction or 0) * 100
+    if percent:
+        amounts.append(f"{round(percent, 1):g} %")
+    return amounts

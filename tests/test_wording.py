@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.wording import and_listed, escaped, listed, one_line
+from exporter.wording import and_listed, escaped, granted_amounts, listed, one_line
 
 
 @given(st.text(), st.integers(2, 20))
@@ -44,3 +44,19 @@ def test_names_are_listed_with_how_many_more_there_are(
     names: list[str], plain: str, in_a_sentence: str, of_reasons: str
 ) -> None:
     assert (listed(names, 3), and_listed(names, 3), listed(names, 3, "; ")) == (plain, in_a_sentence, of_reasons)
+
+
+# issue 24, part 5
+@pytest.mark.parametrize(
+    ("amounts", "words"),
+    [
+        ((10_240, 45), ["10 GiB", "45 %"]),
+        ((1_536, 0), ["1.5 GiB"]),
+        ((512, None), ["512 MiB"]),
+        ((None, None, 0.5), ["50 %"]),
+        ((81_559, None, 1 / 3), ["79.6 GiB", "33.3 %"]),
+        ((None, None, None), []),
+    ],
+)
+def test_a_granted_part_in_words(amounts: tuple[float | None, ...], words: list[str]) -> None:
+    assert granted_amounts(*amounts) == words

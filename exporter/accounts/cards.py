@@ -131,7 +131,7 @@ def _asked(owners: Owners, gpus: Iterable[Gpu], page: DeviceValues) -> dict[Owne
                 else:
                     cards[owner].append(part / gpu.whole if is_known else None)
                 if grant is not None and grant.memory_mib:
-                    memory[owner].append(grant.memory_mib)
+                    memory[owner].append(float(grant.memory_mib))
                 else:
                     memory[owner].append(None if all_memory is None else all_memory * part / device.part)
     return {owner: (sum_of(cards[owner]), sum_of(memory[owner])) for owner in cards}

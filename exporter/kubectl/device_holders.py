@@ -11,6 +11,7 @@ from exporter.wording import escaped
 
 _MIB_A_GIB = 1024
 _TITLES = ("NODE", "GPU", "MODEL", "POD", "CONTAINER", "STATE", "UTIL", "MEM", "HEALTH")
+_GRANTED = "GRANTED"
 _UNKNOWN = "-"
 _KINDS: Mapping[str, str] = dict.fromkeys(("pod", "pods", "po"), "pod") | dict.fromkeys(("node", "nodes", "no"), "node")
 
@@ -57,11 +58,14 @@ def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bo
     `of_all` are all rows, of which `rows` were chosen. They show whether a device has other holders, too.
     """
     holders = Counter(row.row_device for row in of_all)
-    lines: list[Sequence[str]] = [(*_TITLES, "IDLE SINCE" if is_idle else "HELD SINCE")]
+    is_granted = any(row.granted for row in rows)
+    granted = (_GRANTED,) if is_granted else ()
+    lines: list[Sequence[str]] = [(*_TITLES, *granted, "IDLE SINCE" if is_idle else "HELD SINCE")]
     for row in rows:
         is_alone = holders[row.row_device] <= 1
         figures = of_device([row]) if is_alone else of_holder(row, is_alone=False)
-        lines.append((*_cells(row, figures), _moment(row.idle_since if is_idle else row.holder_since)))
+        granted = (row.granted or _UNKNOWN,) if is_granted else ()
+        lines.append((*_cells(row, figures), *granted, _moment(row.idle_since if is_idle else row.holder_since)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
     return "".join(f"{escaped(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))

@@ -6,10 +6,12 @@ from itertools import chain
 
 from exporter.errors import ExporterError
 from exporter.kubectl.binary import place_of
-from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.lenient import AnyObject, finite, mapping, mappings, text
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report
+from exporter.wording import granted_amounts
 
 _MOST_DEVICES = 50_000
+_MEASURES = ("memory_mib", "cores_percent", "fraction")
 _ENDED = ("Succeeded", "Failed")
 # the subjects of findings that concern every pod of the node
 _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
@@ -60,11 +62,26 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
     if of_pod:
         matched = sum(assignment.get("matched") is True for assignment in of_pod)
         return Diagnosis(
-            summary=f"{matched} of {len(of_pod)} devices of {name} have metrics with its name", findings=findings
+            summary=f"{matched} of {len(of_pod)} devices of {name} have metrics with its name",
+            findings=(*_granted(of_pod, about), *findings),
         )
     remedy = "a device is listed once its container starts: look again in some seconds, and at kubectl describe pod"
     missing = problem(name, f"it asks for {', '.join(asks_for(pod))}, and the kubelet lists no device for it", remedy)
     return Diagnosis(summary=f"{name} has no device", findings=(missing, *findings))
+
+
+def _granted(assigned: Sequence[AnyObject], about: AnyObject) -> Iterator[Finding]:
+    """What an allocator granted each container of the pod, once for each device that it is sure to have."""
+    numbers = {text(device, "uuid"): text(device, "gpu") for device in mappings(about, "seen", _MOST_DEVICES)}
+    parts: dict[tuple[str, str], None] = {}
+    for assignment in assigned:
+        amounts = granted_amounts(*(finite(assignment, f"requested_{measure}") for measure in _MEASURES))
+        uuid = text(assignment, "uuid")
+        if amounts and uuid:
+            container = "/".join(text(assignment, name) for name in ("namespace", "pod", "container"))
+            device = f"GPU {numbers.get(uuid) or uuid}"
+            parts[container, f"{text(assignment, 'allocator')} gave it {' and '.join(amounts)} of {device}"] = None
+    yield from (fine(container, message) for container, message in parts)
 
 
 def _about(name: str, uuids: set[str], report: Diagnosis) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_type_hints
 from exporter.lenient import AnyObject, Object, each_mapping, mapping, whole
 from exporter.model.nothing import NOTHING
 from exporter.model.states import AT_WORK_BYTES, BROKEN, IDLE_BELOW, DeviceState
+from exporter.wording import granted_amounts
 
 _LARGEST = 10**18  # nanoseconds of 31 years, the largest that a counter shows
 _PERCENT = 100
@@ -138,6 +139,10 @@ class DeviceRow(NamedTuple):
     workload_kind: str = ""
     pod_uid: str = ""
     pod_labels: Mapping[str, str] = NOTHING
+    allocator: str = ""  # who granted the container a part of the device, and what: MiB, percent, and a part of 1
+    requested_memory_mib: Number = None
+    requested_cores_percent: Number = None
+    requested_fraction: Number = None
     whole_device: WholeDevice | None = None
     measured: OwnUse | None = None
     cuda: AnyObject | None = None  # what its programs asked of CUDA, by the probe's names
@@ -173,6 +178,12 @@ class DeviceRow(NamedTuple):
     def own_memory_bytes(self) -> float | None:
         """The bytes that the container's own processes take by NVML; None if not measured."""
         return self.measured.memory_used_bytes if self.measured else None
+
+    @property
+    def granted(self) -> str:
+        """What an allocator granted the container of the device: `10 GiB, 45 %`; "" if none says it."""
+        amounts = (self.requested_memory_mib, self.requested_cores_percent, self.requested_fraction)
+        return ", ".join(granted_amounts(*amounts)) if any(amounts) else ""
 
     @property
     def page_activity(self) -> float | None:

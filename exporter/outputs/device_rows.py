@@ -17,9 +17,11 @@ from exporter.dividing.instances import is_repeated
 from exporter.lenient import Object
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, WholeDevice, in_its_state
 from exporter.model.devices import DeviceKey, Since
+from exporter.model.grants import Grant
 from exporter.model.kernel import DeviceEvent
 from exporter.model.measured import Measured, Unowned, Use
 from exporter.model.node_answers import OWN_FAMILIES
+from exporter.model.nothing import NOTHING
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
 from exporter.model.pods import Owner, PodName
 from exporter.model.slices import ITEMS_A_SLICE, Work
@@ -99,6 +101,7 @@ class _RowMaker:
         self._why_silent = SILENT if is_silent else ""
         self._users = users_of_devices(snapshot)
         self._idle_since = _idle_since(snapshot)
+        self._granted = _granted(snapshot)
         self._timestamp = rfc3339(snapshot.read_at_seconds)
         self._read_at = rfc3339(snapshot.values_read_at_seconds)
 
@@ -126,6 +129,7 @@ class _RowMaker:
                 **entry.metrics,
                 **_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
+                **self._granted.get((key, owner), NOTHING),
                 gpu_shared=entry.shared or is_shared,
                 last_xid=_last_xid(snapshot, key, entry),
                 holder_since=_holder_since(snapshot, key, owner),
@@ -133,6 +137,26 @@ class _RowMaker:
             )
             why = "" if owner.pod else self._words.why_unknown(device) or self._why_silent
             yield in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why)
+
+
+def _granted(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner], Object]:
+    """What allocators granted, by device and container, as fields of a row."""
+    return {
+        (key, holder.owner): granted_fields(holder.grant)
+        for key, holders in snapshot.owners.holders.items()
+        for holder in holders
+        if holder.grant is not None
+    }
+
+
+def granted_fields(grant: Grant) -> Object:
+    """The fields of JSON that say who granted a part of a device, and what."""
+    return {
+        "allocator": grant.allocator,
+        "requested_memory_mib": grant.memory_mib,
+        "requested_cores_percent": grant.cores_percent,
+        "requested_fraction": grant.fraction,
+    }
 
 
 def _shared_devices(held: Mapping[DeviceKey, _Holders], snapshot: Snapshot) -> set[DeviceKey]:

@@ -12,7 +12,7 @@ from exporter.model.pages import Subject
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
-from exporter.outputs.device_rows import explainer
+from exporter.outputs.device_rows import explainer, granted_fields
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, WITHOUT_OWNER, Explainer, of_look
 
@@ -84,6 +84,7 @@ def _assigned(
         "gpu_i_id": key.instance if key else "",
         "samples": match.samples if match else 0,
         "matched": bool(match and not match.reason),
+        **(granted_fields(assignment.word.grant) if assignment.word else {}),
         **more,
         "reason": reason,
         "explanation": f"{why.message}: {why.remedy}" if why else "",

@@ -179,7 +179,8 @@ def _device(device: ShownDevice) -> AnyObject:
 
 def _holder(holder: ShownHolder) -> AnyObject:
     of_holders = {name: value for name, value in asdict(holder).items() if name not in ("outside", "holds")}
-    return of_holders | {"workload": holder.workload or None, "workload_kind": holder.workload_kind or None}
+    texts = ("workload", "workload_kind", "granted")
+    return of_holders | {name: of_holders[name] or None for name in texts}
 
 
 def _stranger(stranger: ShownHolder) -> AnyObject:

@@ -28,7 +28,8 @@ class ShownHolder:
     """A container that holds a device, or that uses it without holding it (`holds` is False).
 
     Its use is None if nobody measures it by container. `outside` names a user that is in no pod. `idle_seconds` is the
-    time for which the container has not used the device; None if it uses it, or if that is not known.
+    time for which the container has not used the device; None if it uses it, or if that is not known. `granted` is what
+    an allocator granted it of the device, in words; "" if none says it.
     """
 
     namespace: str = ""
@@ -42,6 +43,7 @@ class ShownHolder:
     measured: bool = False
     idle: bool = False
     idle_seconds: int | None = None
+    granted: str = ""
     holds: bool = True
 
     @property
@@ -380,6 +382,7 @@ def _stranger(user: DeviceUser) -> ShownHolder:
 
 
 def _holder(row: DeviceRow, *, is_alone: bool) -> ShownHolder:
+    """The holder of a row. `is_alone`: nobody else holds the device, so that the device's figures are the holder's."""
     figures = of_holder(row, is_alone=is_alone)
     return ShownHolder(
         namespace=row.namespace,
@@ -392,6 +395,7 @@ def _holder(row: DeviceRow, *, is_alone: bool) -> ShownHolder:
         measured=row.measured not in (None, OwnUse()),
         idle=row.state is DeviceState.IDLE,
         idle_seconds=row.idle_seconds,
+        granted=row.granted,
     )
 
 

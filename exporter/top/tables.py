@@ -68,9 +68,13 @@ def device_columns(
     columns.append(TopColumn("MODEL", worth=10, cell=model, least=12, most=24))
     container = cells.of_holder(lambda holder: holder.container)
     pods = _width_of_pods(shown, width)
+    granted: list[TopColumn[TableEntry]] = []
+    if any(holder.granted for device in shown.devices for holder in device.holders):
+        granted.append(TopColumn("GRANTED", worth=3, cell=cells.of_holder(lambda holder: holder.granted), most=16))
     return [
         *columns,
         *_measured_columns(shown, cells),
+        *granted,
         TopColumn("POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
         TopColumn("CONTAINER", worth=12, cell=container, least=12, most=40),
         TopColumn("WORKLOAD", worth=11, cell=cells.of_holder(_workload), least=16, most=60),

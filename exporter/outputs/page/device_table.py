@@ -180,6 +180,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "Model": row.model_name,
         "UUID": row.device_uuid,
         "Profile": row.mig_profile,
+        "Granted": f"{row.granted}, by {row.allocator}" if row.granted and not line.below else "",
         "Container": row.container,
         "Workload": f"{row.workload_kind} {row.workload_name}".strip(),
         "State": row.state_reason,
@@ -237,7 +238,7 @@ def _is_older(line: DeviceLine) -> bool:
 
 
 def _holder(line: DeviceLine, view: PageView) -> str:
-    """The pod that holds the device, or the number of holders; and whether another process uses the device."""
+    """The pod that holds the device, with its part of it, or the number of holders; and whether others use it, too."""
     row = line.row
     words = ""
     if line.kind == "node":
@@ -248,6 +249,7 @@ def _holder(line: DeviceLine, view: PageView) -> str:
     elif row.pod:
         href = escape(view.address(pod=row.pod_name, lines=MOST_LINES))
         words = f'<a class="pod" href="{href}">{text(row.namespace)}/<strong>{text(row.pod)}</strong></a>'
+        words += f" <small>{text(row.granted)}</small>" if row.granted else ""
     elif row.gpu_shared:
         words = "several owners, which --sharing device does not name"
     if line.kind != "owner" and row.users_in_words:
