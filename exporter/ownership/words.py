@@ -152,11 +152,11 @@ def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | Non
     if pod is None:
         return _Heard("", trouble=allocator.trouble)
     annotation = allocator.annotation_on(resource, pod.annotations)
-    if annotation is None:
-        return _Heard("", trouble=allocator.not_written)
-    source = f"the annotation {annotation.key}"
+    source = f"the annotation {annotation.key}" if annotation else ""
     try:
-        written = annotation.read(pod.annotations)
+        written = annotation.read(pod.annotations) if annotation else None
+        if annotation is None or written is None:
+            return _Heard("", trouble=allocator.not_written)
         entries = places(written, annotation, resource, pod.containers).get(owner.container, ())
     except Unreadable as error:
         return _Heard(source, trouble=_no_word(source, str(error)))
