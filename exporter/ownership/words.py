@@ -276,7 +276,7 @@ class _Choice:
         says = ", ".join(sorted(map(self.names.text, (entry.ref for entry in self.heard.entries))))
         shows = ", ".join(sorted(map(self.names.text, shown.refs)))
         return Trouble(
-            "contradicted",
+            "",
             f"{self.heard.source} says {says}, and {shown.source} shows {shows}, which counts",
             f"{self.allocator.name} gave another device than it wrote, or somebody else wrote the annotation: look at"
             " its device plugin on this node, and at who may write pods",
