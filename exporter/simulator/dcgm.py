@@ -1,6 +1,7 @@
 """A simulated dcgm-exporter of any generation, on a loopback port, in front of a simulated node's GPUs."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.simulator.dcgm_health import rows_of_watches
 from exporter.simulator.dcgm_pages import NVLINK, SimulatedRow, families_of, page
 from exporter.simulator.machine import Xid
+from exporter.simulator.npu_page import npu_page
 from exporter.simulator.parts import SimulatedGpu
 from exporter.simulator.readings import Labels, Reading, of_gpu, of_instance, of_whole
 from exporter.simulator.serving import Serving
@@ -24,7 +26,7 @@ XID_WINDOW_MS = 300_000
 
 
 class SimulatedDcgm:
-    """Serves the page of a world at /metrics.
+    """Serves the page of a world at /metrics; of a world with NPUs that of npu-exporter.
 
     It reads its GPUs every `collect_seconds`, as with `--collect-interval`; with 0 it reads them for every request.
     """
@@ -94,6 +96,8 @@ class SimulatedDcgm:
         """The present page."""
         machine = self._world.machine
         later_ns = machine.advance()
+        if self._world.allocator and not self._world.allocator.has_nvidia:
+            return npu_page(machine, self._world.gpus, self._world.pods, time.time_ns() // 1_000_000)
         return page(
             [row for gpu in self._world.gpus for row in self._rows(gpu, later_ns)],
             self.families,

@@ -3,8 +3,7 @@
 import asyncio
 import errno
 import socket
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from exporter import log, service
-from exporter.cli.commands import Help, command, this_program
+from exporter.cli.commands import Help, command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.common import WebSettings
 from exporter.config.files import as_yaml
@@ -25,8 +24,10 @@ from exporter.errors import ExporterError
 from exporter.lenient import AnyObject
 from exporter.node.role import NODE
 from exporter.service import Service
+from exporter.simulator.demo_texts import say_what_to_open, say_what_to_open_of_nodes
 
 if TYPE_CHECKING:
+    from exporter.simulator.allocators import SimulatedAllocator
     from exporter.simulator.scheduler import Scheduler
     from exporter.simulator.simulated_node import SimulatedNode
 
@@ -38,6 +39,9 @@ MOST_NODES = 50
 # If there are several nodes, every eighth has shared and cut GPUs, beginning with the fifth.
 _FIRST_MIXED_NODE = 4
 _GPUS_OF_A_MIXED_NODE = 4
+_LATE_SECONDS = 1.0  # the most by which an allocator's word comes after the kubelet's List
+_ALLOCATORS = ("hami", "volcano", "gpushare", "kai", "ascend")
+_NO_ASCEND = "--allocator ascend goes with one node, and without --shared, --mig, --claims, --units and --fail"
 _ANY_PORT = Address(host="127.0.0.1", port=0)
 # A user of the demo should not have to wait 10 s for a change.
 _QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
@@ -64,6 +68,7 @@ _HELP = Help(
             "--shared": "Of these, time-sliced",
             "--mig": "Of these, in MIG instances",
             "--claims": "Of these, handed out by DRA",
+            "--allocator": "Who chooses GPUs: hami, kai, …",
             "--fail": "A GPU falls off the bus after so long",
             "--speed": "How much faster pods come and go",
         },
@@ -111,6 +116,11 @@ _HELP = Help(
 @_takes("--units", "Of these, handed out by gpu-manager's units.", click.IntRange(0), default=0)
 @_takes(
     "--strangers", "Pods that use a GPU which the kubelet did not give them, a GPU each.", click.IntRange(0), default=0
+)
+@_takes(
+    "--allocator",
+    "Who hands out the GPUs that are left, and chooses them itself, whatever ids the kubelet picks.",
+    click.Choice(_ALLOCATORS),
 )
 @_takes(
     "--generation",
@@ -165,6 +175,7 @@ def demo(
     claims: int | None,
     units: int,
     strangers: int,
+    allocator: str | None,
     generation: str,
     counters: str,
     speed: float,
@@ -181,20 +192,19 @@ def demo(
 
     is_alone = nodes == 1
     _check_flags(nodes, settings_file, given)
+    if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails_after < inf))):
+        raise click.UsageError(_NO_ASCEND)
+    of_dcgm = {"counters": counters, "with_parents": not is_alone, "collect_seconds": collect_interval}
     simulated = []
     for number in range(nodes):
         is_mixed = is_alone or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
+        is_mixed = is_mixed and not allocator
         parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
-        node = SimulatedNode(
-            World(gpus=gpus, **parts, seed=seed + number, speed=speed),
-            socket.gethostname() if is_alone else f"gpu-node-{number + 1}",
-            generation,
-            counters=counters,
-            with_parents=not is_alone,
-            collect_seconds=collect_interval,
-            fails_after_seconds=inf if number else fails_after,
-        )
-        simulated.append(node)
+        parts |= {"allocator": _allocator_of(allocator, seed + number), "seed": seed + number, "speed": speed}
+        name = socket.gethostname() if is_alone else f"gpu-node-{number + 1}"
+        lost_after = inf if number else fails_after
+        world = World(gpus=gpus, **parts)
+        simulated.append(SimulatedNode(world, name, generation, fails_after_seconds=lost_after, **of_dcgm))
     asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
 
 
@@ -203,6 +213,14 @@ def _check_flags(nodes: int, settings_file: Path | None, given: AnyObject) -> No
         raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
     if nodes > 1 and "off" in given["dcgm_mode"]:
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+
+
+def _allocator_of(name: str | None, seed: int) -> "SimulatedAllocator | None":
+    if name is None:
+        return None
+    from exporter.simulator.allocators import ALLOCATORS, Unkindness  # noqa: PLC0415 - as in `demo`
+
+    return ALLOCATORS[name](unkindness=Unkindness(late_seconds=_LATE_SECONDS), seed=seed)
 
 
 def _parts(
@@ -234,6 +252,7 @@ async def _demo(
 
     scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
     for node in simulated:
+        node.has_device_checkpoint = bool(node.world.allocator)
         node.world.add_strangers(strangers)
     if len(simulated) == 1:
         await _demo_of_node(simulated[0], scheduler, step_seconds, given, settings_file)
@@ -251,7 +270,10 @@ async def _demo_of_node(
     """Run the exporter in front of one simulated node. Raises UsageError: no NVML can be built, and no page is."""
     try:
         await simulated.start(live=scheduler.live, step_seconds=step_seconds)
-        simulated.nvml.load()
+        if simulated.has_nvidia:
+            simulated.nvml.load()
+        elif "off" in given["dcgm_mode"]:
+            raise click.UsageError("--dcgm.mode off goes with NVIDIA's GPUs: NVML knows no others")
         if "off" in given["dcgm_mode"] and not simulated.nvml.loaded:
             raise click.UsageError("--dcgm.mode off needs gcc here: the demo builds a stand-in for NVML with it")
         config = _on_a_free_port(_config(simulated, given), given)
@@ -263,7 +285,8 @@ async def _demo_of_node(
         def reread() -> Config:
             return _listening_on(_config(simulated, given), addresses)
 
-        await service.serve(config, NODE, on_listening=_say_what_to_open, reread=reread)
+        say = partial(say_what_to_open, has_events=simulated.has_nvidia)
+        await service.serve(config, NODE, on_listening=say, reread=reread)
     finally:
         await simulated.stop()
 
@@ -276,6 +299,7 @@ def _write_settings(path: Path, simulated: "SimulatedNode") -> None:
         "kubelet.pods-socket": str(simulated.pods_socket),
         "kubernetes.url": simulated.api_url,
         "inventory.file": str(simulated.inventory_file),
+        **simulated.settings,
     }
     try:
         path.write_text(as_yaml(places))
@@ -297,6 +321,7 @@ def _where_to_ask(simulated: "SimulatedNode", given: dict[str, Any]) -> dict[str
         "kubelet_pods_socket": str(simulated.pods_socket),
         "kubernetes_url": simulated.api_url,
         "kernel_log_mode": "on",
+        **{flag.replace("-", "_").replace(".", "_"): value for flag, value in simulated.settings.items()},
     }
     usual = {name: value for name, value in places.items() if not given.get(name)}
     page = {} if "off" in (given.get("dcgm_mode") or ()) else {"dcgm_url": simulated.url}
@@ -322,28 +347,6 @@ def _listening_on(config: Config, addresses: tuple[Address, ...]) -> Config:
     return replace(config, web=replace(config.web, listen_addresses=addresses))
 
 
-def _say_what_to_open(addresses: Iterable[Address]) -> None:
-    """Print the page's address and the first commands to try, on standard error."""
-    port = next(iter(addresses)).port
-    print(
-        f"""
-A simulated GPU node is running; pods come and go. Open
-
-  http://localhost:{port}/
-
-or, in another terminal,
-
-  {this_program()} top --url http://localhost:{port}
-  curl -s localhost:{port}/gpu/metrics | grep -i gpu_temp    # GPU metrics with their pods, as Prometheus gets them
-  curl -s localhost:{port}/container/metrics                 # the same by container, as JSON
-  curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
-
-Ctrl-C ends it.
-""",
-        file=sys.stderr,
-    )
-
-
 async def _demo_of_nodes(
     nodes: Sequence["SimulatedNode"], scheduler: "Scheduler", step_seconds: float, given: dict[str, Any]
 ) -> None:
@@ -363,7 +366,7 @@ async def _demo_of_nodes(
         flags = {"cluster.node": [f"{name}={url}" for name, url in urls.items()], **_QUICK}
         config = load_cluster(flags, {}, None)
         config = replace(config, log=of_node.log, web=_on_a_free_port(of_node, given).web)
-        say = partial(_say_what_to_open_of_nodes, urls, scheduler.services)
+        say = partial(say_what_to_open_of_nodes, urls, scheduler.services)
         await service.serve(config, CLUSTER, on_listening=say)
 
 
@@ -390,45 +393,3 @@ async def running(
                 (address,) = await exporter.listen()
             urls[config.node.name] = f"http://{address}"
         yield config, urls
-
-
-def _say_what_to_open_of_nodes(
-    urls: Mapping[str, str], services: Mapping[tuple[str, str], str], addresses: Iterable[Address]
-) -> None:
-    """Print the addresses of the cluster role and of each exporter in `urls`, on standard error."""
-    port = next(iter(addresses)).port
-    exporters = "\n".join(f"  {url}/    {name}" for name, url in urls.items())
-    questions = "\n".join(_questions(f"localhost:{port}", services))
-    print(
-        f"""
-{len(urls)} simulated GPU nodes are running, each with an exporter of its own, and the cluster role in front of them.
-Open
-
-  http://localhost:{port}/
-
-or, in another terminal,
-
-  {this_program()} top --url http://localhost:{port}
-{questions}
-
-The exporters of the nodes:
-
-{exporters}
-
-Ctrl-C ends it.
-""",
-        file=sys.stderr,
-    )
-
-
-def _questions(place: str, services: Mapping[tuple[str, str], str]) -> Iterable[str]:
-    """Commands that ask the cluster role about a service. `services` has the resource of each service's replicas."""
-    from exporter.simulator.parts import GPU_RESOURCE  # noqa: PLC0415 - as the simulator
-
-    # dcgm-exporter does not tell the utilization of a share or a MIG instance
-    whole = [service for service, resource in services.items() if resource == GPU_RESOURCE]
-    for namespace, name in (whole or [*services])[:1]:
-        yield f"  curl -s '{place}/container/metrics?workload={name}'      # containers of all nodes, as JSON"
-        if whole:
-            question = f"{place}/autoscale/{namespace}/{name}/gpu_utilization"
-            yield f"  curl -s {question}    # one number for an autoscaler"

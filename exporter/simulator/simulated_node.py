@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,21 @@ class SimulatedNode:
         self._checkpointed = Memo(None)
         self._life: asyncio.Task[None] | None = None
 
+    @property
+    def has_nvidia(self) -> bool:
+        """Whether its devices are NVIDIA's."""
+        return not self.world.allocator or self.world.allocator.has_nvidia
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What an exporter has to be told because of the node's allocator, by flag."""
+        return self.world.allocator.settings if self.world.allocator else {}
+
     async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = inf) -> None:
         """Start all servers. Every `step_seconds`, `live` lets pods come and go."""
         self.write_inventory()
-        driver_files.write(self.root, self.world.gpus)
+        if self.has_nvidia:
+            driver_files.write(self.root, self.world.gpus)
         await self.kubelet.start()
         await self.pods_api.start()
         self.api_url = await self.api.start()
@@ -133,7 +144,8 @@ class SimulatedNode:
                 due += step_seconds
                 live()
                 # while the processes of crashed pods are still there
-                self.kernel_log.write_new(self.world.machine, self.processes.pids)
+                if self.has_nvidia:
+                    self.kernel_log.write_new(self.world.machine, self.processes.pids)
             self.failure.look(self.processes.pids)
             self.write_processes()
             if kubelet_is_up is not self.world.kubelet_is_up:

@@ -65,6 +65,13 @@ def wait_for(command: str, folder: Path) -> None:
         (["--nodes=2", "--gpus=4", "--mig=2"], 3),
         # nobody has a whole GPU: there is no number for an autoscaler that is right
         (["--nodes=2", "--gpus=2", "--shared=2"], 2),
+        # issue 24, part 6
+        (["--allocator=hami"], 4),
+        (["--allocator=volcano"], 4),
+        (["--allocator=gpushare"], 4),
+        (["--allocator=kai"], 4),
+        (["--allocator=ascend"], 3),
+        (["--nodes=2", "--gpus=4", "--allocator=hami"], 2),
     ],
     ids=str,
 )

@@ -3,10 +3,11 @@
 The annotations are those of ascend-device-plugin (pkg/common/constants.go and the plugin's documentation).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from exporter.simulator.allocators.simulated_allocator import Named, SimulatedAllocator
+from exporter.simulator.allocators.simulated_allocator import Named, PodsNow, SimulatedAllocator
 from exporter.simulator.parts import Note, Part, Pod, SimulatedGpu, Slot
 
 _CHIP = "Ascend910"
@@ -21,10 +22,21 @@ class Ascend(SimulatedAllocator):
     name = "Ascend"
     resource = f"huawei.com/{_CHIP}"
     takes_one_container = True
+    has_nvidia = False
+    # the kernel's log has XIDs, which are NVIDIA's
+    settings: ClassVar[Mapping[str, str]] = {
+        "resources": resource,
+        "device-rules": "huawei",
+        "kernel-log.mode": "off",
+    }
 
     def __init__(self, **more: Any) -> None:  # noqa: ANN401 - the arguments of SimulatedAllocator
         """`more` are the arguments of SimulatedAllocator, except `seats`: an NPU is one."""
         super().__init__(**more, seats=1)
+
+    def begin(self, gpus: Sequence[SimulatedGpu], pods: PodsNow, clock: Callable[[], int]) -> tuple[SimulatedGpu, ...]:
+        """Take over these devices, which are NPUs from now on."""
+        return super().begin([replace(gpu, uuid=_vdie_id(gpu.uuid)) for gpu in gpus], pods, clock)
 
     def tokens(self, gpu: SimulatedGpu) -> Iterable[Slot]:
         """The device ids that the plugin registers for a GPU."""
@@ -56,3 +68,9 @@ class Ascend(SimulatedAllocator):
 
     def _names(self, parts: Iterable[Part]) -> str:
         return ",".join(f"{_CHIP}-{self.index(part.uuid)}" for part in parts)
+
+
+def _vdie_id(gpu: str) -> str:
+    """An NPU's id as npu-exporter writes it: five groups of eight digits."""
+    digits = gpu.removeprefix("GPU-").replace("-", "").upper()
+    return "-".join(f"{digits}95045100"[start : start + 8] for start in range(0, 40, 8))

@@ -5,9 +5,9 @@ of gpushare-scheduler-extender (pkg/utils/pod.go, GetUpdatedPodAnnotationSpec). 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from exporter.simulator.allocators.simulated_allocator import Named, SimulatedAllocator
 from exporter.simulator.parts import H100, Container, Note, Part, Pod, SimulatedGpu, Slot
@@ -20,6 +20,7 @@ class Gpushare(SimulatedAllocator):
 
     name = "gpushare"
     resource = "aliyun.com/gpu-mem"
+    settings: ClassVar[Mapping[str, str]] = {"resources": resource}
     takes_one_gpu = True
 
     def __init__(self, *, unit_mib: int = _GIB_MIB, **more: Any) -> None:  # noqa: ANN401 - the arguments of SimulatedAllocator

@@ -70,12 +70,16 @@ class SimulatedAllocator:
         resource: the kubelet's resource, which its tokens have; "" if it has no device plugin.
         takes_one_gpu: a pod has parts of one GPU only.
         takes_one_container: one container of a pod has GPUs.
+        has_nvidia: its devices are NVIDIA's, and the node has NVIDIA's driver.
+        settings: what an exporter on such a node has to be told, by the names of its flags.
     """
 
     name: ClassVar[str]
     resource: ClassVar[str] = ""
     takes_one_gpu: ClassVar[bool] = False
     takes_one_container: ClassVar[bool] = False
+    has_nvidia: ClassVar[bool] = True
+    settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self, *, unkindness: Unkindness = KIND, seats: int = SEATS, scaling: float = 1.0, seed: int = 1

@@ -5,7 +5,7 @@ variables those of `Allocate` in both plugins' server.go, the ids those of HAMi'
 pkg/device-plugin/nvidiadevice/nvinternal/rm and of volcano-vgpu-device-plugin's pkg/plugin/server.go.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exporter.simulator.allocators.simulated_allocator import Annotations, Named, SimulatedAllocator
@@ -106,6 +106,7 @@ class Volcano(Hami):
 
     name = "Volcano"
     resource = "volcano.sh/vgpu-number"
+    settings: ClassVar[Mapping[str, str]] = {"resources": resource}
     _memory: ClassVar[str] = "volcano.sh/vgpu-memory"
     _cores: ClassVar[str] = "volcano.sh/vgpu-cores"
 
