@@ -45,9 +45,10 @@ _SOURCES = """\
 Sources are `kubelet`, `dcgm:<host:port>`, `file:<path>` (samples, an inventory, or the file of `--accounting.state`)
 and, where they are there, `driver`, `cdi` and `nvml` (the inventory), `processes` and `container-logs` ([measured
 use](sharing.md#what-it-takes)), `probe` (of CUDA), `kernel-log`, `pods`, `resourceslices`, `dra-checkpoint`
-([admin access](devices.md#claims)) and `device-checkpoint` (of the kubelet). Where several pages share an address,
-`dcgm:` has the path, too, and a `#<number>` if that is the same; it never has a query or a user. Why a source is down
-stands in a comment at the top of `/metrics`, on `/`, in `/debug/mapping`, and once in the log."""
+([admin access](devices.md#claims)), `device-checkpoint` (of the kubelet) and `environ` (of containers). Where several
+pages share an address, `dcgm:` has the path, too, and a `#<number>` if that is the same; it never has a query or a
+user. Why a source is down stands in a comment at the top of `/metrics`, on `/`, in `/debug/mapping`, and once in the
+log."""
 _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Program and sources", f"How the program and what it reads are.\n\n{_SOURCES}", health.FAMILIES),
     ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),

@@ -195,6 +195,13 @@ class AllocatorSettings:
         " the right one: the annotation, or the id, where HAMi aligns ids (enablegetpreferredallocation: true).",
         default="annotation",
     )
+    reads_environ: bool = setting(
+        "allocators.environ",
+        choice({"off": False, "on": True}),
+        "Read which GPUs a container with an allocator's ids was given in the environment of its first process"
+        " (NVIDIA_VISIBLE_DEVICES and alike, and nothing else). It takes hostPID and the capability SYS_PTRACE.",
+        default="off",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ _PART = 0.7
 # the command that takes keys with this first word; other keys belong to all commands
 _OF_SERVE = (
     "claims kubelet resources device-rules inventory dra dcgm nvml processes probe node-name labels pods sharing"
-    " workload families accounting kernel-log otlp"
+    " workload families accounting kernel-log otlp allocators"
 )
 ROLES: Mapping[str, str] = {
     **dict.fromkeys(_OF_SERVE.split(), "serve"),

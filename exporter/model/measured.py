@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from exporter.model.devices import DeviceKey
@@ -51,6 +52,17 @@ class HostProcesses:
     by_pid: Mapping[int, Process]
     asked_for: frozenset[int]
     read_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environments:
+    """The variables that tell devices, in the environment of each container's first process.
+
+    They were read from `read_at` on (seconds of the monotonic clock; minus infinity: not yet).
+    """
+
+    by_place: Mapping[ProcessPlace, Mapping[str, str]] = field(default_factory=nothing)
+    read_at: float = -inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

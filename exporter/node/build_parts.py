@@ -33,6 +33,7 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.source import OnHealth, SourceCache
 
 if TYPE_CHECKING:
+    from exporter.node.environments import EnvironmentsOfContainers
     from exporter.node.pushing import Pusher
 
 
@@ -67,11 +68,26 @@ def make_parts(
 def make_evidence(config: Config, handover: NodeHandover, sources: Sources, rules: Sequence[Rule]) -> NodeEvidence:
     """The part, with what the previous one remembers."""
     path = device_checkpoint_beside(config.kubelet.socket)
+    kept = handover.the(KeptEvidence)
     return NodeEvidence(
         sources=sources,
         rules=rules,
-        kept=handover.the(KeptEvidence),
+        kept=kept,
         checkpoint=sources.cache.get(DeviceCheckpoint, path=path),
+        environments=_environments(config.root, sources, kept) if config.allocators.reads_environ else None,
+    )
+
+
+def _environments(root: str, sources: Sources, kept: KeptEvidence) -> "EnvironmentsOfContainers":
+    # only this setting needs these modules
+    from exporter.node.environments import EnvironmentsOfContainers  # noqa: PLC0415
+    from exporter.sources.container_logs import ContainerLogs  # noqa: PLC0415
+    from exporter.sources.process_environ import Environs  # noqa: PLC0415
+
+    return EnvironmentsOfContainers(
+        logs=sources.cache.get(ContainerLogs, root=root),
+        environs=sources.cache.get(Environs, root=root),
+        turnover=kept.turnover,
     )
 
 

@@ -21,6 +21,7 @@ from exporter.ownership.evidence import (
     AllTokens,
     Arrivals,
     Key,
+    Turnover,
     by_checkpoint,
     of_every_resource,
     together,
@@ -32,10 +33,13 @@ from exporter.sources.source import MOST_PROCESSES, Bound, Source
 if TYPE_CHECKING:
     from exporter.model.driver import DriverReading
     from exporter.model.measured import HostProcesses
+    from exporter.node.environments import EnvironmentsOfContainers
     from exporter.usage.process_owners import Containers
     from exporter.usage.seen_devices import SeenDevices
 
 _NOTHING_GIVEN: Mapping[Key, Given] = NOTHING
+_Ids = Mapping[Owner, frozenset[str]]  # all tokens of each container
+_NO_IDS: _Ids = NOTHING
 
 
 @dataclass(eq=False)
@@ -43,6 +47,7 @@ class KeptEvidence:
     """What is remembered of the containers with tokens. It outlives a reload."""
 
     arrivals: Arrivals = field(default_factory=Arrivals)
+    turnover: Turnover = field(default_factory=Turnover)
     seen: "SeenDevices | None" = None  # None before the first containers with tokens
 
 
@@ -54,20 +59,27 @@ class NodeEvidence:
     rules: Sequence[Rule]
     kept: KeptEvidence
     checkpoint: DeviceCheckpoint
+    environments: "EnvironmentsOfContainers | None" = None  # None: --allocators.environ is off
     _tokens: Memo[AllTokens] = field(default_factory=lambda: Memo(NO_TOKENS))
     _by_checkpoint: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
+    _ids: Memo[_Ids] = field(default_factory=lambda: Memo(_NO_IDS))
+    _by_environment: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
     _seen: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
     _evidence: Memo[Evidence] = field(default_factory=lambda: Memo(NO_EVIDENCE))
 
     @property
     def shown(self) -> Sequence[Source]:
         """The sources that it asks."""
-        return (self.checkpoint,)
+        if self.environments is None or self._tokens.value is NO_TOKENS:
+            return (self.checkpoint,)
+        return self.checkpoint, self.environments.environs, self.environments.logs
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
         """Those of its sources, and of what it remembers."""
-        return {**self.checkpoint.bounds, "seen_containers": Bound(MOST_PROCESSES, lambda: len(self.kept.seen or ()))}
+        of_environments = self.environments.environs.bounds if self.environments else {}
+        of_sources = {**self.checkpoint.bounds, **of_environments}
+        return {**of_sources, "seen_containers": Bound(MOST_PROCESSES, lambda: len(self.kept.seen or ()))}
 
     async def follow_up(self, asking: Asking) -> None:
         """Read what has changed on the node since the last look, once the kubelet has answered."""
@@ -79,6 +91,9 @@ class NodeEvidence:
         attempt = self.checkpoint.begin()
         if attempt is not None:
             await asking.hear_one(self.checkpoint, attempt)
+        if self.environments is not None:
+            ids = self._ids.of(_ids_of, tokens)
+            await self.environments.follow_up(asking, ids, self.sources.pods.now.pods)
 
     def of(self, assignments: frozenset[Assignment], pods: PodsByName, pods_of_names: PodsOfNames) -> Evidence:
         """The evidence for these assignments; the same object as long as nothing changes."""
@@ -91,8 +106,16 @@ class NodeEvidence:
         return self._evidence.of(
             lambda *sources: together(sources, self._evidence.value),
             self._by_checkpoint.of(by_checkpoint, self.checkpoint.entries, tokens, pods_of_names, late),
+            self._of_environments(tokens, pods),
             self._seen_of(tokens, pods),
         )
+
+    def _of_environments(self, tokens: AllTokens, pods: PodsByName) -> Mapping[Key, Given]:
+        """The devices that the environments of these containers' first processes name."""
+        if self.environments is None:
+            return _NOTHING_GIVEN
+        given, before = self.environments.of(pods), self._by_environment.value
+        return self._by_environment.of(lambda *of: of_every_resource(of[0], of[1], before), given, tokens)
 
     def _seen_of(self, tokens: AllTokens, pods: PodsByName) -> Mapping[Key, Given]:
         """The devices on which NVML lists processes of these containers."""
@@ -112,11 +135,16 @@ class NodeEvidence:
         from exporter.usage.seen_devices import SeenDevices  # noqa: PLC0415 - only a node with tokens pays for it
 
         seen = self.kept.seen = self.kept.seen or SeenDevices()
-        ids: dict[Owner, frozenset[str]] = {}
-        for (owner, _), of_key in tokens.items():
-            ids[owner] = ids.get(owner, frozenset()) | of_key.ids
+        ids = self._ids.of(_ids_of, tokens)
         given = seen.look(ids, *looked_up[:2], tables) if looked_up else seen.look(ids)
         return of_every_resource(given, tokens, self._seen.value)
 
     def _tokens_of(self, assignments: frozenset[Assignment]) -> AllTokens:
         return self._tokens.of(tokens_among, assignments, self.rules)
+
+
+def _ids_of(tokens: AllTokens) -> _Ids:
+    ids: dict[Owner, frozenset[str]] = {}
+    for (owner, _), of_key in tokens.items():
+        ids[owner] = ids.get(owner, frozenset()) | of_key.ids
+    return ids

@@ -6,7 +6,7 @@ ended may stay until the kubelet gives devices again; it is dropped before its i
 entry counts for the container that List gives exactly the same ids, if the file is not older than that container
 (`Arrivals`) and, if pods are known, only with the uid of a pod of that name.
 
-Pure, except for what `Arrivals` remembers. Callers pass moments in, in seconds.
+Pure, except for what `Arrivals` and `Turnover` remember. Callers pass moments in, in seconds.
 """
 
 from collections import defaultdict
@@ -184,3 +184,19 @@ class Arrivals:
         if arrival is None or arrival.tokens != tokens:
             return True
         return changed_at < arrival.lacked_at - _CLOCK_SECONDS and now < arrival.listed_at + SETTLED_SECONDS
+
+
+class Turnover:
+    """Remembers since when each container has been as it is."""
+
+    def __init__(self) -> None:
+        self._noted: Mapping[Owner, object] = {}
+        self._since: Mapping[Owner, float] = {}
+
+    def note(self, facts: Mapping[Owner, object], now: float) -> Mapping[Owner, float]:
+        """Since when these facts hold of each container; the same object as long as nothing changes."""
+        if facts != self._noted:
+            before = {owner: self._since[owner] for owner, fact in self._noted.items() if facts.get(owner) == fact}
+            self._since = {owner: before.get(owner, now) for owner in facts}
+            self._noted = facts
+        return self._since

@@ -91,36 +91,40 @@ def matters(variable: str) -> bool:
 def read_answer(answer: PluginAnswer, allocator: str, source: str) -> Given | None:
     """The devices of an answer, by the first of its fields that names some; None if no field does.
 
-    A field that has one entry that cannot be read does not count: the others would not be all of the container's
-    devices. `allocator` names the grants.
+    A device of which the container has several shares stands there once for each, if the answer says so. A field that
+    has one entry that cannot be read does not count: the others would not be all of the container's devices.
+    `allocator` names the grants.
     """
     envs = answer.envs
     for refs in (
         _of_envs(envs),
-        _of_cdi((*answer.cdi_devices, *_annotated(answer.annotations))),
+        _of_cdi(answer.cdi_devices),
+        _of_cdi(_annotated(answer.annotations)),
         _of_mounts(answer.mounts),
         _of_list(envs.get(GPUSHARE_INDEX, ""), _NUMBER, GPUSHARE_INDEX),
         _of_nodes(answer.nodes),
     ):
         if refs:
-            each = tuple(dict.fromkeys(refs))
-            return Given(source=source, refs=each, grants=_grants(envs, refs, each, allocator))
+            limits = _memory_limits(envs, len(refs))
+            # HAMi names a device once, and gives the limit of each of its shares
+            each = refs * len(limits) if len(refs) == 1 and limits else refs
+            return Given(source=source, refs=tuple(each), grants=_grants(envs, limits, len(each), allocator))
     return None
 
 
-def _of_envs(envs: Mapping[str, str]) -> Sequence[DeviceRef]:
+def _of_envs(envs: Mapping[str, str]) -> list[DeviceRef]:
     refs = _of_list(envs.get(NVIDIA_DEVICES, ""), _NVIDIA, NVIDIA_DEVICES)
     if refs or "VIRTUAL" in envs.get("ASCEND_RUNTIME_OPTIONS", ""):
         return refs
     return _of_list(envs.get(ASCEND_DEVICES, ""), _NUMBER, ASCEND_DEVICES)
 
 
-def _of_list(text: str, form: re.Pattern[str], of: str) -> Sequence[DeviceRef]:
+def _of_list(text: str, form: re.Pattern[str], of: str) -> list[DeviceRef]:
     """The devices of a list with commas; () if an entry has another form."""
     return _all(text.split(",") if text else (), lambda entry: _ref(form.fullmatch(entry.strip()), of))
 
 
-def _of_cdi(names: Iterable[str]) -> Sequence[DeviceRef]:
+def _of_cdi(names: Iterable[str]) -> list[DeviceRef]:
     """The devices of qualified names. Those of other classes (imex-channel, gds) are no GPUs."""
     devices = [match["device"] for match in map(_CDI_NAME.fullmatch, names) if match]
     return _all(devices, lambda device: _ref(_NVIDIA.fullmatch(device), "a CDI device"))
@@ -132,30 +136,30 @@ def _annotated(annotations: Mapping[str, str]) -> Iterable[str]:
             yield from names.split(",")
 
 
-def _of_mounts(paths: Iterable[str]) -> Sequence[DeviceRef]:
+def _of_mounts(paths: Iterable[str]) -> list[DeviceRef]:
     """The devices of mounts of NVIDIA's runtime. Folders below its path (cdi, imex) are no devices."""
     names = [path.removeprefix(_MOUNTS) for path in paths if path.startswith(_MOUNTS)]
     devices = [name for name in names if "/" not in name]
     return _all(devices, lambda device: _ref(_NVIDIA.fullmatch(device), "a mount"))
 
 
-def _of_nodes(paths: Sequence[str]) -> Sequence[DeviceRef]:
+def _of_nodes(paths: Sequence[str]) -> list[DeviceRef]:
     """The devices of device nodes. Other nodes (/dev/nvidiactl) belong to no device.
 
     A MIG instance has the node of its GPU, and others that say which instance it is: they name no device here.
     """
     if any(_MIG_NODE in path for path in paths):
-        return ()
+        return []
     refs = [ref for ref in (_ref(_NODE.fullmatch(path), "a device node") for path in paths) if ref]
-    return refs if len(refs) <= MOST_DEVICES else ()
+    return refs if len(refs) <= MOST_DEVICES else []
 
 
-def _all(entries: Sequence[str], read: Callable[[str], DeviceRef | None]) -> Sequence[DeviceRef]:
+def _all(entries: Sequence[str], read: Callable[[str], DeviceRef | None]) -> list[DeviceRef]:
     """The devices of all entries; () if one cannot be read, or if there are too many."""
     if len(entries) > MOST_DEVICES:
-        return ()
+        return []
     refs = [read(entry) for entry in entries]
-    return [ref for ref in refs if ref] if all(refs) else ()
+    return [ref for ref in refs if ref] if all(refs) else []
 
 
 def _ref(match: re.Match[str] | None, of: str) -> DeviceRef | None:
@@ -167,29 +171,19 @@ def _ref(match: re.Match[str] | None, of: str) -> DeviceRef | None:
     return DeviceRef(form=of, **parts)
 
 
-def _grants(
-    envs: Mapping[str, str], refs: Sequence[DeviceRef], each: Sequence[DeviceRef], allocator: str
-) -> tuple[Grant, ...]:
-    """The part of each device; () if the answer says nothing, or not of which device it says something.
-
-    `refs` are the devices as the answer names them, maybe twice; `each` has every device once.
-    """
+def _grants(envs: Mapping[str, str], limits: Sequence[float], devices: int, allocator: str) -> tuple[Grant, ...]:
+    """The part of each device; () if the answer says nothing, or not of which device it says something."""
     of_gpushare = _gpushare_mib(envs)
     if of_gpushare is not None:
-        return (Grant(allocator=allocator, memory_mib=of_gpushare),) if len(each) == 1 else ()
+        return (Grant(allocator=allocator, memory_mib=of_gpushare),) if devices == 1 else ()
     cores = _whole(envs.get("CUDA_DEVICE_SM_LIMIT", "")) or None  # 0: no limit
-    limits = _memory_limits(envs, len(refs))
-    if limits and len(limits) != len(refs) and len(each) > 1:
-        return ()  # HAMi names a device once, and gives the limit of each of its shares
-    if not any(limits) and cores is None:
+    if (limits and len(limits) != devices) or not (any(limits) or cores):
         return ()
-    sums: dict[DeviceRef, float] = dict.fromkeys(each, 0.0)
-    for number, limit in enumerate(limits):
-        sums[refs[min(number, len(refs) - 1)]] += limit
-    return tuple(Grant(allocator=allocator, memory_mib=sums[ref] or None, cores_percent=cores) for ref in each)
+    parts = limits or [0.0] * devices
+    return tuple(Grant(allocator=allocator, memory_mib=part or None, cores_percent=cores) for part in parts)
 
 
-def _memory_limits(envs: Mapping[str, str], devices: int) -> Sequence[float]:
+def _memory_limits(envs: Mapping[str, str], devices: int) -> list[float]:
     """The limits of the devices' memory in MiB, in their order; 0 stands for no limit."""
     limits = []
     for number in range(MOST_DEVICES):

@@ -46,8 +46,10 @@ class _ProcessRead(NamedTuple):
 class ProcFolder:
     """Reads /proc, or a tree like it. Only one thread at a time may use it."""
 
-    def __init__(self, folder: Path, *, with_commands: bool = False) -> None:
+    def __init__(self, folder: Path, *, with_commands: bool = False, most: int | None = None) -> None:
+        """`with_commands`: read command lines and users, too. `most` is in the place of MOST_PROCESSES."""
         self._folder = folder
+        self._most = most
         self._with_commands = with_commands
         self._processes: dict[int, _ProcessRead] = {}
         self._root: Root | None = None
@@ -73,7 +75,7 @@ class ProcFolder:
                 " ProtectProc)",
             )
         processes = {}
-        asked_for = sorted(pids)[:MOST_PROCESSES]
+        asked_for = sorted(pids)[: self._most or MOST_PROCESSES]
         for pid in asked_for:
             process = self._process(pid) or self._processes.get(pid)
             if process:

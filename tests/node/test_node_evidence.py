@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -13,6 +15,7 @@ from exporter.node.joining import Joining
 from exporter.node.measuring import Measuring
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
 from exporter.sources.nvml import nvml_source
+from exporter.sources.process_environ import Environs
 from exporter.sources.source import is_absent
 from tests.support.components import real
 from tests.support.device_checkpoint import alloc_resp, entry, write
@@ -143,8 +146,8 @@ def nvml(node: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> SimulatedNode:
     return node
 
 
-def run_process(node: SimulatedNode, pod: Pod, *, gpu: int, pid: int) -> None:
-    """Have NVML list a process of the pod's container on this GPU, until the next one."""
+def run_process(node: SimulatedNode, pod: Pod, *, pid: int, environ: str = "") -> None:
+    """A process of the pod's container, with this environment."""
     container = f"{pid:064x}"
     files = node.root / "proc" / str(pid)
     files.mkdir()
@@ -152,7 +155,7 @@ def run_process(node: SimulatedNode, pod: Pod, *, gpu: int, pid: int) -> None:
     (files / "stat").write_text(f"{pid} (python) S 1 {' '.join(['0'] * 17)} 1 0\n")
     link = node.root / f"var/log/containers/{pod.name}_{pod.namespace}_main-{container}.log"
     link.symlink_to(f"/var/log/pods/{pod.namespace}_{pod.name}_{pod.uid}/main/0.log")
-    node.nvml.write(node.world.gpus, [f"process {gpu} -1 -1 {pid} c {2**30}"], is_recut=False)
+    (files / "environ").write_text(environ)
 
 
 # issue 24, part 4
@@ -163,7 +166,8 @@ async def test_nvml_shows_where_a_container_computes_and_that_stays(nvml: Simula
     async with running(config_of(**settings(nvml, root=str(nvml.root), nvml_mode="on"))) as exporter:
         await exporter.page()
         assert evidence_of(exporter) is NO_EVIDENCE
-        run_process(nvml, pod, gpu=6, pid=4242)
+        run_process(nvml, pod, pid=4242)
+        nvml.nvml.write(nvml.world.gpus, [f"process 6 -1 -1 4242 c {2**30}"], is_recut=False)
         wanted = {"a": [("NVML", [uuids[6]])]}
         await exporter.until_page(lambda _: shown(evidence_of(exporter)) == wanted)
         ((_, (given,)),) = evidence_of(exporter).items()
@@ -176,3 +180,56 @@ async def test_nvml_shows_where_a_container_computes_and_that_stays(nvml: Simula
         assert evidence_of(exporter) is evidence
         nvml.world.pods = ()
         await exporter.until_page(lambda _: evidence_of(exporter) is NO_EVIDENCE)
+
+
+# issue 24, part 4
+async def test_the_environment_of_first_processes_counts_if_the_user_wants_it(node: SimulatedNode) -> None:
+    uuids = [gpu.uuid for gpu in node.world.gpus]
+    pod, other = a_pod("a", f"{uuids[0]}-4"), a_pod("b", uuids[1])
+    node.world.pods = (pod, other)
+    run_process(node, pod, pid=4242, environ=f"SECRET=1\0NVIDIA_VISIBLE_DEVICES={uuids[6]}\0CUDA_DEVICE_SM_LIMIT=45\0")
+    run_process(node, other, pid=4343, environ="NVIDIA_VISIBLE_DEVICES=all\0")
+    given = settings(node, root=str(node.root))
+    async with running(config_of(**given)) as exporter:
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+    async with running(config_of(**given, allocators_environ="on")) as exporter:
+        await exporter.page()
+        wanted = {"a": [("the environment", [uuids[6]])]}
+        assert shown(evidence_of(exporter)) == wanted
+        ((_, (of_a,)),) = evidence_of(exporter).items()
+        assert [(grant.allocator, grant.cores_percent) for grant in of_a.grants] == [("HAMi", 45)]
+        source = source_of(exporter.service._role, Environs)
+        assert "SECRET" not in str(source.environments)
+        evidence, environments = evidence_of(exporter), source.environments
+        await exporter.page()
+        assert evidence_of(exporter) is evidence
+        assert source.environments is environments, "nothing is missing, so nothing is read"
+        # another pod: it is looked for at once, and until it is there again and again
+        new = a_pod("c", f"{uuids[0]}-5")
+        node.world.pods = (pod, new)
+        await exporter.page()
+        assert shown(evidence_of(exporter)) == wanted
+        run_process(node, new, pid=4444, environ=f"NVIDIA_VISIBLE_DEVICES={uuids[3]}\0")
+        await exporter.until_page(lambda _: "c" in shown(evidence_of(exporter)))
+        assert shown(evidence_of(exporter)) == {**wanted, "c": [("the environment", [uuids[3]])]}
+        node.world.pods = ()
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+
+
+async def test_a_pod_that_is_made_anew_does_not_have_the_environment_of_before(node: SimulatedNode) -> None:
+    uuids = [gpu.uuid for gpu in node.world.gpus]
+    pod = a_pod("a", f"{uuids[0]}-4")
+    node.world.pods = (pod,)
+    run_process(node, pod, pid=4242, environ=f"NVIDIA_VISIBLE_DEVICES={uuids[6]}\0")
+    async with running(config_of(**settings(node, root=str(node.root)), allocators_environ="on")) as exporter:
+        await exporter.page()
+        assert shown(evidence_of(exporter))["a"]
+        rmtree(node.root / "proc/4242")
+        anew = replace(a_pod("a", f"{uuids[0]}-7"), uid=str(uuid5(NAMESPACE_OID, "anew")))
+        node.world.pods = (anew,)
+        await exporter.page()
+        assert evidence_of(exporter) is NO_EVIDENCE
+        run_process(node, anew, pid=4343, environ=f"NVIDIA_VISIBLE_DEVICES={uuids[2]}\0")
+        await exporter.until_page(lambda _: shown(evidence_of(exporter)) == {"a": [("the environment", [uuids[2]])]})

@@ -42,7 +42,11 @@ ANSWERS = {
         [gpu(X)],
         [part(10240)],
     ),
-    "HAMi, two shares of one GPU": (PluginAnswer(envs={**TWO_OF_HAMI, NVIDIA_DEVICES: X}), [gpu(X)], [part(12288, 45)]),
+    "HAMi, two shares of one GPU": (
+        PluginAnswer(envs={**TWO_OF_HAMI, NVIDIA_DEVICES: X}),
+        [gpu(X), gpu(X)],
+        [part(10240, 45), part(2048, 45)],
+    ),
     "HAMi, three shares of two GPUs": (
         PluginAnswer(envs={**TWO_OF_HAMI, "CUDA_DEVICE_MEMORY_LIMIT_2": "1m"}),
         [gpu(X), gpu(Y)],
