@@ -31,8 +31,8 @@ from exporter.ownership.inventories import (
 from exporter.probe.cuda_binary import read_cuda_binary
 from exporter.probe.elf import in_memory
 from exporter.reading import Invalid
+from exporter.sources.kubelet import device_checkpoint, pod_resources
 from exporter.sources.kubelet import kubelet_pods as pods_api
-from exporter.sources.kubelet import pod_resources
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 from tests.support.canned import NOW, target
@@ -129,6 +129,7 @@ DECODERS = (
     read_places,
     read_prometheus,
     lambda body: read_cuda_binary(in_memory(body)),
+    device_checkpoint.parse,
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.cuda_binaries import CUDA, program
+from tests.support.device_checkpoint import alloc_resp, checkpoint, entry
 from tests.support.places import DATA
 
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","uid":"c","labels":{"d":"e"}},"spec":%b}}'
@@ -54,6 +55,10 @@ def seeds(target: str) -> list[bytes]:
             spec,
             b"\x0a" + ANSWER,
             b"\x0b" + EVENT % ENDPOINTS,
+            b"\x0e"
+            + checkpoint(
+                entry("u", "main", "nvidia.com/gpu", ["GPU-0-1"], alloc_resp({"NVIDIA_VISIBLE_DEVICES": "0"}))
+            ),
             *(b"\x0d" + binary for binary in (*gpu_code, program(gpu_code[0]))),
         ],
     }[target]

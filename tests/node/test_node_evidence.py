@@ -11,12 +11,15 @@ from uuid import NAMESPACE_OID, uuid5
 import pytest
 
 from exporter.model.grants import NO_EVIDENCE, Evidence
+from exporter.model.pods import Owner
 from exporter.node.joining import Joining
 from exporter.node.measuring import Measuring
+from exporter.simulator.allocators import AckGpushare, Gpushare, Hami, SimulatedAllocator, Volcano
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
 from exporter.sources.nvml import nvml_source
 from exporter.sources.process_environ import Environs
 from exporter.sources.source import is_absent
+from tests.support.allocators import allocated_node, given_to
 from tests.support.components import real
 from tests.support.device_checkpoint import alloc_resp, entry, write
 from tests.support.exporter import Exporter, config_of, running
@@ -48,7 +51,7 @@ def gave(uid: str, ids: list[str], *uuids: str) -> Any:
     return entry(uid, "main", GPU, ids, alloc_resp({"NVIDIA_VISIBLE_DEVICES": ",".join(uuids)}))
 
 
-def settings(node: SimulatedNode, **more: str) -> dict[str, str]:
+def settings(node: SimulatedNode, **more: str | list[str]) -> dict[str, str | list[str]]:
     return {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "kubelet_max_age": "0s", **more}
 
 
@@ -233,3 +236,33 @@ async def test_a_pod_that_is_made_anew_does_not_have_the_environment_of_before(n
         assert evidence_of(exporter) is NO_EVIDENCE
         run_process(node, anew, pid=4343, environ=f"NVIDIA_VISIBLE_DEVICES={uuids[2]}\0")
         await exporter.until_page(lambda _: shown(evidence_of(exporter)) == {"a": [("the environment", [uuids[2]])]})
+
+
+# issue 24, part 4
+@pytest.mark.parametrize("kind", [Hami, Volcano, Gpushare, AckGpushare])
+async def test_the_checkpoint_is_right_of_every_container_as_pods_come_and_go(kind: type[SimulatedAllocator]) -> None:
+    """Nobody says the pods' uids, and some pods are made anew under their names."""
+    node = allocated_node(kind(), speed=200)
+    node.has_device_checkpoint = True
+    await node.start()
+    seen: set[Owner] = set()
+    index = {gpu.uuid: str(gpu.index) for gpu in node.world.gpus}
+    try:
+        async with running(config_of(**settings(node, resources=["nvidia.com/*", kind.resource]))) as exporter:
+            for step in range(40):
+                node.world.live()
+                if step % 3 == 0:
+                    node.world.remake(next(pod for pod in node.world.pods if pod.devices))
+                really = given_to(node.world)
+                await exporter.page()
+                evidence = evidence_of(exporter)
+                for (owner, _), (given,) in evidence.items():
+                    names = [ref.uuid or ref.index for ref in given.refs]
+                    if owner in really:
+                        uuids = [part.uuid for part in really[owner]]
+                        assert names in (uuids, [index[uuid] for uuid in uuids]), owner
+                        seen.add(owner)
+                assert really.keys() <= {owner for owner, _ in evidence}
+    finally:
+        await node.stop()
+    assert len(seen) > 10
