@@ -10,7 +10,7 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Claim, Inventory, Match, Owners
 from exporter.model.pages import Subject
 from exporter.model.snapshot import Health, LookContext
-from exporter.ownership.allocators.allocator_table import ALLOCATORS
+from exporter.ownership.allocators.allocator_table import named
 from exporter.ownership.owners import Unmatched, is_meant
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _of_token(match: Match) -> Trouble:
             f"{word.source} says that the container has {device}, and this node has no such device",
             f"no owner is shown: look at the scheduler and the device plugin of {word.grant.allocator}",
         )
-    return ALLOCATORS[match.ref.allocator].trouble if match.ref else _OF_UNMATCHED[Unmatched.UNKNOWN_ID]
+    return named(match.ref.allocator).trouble if match.ref else _OF_UNMATCHED[Unmatched.UNKNOWN_ID]
 
 
 def of_look(match: Match) -> tuple[str, Trouble]:

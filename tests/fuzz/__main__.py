@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TARGETS = ("exposition", "device_ids", "decoders")
+TARGETS = ("exposition", "device_ids", "decoders", "annotations")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Atheris around a target, and what each begins with.
 
-python -m tests.fuzz.engine exposition|device_ids|decoders [libFuzzer's options] [a folder for the corpus]
+python -m tests.fuzz.engine exposition|device_ids|decoders|annotations [libFuzzer's options] [a folder for the corpus]
 """
 
 import importlib
@@ -28,6 +28,10 @@ ANSWER = (
 
 def seeds(target: str) -> list[bytes]:
     """Real answers, small ones."""
+    if target == "annotations":
+        # not imported above, since Atheris does not watch what is imported before it
+        its_seeds: list[bytes] = importlib.import_module("tests.fuzz.annotations").seeds()
+        return its_seeds
     pages = [b"\0" + path.read_bytes()[:4000] for path in sorted((DATA / "pages").glob("*.prom"))]
     lists = [bytes([number]) + path.read_bytes() for number in (0, 1) for path in sorted(DATA.glob("kubelet*/*.pb"))]
     ids = b"GPU-a\nMIG-b::1\nnvidia0/gi7\n0/vgpu\nMIG-GPU-a/7/0\n11111111-2222-3333-4444-555555555555-_-1"

@@ -1,4 +1,4 @@
-"""Half a minute of fuzzing in CI, a third of it for each target; a moment of it elsewhere. `make fuzz` runs longer.
+"""Half a minute of fuzzing in CI, a part of it for each target; a moment of it elsewhere. `make fuzz` runs longer.
 
 What it found is here as plain cases.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError
-from tests.fuzz import decoders, device_ids, engine, exposition
+from tests.fuzz import annotations, decoders, device_ids, engine, exposition
 from tests.support.places import ROOT
 
 IN_CI = os.environ.get("CI") == "true"
@@ -28,10 +28,10 @@ def test_nothing_is_found() -> None:
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("Done ") == 3
+    assert ran.stdout.count("Done ") == 4
 
 
-@pytest.mark.parametrize("target", [exposition, device_ids, decoders], ids=lambda target: target.__name__)
+@pytest.mark.parametrize("target", [exposition, device_ids, decoders, annotations], ids=lambda target: target.__name__)
 def test_what_each_target_begins_with_is_fine(target: object) -> None:
     for seed in engine.seeds(target.__name__.rpartition(".")[2]):  # type: ignore[attr-defined]
         target.one_input(seed)  # type: ignore[attr-defined]

@@ -138,19 +138,16 @@ class Allocator:
     @property
     def not_written(self) -> Trouble:
         """The reason why a token has no device while its pod lacks the annotation."""
-        keys = " or ".join(annotation.key for annotation in self.annotations)
         return Trouble(
             "",
-            f"{self.name}'s scheduler chose the GPU, and has not written on the pod yet which one ({keys})",
+            f"{self.name}'s scheduler chose the GPU, and has not written on the pod yet which one ({self._keys})",
             f"wait some seconds; if it stays so, look at {self.name}'s scheduler and device plugin",
         )
 
     @property
     def trouble(self) -> Trouble:
         """The reason why a token of this allocator has no device, and what to do."""
-        without_marker = [annotation.key for annotation in self.annotations if not annotation.marker]
-        of_all = [annotation.key for annotation in self.annotations]
-        keys = " or ".join(dict.fromkeys(without_marker or of_all))
+        keys = self._keys
         return Trouble(
             "",
             f"{self.name}'s scheduler chose the GPU and wrote it on the pod{keys and f' (the annotation {keys})'}; the"
@@ -160,12 +157,20 @@ class Allocator:
             " which shows the GPUs that processes use",
         )
 
+    @property
+    def _keys(self) -> str:
+        """The annotations for people, without those for devices of other vendors."""
+        without_marker = [annotation.key for annotation in self.annotations if not annotation.marker]
+        of_all = [annotation.key for annotation in self.annotations]
+        return " or ".join(dict.fromkeys(without_marker or of_all))
+
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _GPU = rf"(?:GPU-)?(?P<uuid>{_UUID})"
 _MIG = rf"(?P<mig>MIG-{_UUID})"
 _VGPU = re.compile(
-    r"(?P<uuid>[^,\[\]]*)(?P<place>\[[^,\]]*\])?,[^,]*,(?P<memory_mib>-?[0-9]+),(?P<cores_percent>-?[0-9]+)(?:,.*)?"
+    r"(?P<uuid>(?!GPU-,|MIG-,)[^,\[\]]*)(?P<place>\[[^,\]]*\])?,"
+    r"[^,]*,(?P<memory_mib>-?[0-9]+),(?P<cores_percent>-?[0-9]+)(?:,.*)?"
 )
 
 
@@ -174,7 +179,7 @@ def _of_resource(resource: str) -> tuple[tuple[str, str], ...]:
     return (resource, rf"{_GPU}(?P<share>.*)"), (resource, rf"{_MIG}(?P<share>.*)")
 
 
-def _vgpus(allocator: str, *, ends: bool) -> Separated:
+def _vgpus(allocator: str, *, ends: bool | None) -> Separated:
     """The grammar that HAMi, its ancestor and Volcano share: <uuid>,<type>,<MiB>,<percent>."""
     return Separated(
         allocator=allocator,
@@ -217,7 +222,7 @@ _GPUSHARE = Allocator(
 )
 _OF_VOLCANO = Annotation(
     key="volcano.sh/vgpu-ids-new",
-    grammar=_vgpus("Volcano", ends=False),
+    grammar=_vgpus("Volcano", ends=None),
     resources=("volcano.sh/vgpu-number",),
     scope=Scope.HOLDERS,
 )
@@ -258,7 +263,7 @@ _HAMI = Allocator(
             grammar=_vgpus("HAMi", ends=True),
             also=(("hami.io/vgpu-mig-allocations", with_mig_instances),),
         ),
-        Annotation(key="4pd.io/vgpu-ids-new", grammar=_vgpus("HAMi", ends=False)),
+        Annotation(key="4pd.io/vgpu-ids-new", grammar=_vgpus("HAMi", ends=None)),
     ),
     tokens=(("*", rf"{_GPU}(?P<share>-[0-9]+)"), ("*", rf"{_MIG}(?P<share>-[0-9]+)")),
     hint="where HAMi aligns ids with its choice (enablegetpreferredallocation: true), a rule of --device-rules makes"
@@ -322,6 +327,11 @@ def marked(resource: str, annotations: Mapping[str, str], allocators: Iterable[A
             if annotation.marker and annotation.marker in annotations and annotation.is_about(resource):
                 return allocator
     return None
+
+
+def named(allocator: str) -> Allocator:
+    """The allocator of this name. Of a user's allocator only its name is known here."""
+    return ALLOCATORS.get(allocator) or Allocator(name=allocator)
 
 
 def annotations_of(allocators: Iterable[Allocator]) -> frozenset[str]:

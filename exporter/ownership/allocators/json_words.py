@@ -8,8 +8,10 @@ from dataclasses import replace
 from exporter.model.device_ref import DeviceRef
 from exporter.model.grants import Grant
 from exporter.ownership.allocators.said import (
+    MOST_DEVICES,
     MOST_MIB,
     MOST_PERCENT,
+    MOST_PLACES,
     Said,
     Unreadable,
     WrittenDevice,
@@ -21,7 +23,6 @@ from exporter.ownership.allocators.said import (
 _GPUSHARE = "gpushare"
 _KOORDINATOR = "Koordinator"
 _HAMI = "HAMi"
-_MOST_CONTAINERS = 1000
 _MIB = 1024.0 * 1024
 _WHOLE = 100.0
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,4}")
@@ -57,10 +58,11 @@ def read_gpushare(text: str) -> Said:
 def _gpushare_amounts(text: str) -> Mapping[int, Mapping[str, float]]:
     """The amounts by the container's position and the GPU's number; an amount of 0 is left out."""
     amounts: dict[int, dict[str, float]] = {}
+    _check_count(text.count(":") - MOST_PLACES)
     for key, gpus in _mapping(_parsed(text), "it").items():
         where = f"container {shown(key)}"
         position = _whole(key, where)
-        if position >= _MOST_CONTAINERS:
+        if position >= MOST_PLACES:
             raise Unreadable(f"{where} is beyond what a pod has")
         of_container = amounts.setdefault(position, {})
         for gpu, given in _mapping(gpus, where).items():
@@ -97,6 +99,7 @@ def read_koordinator(text: str) -> Said:
     gpus = _mapping(_parsed(text), "it").get("gpu") or []
     if not isinstance(gpus, list):
         raise Unreadable("gpu is no list")
+    _check_count(len(gpus))
     return Said((tuple(_of_koordinator(gpu, f"gpu[{number}]") for number, gpu in enumerate(gpus)),))
 
 
@@ -134,6 +137,7 @@ def with_mig_instances(written: Said, text: str) -> Said:
     instances = _parsed(text)
     if not isinstance(instances, list):
         raise Unreadable("it is no list of MIG instances")
+    _check_count(len(instances))
     places = [list(devices) for devices in written.containers]
     for number, instance in enumerate(instances):
         where = f"MIG instance {number}"
@@ -159,6 +163,12 @@ def _parsed(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise Unreadable(f"{shown(text)} is no JSON") from None
+
+
+def _check_count(devices: int) -> None:
+    """Raise Unreadable: there are more than anybody reads in a moment."""
+    if devices > MOST_DEVICES:
+        raise Unreadable(f"it names more than {MOST_DEVICES} devices")
 
 
 def _mapping(value: object, where: str) -> Mapping[str, object]:

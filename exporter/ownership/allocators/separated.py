@@ -4,14 +4,15 @@ HAMi, Volcano, Intel's GPU Aware Scheduling, Ascend's device plugin and the allo
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.grants import Grant
 from exporter.ownership.allocators.said import (
+    MOST_DEVICES,
     MOST_MIB,
     MOST_PERCENT,
+    MOST_PLACES,
     Said,
     Unreadable,
     WrittenDevice,
@@ -29,87 +30,112 @@ _LONGEST_NUMBER = 20
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Separated:
-    """Reads an annotation into the devices of containers. An empty place of a container keeps its position.
+    """Reads an annotation into the devices of containers. An empty place of a container keeps its position."""
 
-    Attributes:
-        allocator: the allocator's name, for grants.
-        device: what one device looks like, with groups of `REF_PARTS` and `AMOUNTS`. A device whose naming groups are
-            all empty stands for no device. A group `share` marks a share of a device; a group `place` marks a place on
-            a GPU that is to be cut, which tells no device.
-        shape: what one device looks like, for people.
-        containers: the text between containers; "" if the annotation is about the whole pod.
-        ends: whether the text `containers` also ends the last container. None: it may.
-        devices: the text between devices; "" if a container has one. It may end the last device, too.
-        is_share: every device is a share.
-    """
+    def __init__(
+        self,
+        *,
+        allocator: str,
+        device: re.Pattern[str],
+        shape: str,
+        containers: str = "",
+        ends: bool | None = False,
+        devices: str = "",
+        is_share: bool = False,
+    ) -> None:
+        """What tells apart the forms of annotations.
 
-    allocator: str
-    device: re.Pattern[str]
-    shape: str
-    containers: str = ""
-    ends: bool | None = False
-    devices: str = ""
-    is_share: bool = False
+        Args:
+            allocator: the allocator's name, for grants.
+            device: what one device looks like, with groups of `REF_PARTS` and `AMOUNTS`. A device whose naming groups
+                are all empty stands for no device. A group `share` marks a share of a device; a group `place` marks a
+                place on a GPU that is to be cut, which tells no device.
+            shape: what one device looks like, for people.
+            containers: the text between containers; "" if the annotation is about the whole pod.
+            ends: whether the text `containers` also ends the last container. None: it may.
+            devices: the text between devices; "" if a container has one. It may end the last device, too.
+            is_share: every device is a share.
+        """
+        self._device = device
+        self._shape = shape
+        self._containers = containers
+        self._ends = ends
+        self._devices = devices
+        self._is_share = is_share
+        self._form = f"an annotation of {allocator}"
+        self._without_amounts = Grant(allocator=allocator)
+        groups = device.groupindex.keys()
+        self._names = tuple(REF_PARTS & groups)
+        self._amounts = tuple((name, most) for name, most in AMOUNTS.items() if name in groups)
 
     def __call__(self, text: str) -> Said:
         """What the annotation says. Raises Unreadable: it has another form."""
         check_length(text)
-        places = text.split(self.containers) if self.containers else [text]
-        if self.ends and not places[-1].strip():
+        if not text.isascii():
+            raise Unreadable(f"{shown(text)} has characters that no device's name has")
+        _check_count(text, self._containers, MOST_PLACES, "containers")
+        _check_count(text, self._devices, MOST_DEVICES, "devices")
+        places = text.split(self._containers) if self._containers else [text]
+        if self._ends and not places[-1].strip():
             places.pop()
-        entries = tuple(self._entries(place, number) for number, place in enumerate(places, start=1))
-        return Said(entries, may_be_over=self.ends is None and not entries[-1])
+        entries = tuple(self._read_place(place, number) for number, place in enumerate(places, start=1))
+        return Said(entries, may_be_over=self._ends is None and not entries[-1])
 
-    def _entries(self, text: str, container: int) -> tuple[WrittenDevice, ...]:
-        devices = text.split(self.devices) if self.devices else [text]
-        where = f"place {container}, " if self.containers else ""
-        entries: list[WrittenDevice] = []
-        for number, device in enumerate(devices, start=1):
-            entry = self._entry(device.strip(), f"{where}device {number}")
-            if entry is not None:
-                entries.append(entry)
-        return tuple(entries)
+    def _read_place(self, text: str, place: int) -> tuple[WrittenDevice, ...]:
+        texts = text.split(self._devices) if self._devices else [text]
+        devices = []
+        for number, of_device in enumerate(texts, start=1):
+            try:
+                device = self._read_device(of_device.strip())
+            except Unreadable as error:
+                where = f"place {place}, " if self._containers else ""
+                raise Unreadable(f"{where}device {number}: {error}") from None
+            if device is not None:
+                devices.append(device)
+        return tuple(devices)
 
-    def _entry(self, text: str, where: str) -> WrittenDevice | None:
-        """A device; None if the text stands for none."""
+    def _read_device(self, text: str) -> WrittenDevice | None:
+        """A device; None if the text stands for none. Raises Unreadable: it names none in a way that is known."""
         if not text:
             return None
-        match = self.device.fullmatch(text) if len(text) <= _LONGEST_DEVICE else None
+        match = self._device.fullmatch(text) if len(text) <= _LONGEST_DEVICE else None
         if match is None:
-            raise Unreadable(f"{where}: {shown(text)} is not {self.shape}")
-        parts = {name: part for name, part in match.groupdict().items() if part}
-        if not NAMING_PARTS & parts.keys():
+            raise Unreadable(f"{shown(text)} is not {self._shape}")
+        parts = match.groupdict()
+        names: dict[str, Any] = {name: parts[name] for name in self._names if parts[name]}
+        if not NAMING_PARTS & names.keys():
             return None
-        if "place" in parts:
-            raise Unreadable(f"{where}: {shown(text)} names a place on a GPU that is cut for it, not a device")
-        if not text.isascii() or not text.isprintable():
-            raise Unreadable(f"{where}: {shown(text)} has characters that no device's name has")
-        return WrittenDevice(ref=self._ref(parts), grant=self._grant(parts, where))
-
-    def _ref(self, parts: dict[str, str]) -> DeviceRef:
-        names: dict[str, Any] = {name: part for name, part in parts.items() if name in REF_PARTS}
-        if names.get("uuid", "").startswith("MIG-"):
+        if parts.get("place"):
+            raise Unreadable(f"{shown(text)} names a place on a GPU that is cut for it, not a device")
+        if not text.isprintable():
+            raise Unreadable(f"{shown(text)} has characters that no device's name has")
+        uuid = names.get("uuid", "")
+        if uuid.startswith("MIG-"):
             names["mig"] = names.pop("uuid")
-        elif _UUID.fullmatch(names.get("uuid", "")):
-            names["uuid"] = f"GPU-{names['uuid']}"
-        is_share = self.is_share or "share" in parts
-        return DeviceRef(form=f"an annotation of {self.allocator}", shared=is_share, **names)
+        elif _UUID.fullmatch(uuid):
+            names["uuid"] = f"GPU-{uuid}"
+        is_share = self._is_share or bool(parts.get("share"))
+        return WrittenDevice(ref=DeviceRef(form=self._form, shared=is_share, **names), grant=self._grant(parts))
 
-    def _grant(self, parts: dict[str, str], where: str) -> Grant:
-        amounts: dict[str, float | None] = {}
-        for name, most in AMOUNTS.items():
-            if name in parts:
-                amounts[name] = amount(_number(parts[name], f"{where}, {name}"), most, f"{where}: {name}")
-        return Grant(allocator=self.allocator, **amounts)
+    def _grant(self, parts: dict[str, str | None]) -> Grant:
+        if not self._amounts:
+            return self._without_amounts
+        amounts = {name: amount(_number(parts[name] or "0", name), most, name) for name, most in self._amounts}
+        return Grant(allocator=self._without_amounts.allocator, **amounts)
 
 
-def _number(text: str, where: str) -> float:
+def _check_count(text: str, separator: str, most: int, what: str) -> None:
+    """Raise Unreadable: more is separated than anybody reads in a moment."""
+    if separator and text.count(separator) > most:
+        raise Unreadable(f"it names more than {most} {what}")
+
+
+def _number(text: str, name: str) -> float:
     """A decimal number. Raises Unreadable: it is none."""
     if len(text) <= _LONGEST_NUMBER:
         try:
             return float(text)
         except ValueError:
             pass
-    raise Unreadable(f"{where}: {shown(text)} is no number")
+    raise Unreadable(f"{name}: {shown(text)} is no number")

@@ -66,6 +66,8 @@ def test_what_hami_writes(text: str, spelt: str, expected: dict[str, object]) ->
         (f";{B},NVIDIA,3,4:", "mN", {"N": [(B, 3, 4)]}),
         # the ancestor separates containers: behind the last separator is a container
         (f"{A},NVIDIA,1,2:;", "Mn", {"M": [(A, 1, 2)]}),
+        # a text that ends each container is read, too
+        (f"{A},NVIDIA,1,2:;", "M", {"M": [(A, 1, 2)]}),
     ],
 )
 def test_what_its_ancestor_writes(text: str, spelt: str, expected: dict[str, object]) -> None:
@@ -80,6 +82,7 @@ def test_what_its_ancestor_writes(text: str, spelt: str, expected: dict[str, obj
         ("none", "M", "place 1, device 1: 'none' is not <uuid>,<type>,<MiB>,<percent of cores>"),
         (f"{A},NVIDIA,10240", "M", "place 1, device 1: 'GPU-9567"),
         (f"{A},NVIDIA,x,45:;", "M", "is not <uuid>"),
+        ("GPU-,NVIDIA,1,45:;", "M", "is not <uuid>"),
         (f"{A},NVIDIA,-1,45:;", "M", "place 1, device 1: memory_mib is -1; it must be from 0 to"),
         (f"{A},NVIDIA,99999999,45:;", "M", "memory_mib is 1e+08"),
         (f"{A},NVIDIA,1,1001:;", "M", "cores_percent is 1001"),

@@ -29,8 +29,10 @@ VOLCANO = [
     (f"{A},NVIDIA,1,2:", "sM", {"M": [A]}),
     (f"{A},NVIDIA,1,2:;{B},NVIDIA,1,2:", "MsN", {"M": [A], "N": [B]}),
     (f"{A},NVIDIA,1,2:", "i|M", {"M": [A]}),
-    # as HAMi counts
+    # as HAMi counts, and as HAMi ends containers
     (f";{A},NVIDIA,1,2:", "sM", {"M": [A]}),
+    (f";{A},NVIDIA,1,2:;", "sM", {"M": [A]}),
+    (f"{A},NVIDIA,1,2:;", "i|M", {"M": [A]}),
 ]
 
 
