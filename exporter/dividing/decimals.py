@@ -8,6 +8,7 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from exporter.dcgm.fields import Field
+from exporter.dividing.instances import apportion
 
 # no exporter means to write a number with more characters, or with a larger exponent
 _LONGEST = 1_000
@@ -58,6 +59,12 @@ def read_amount(text: bytes) -> Amount:
     units = int(whole + fraction)
     # 4.3e+09 is a whole number in Go's short form, so its unit is 1
     return Amount(units, places) if places >= 0 else Amount(units * 10**-places)
+
+
+def in_proportion(amount: Amount, weights: Sequence[int]) -> list[Amount]:
+    """Parts by weights that add up to the amount, at its own precision. At least one weight is above 0."""
+    sign = -1 if amount.units < 0 else 1
+    return [Amount(sign * part, amount.places) for part in apportion(abs(amount.units), weights)]
 
 
 def write_amount(amount: Amount) -> bytes:

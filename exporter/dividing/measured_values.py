@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import FIELDS
 from exporter.dcgm.table import Additive
-from exporter.dividing.decimals import Amount, divisible, in_parts, is_amount, read_amount, write_amount
-from exporter.dividing.instances import apportion
+from exporter.dividing.decimals import Amount, divisible, in_parts, in_proportion, is_amount, read_amount, write_amount
 from exporter.model.devices import DeviceKey
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner
@@ -59,21 +58,23 @@ def utilization_texts(value: bytes, ratios: Sequence[float], full: int) -> list[
     return [write_amount(Amount(round(ratio * full * 10**places), places)) for ratio in ratios]
 
 
-def work_texts(value: bytes, ratios: Sequence[float], nobodys: float) -> list[bytes]:
+def work_texts(
+    value: bytes, ratios: Sequence[float], nobodys: float, granted: Sequence[int] | None = None
+) -> list[bytes]:
     """The parts of a device's `value` for its owners and for nobody, at its precision. They add up to it.
 
-    The parts are by utilisation (0 to 1). If no kernels run, owners get equal parts, and nobody gets 0. A value that is
-    no amount is copied.
+    The parts are by utilisation (0 to 1). If no kernels run, owners get parts by what they were granted, equal ones
+    without it, and nobody gets 0. A value that is no amount is copied.
     """
     if not is_amount(value):
         return [value] * (len(ratios) + 1)
     amount = divisible(read_amount(value))
     weights = [round(ratio * _BILLION) for ratio in (*ratios, nobodys)]
     if any(weights):
-        sign = -1 if amount.units < 0 else 1
-        parts = [Amount(sign * part, amount.places) for part in apportion(abs(amount.units), weights)]
+        parts = in_proportion(amount, weights)
     else:
-        parts = [*in_parts(amount, len(ratios)), Amount(0, amount.places)]
+        of_owners = in_proportion(amount, granted) if granted else in_parts(amount, len(ratios))
+        parts = [*of_owners, Amount(0, amount.places)]
     return [write_amount(part) for part in parts]
 
 

@@ -10,8 +10,9 @@ go while it only grows:
 - every row starts at 0: an owner's row when it first holds the device, and the row without owner, which is always
   there;
 - each row gets its part of every later increase; the row without owner gets the increase while nobody holds the device;
-- parts are equal or, if kernels are measured, in proportion to the time for which each owner's kernels ran meanwhile:
-  then the row without owner gets the part of kernels that are no owner's;
+- parts are equal or, if an allocator granted a part of the device to each owner, in proportion to these; or, if
+  kernels are measured, in proportion to the time for which each owner's kernels ran meanwhile: then the row without
+  owner gets the part of kernels that are no owner's;
 - no row ever falls, and the rows together grow as much as the device's counter.
 
 So increase() sees a restart of the exporter like any counter's restart: nothing was consumed. An increase belongs to
@@ -32,6 +33,7 @@ from exporter.dividing.decimals import (
     divisible,
     growth,
     in_parts,
+    in_proportion,
     is_amount,
     plus,
     read_amount,
@@ -213,14 +215,15 @@ MOST_SERIES = 2_048
 _MOST_SOURCES = 256
 
 
-def split_gauge(text: bytes, parts: int) -> list[bytes]:
-    """Equal parts (`in_parts`) of a value, at its own precision.
+def split_gauge(text: bytes, parts: int, granted: Sequence[int] | None = None) -> list[bytes]:
+    """Parts of a value by what was granted, at its own precision; equal parts if that is not known.
 
     A value of at most 1 is divided more finely (`divisible`).
     """
     if not is_amount(text):
         return [text] * parts
-    return [write_amount(part) for part in in_parts(divisible(read_amount(text)), parts)]
+    amount = divisible(read_amount(text))
+    return [write_amount(part) for part in (in_proportion(amount, granted) if granted else in_parts(amount, parts))]
 
 
 @dataclass(slots=True)
@@ -240,13 +243,22 @@ class _DividedCounter:
     has_part: bool = False
     ran: RunTimes | None = None
 
-    def divide(self, grown: Amount, owners: Sequence[Owner], times: RunTimes | None) -> None:
-        """Add the growth to the rows of those `owners` who stayed, by the time for which their kernels ran."""
+    def divide(
+        self, grown: Amount, owners: Sequence[Owner], times: RunTimes | None, granted: Sequence[int] | None
+    ) -> None:
+        """Add the growth to the rows of those `owners` who stayed, by the time for which their kernels ran.
+
+        If that is not known, or is 0, it is divided by what the owners were granted; equally without that.
+        """
         stayed = [owner for owner in owners if owner in self.present]
         rows: Sequence[Owner | None] = (*stayed, None)
         run = _run_since(self.ran, times, rows) if stayed else ()
         if any(run):
-            parts: Sequence[Amount] = [Amount(units, grown.places) for units in apportion(grown.units, run)]
+            parts: Sequence[Amount] = in_proportion(grown, run)
+        elif granted and stayed:
+            rows = stayed
+            granted_to = dict(zip(owners, granted, strict=True))
+            parts = in_proportion(grown, [granted_to[owner] for owner in stayed])
         else:
             rows = stayed or (None,)
             parts = in_parts(grown, len(rows))
@@ -260,6 +272,15 @@ class _DividedCounter:
             self.ran = times
         elif times is not before:
             self.ran = {owner: before.get(owner, ns) for owner, ns in times.items()}
+
+    def note_owners(self, owners: Sequence[Owner]) -> None:
+        """Note who holds the device now. The rows of those who left longest ago make room."""
+        for owner in owners:
+            self.rows.setdefault(owner, NOTHING)
+            self.rows.move_to_end(owner)
+        self.rows.move_to_end(None)
+        _limit(self.rows, max(_MOST_ROWS, len(owners) + 1))
+        self.present = frozenset(owners)
 
     def grow_to(self, now: Amount, sources: frozenset[str]) -> Amount:
         """Note the value `now`, which `sources` report. Returns the counter's growth."""
@@ -315,12 +336,17 @@ class CounterBook:
             self._grown.update(self._gpus.grow(key, rows, gpu, self._read))
 
     def advance(
-        self, series: bytes, owners: Sequence[Owner], value: bytes, times: RunTimes | None = None
+        self,
+        series: bytes,
+        owners: Sequence[Owner],
+        value: bytes,
+        times: RunTimes | None = None,
+        granted: Sequence[int] | None = None,
     ) -> list[bytes]:
         """The rows' values at a read: one value for each of `owners`, in that order, then the value without owner.
 
         `series` is the identity of the counter's series without its owners. `times` are the kernels' times at this
-        read; None if a time is not known.
+        read; None if a time is not known. What no times divide, what was `granted` to each owner does.
         """
         if self._is_older or not is_amount(value):
             return self.peek(series, owners, value)
@@ -341,16 +367,11 @@ class CounterBook:
                 grown = of_gpu or NOTHING
             state.has_part = of_gpu is not None
             if grown.units:  # else nothing is added, not even 0.000, so that the same page has the same text again
-                state.divide(grown, owners, times)
+                state.divide(grown, owners, times, granted)
             state.note_times(times, is_divided=bool(grown.units))
         elif times is not None and state.ran is not None:  # an owner that comes while the page is shown begins here
             state.note_times(times, is_divided=False)
-        for owner in owners:
-            state.rows.setdefault(owner, NOTHING)
-            state.rows.move_to_end(owner)
-        state.rows.move_to_end(None)
-        _limit(state.rows, max(_MOST_ROWS, len(owners) + 1))
-        state.present = frozenset(owners)
+        state.note_owners(owners)
         return [write_amount(state.rows[owner]) for owner in (*owners, None)]
 
     def peek(self, series: bytes, owners: Sequence[Owner], value: bytes) -> list[bytes]:

@@ -3,9 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from exporter.accounts.over_commitment import over_committed
 from exporter.model.devices import Match
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.diagnosis import Finding, Level, fine
+from exporter.outputs.diagnosis import Finding, Level, fine, warning
 from exporter.wording import counted
 
 
@@ -38,3 +39,10 @@ def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
         word = match.assignment.word
         if word is not None and word.trouble is not None:
             yield Finding(Level.WARNING, match.assignment.owner.name, word.trouble)
+    for key, part in sorted(over_committed(snapshot.owners, snapshot.joined).items()):
+        yield warning(
+            key.uuid,
+            f"the GPU is over-committed: its holders were granted {part:.0%} of it",
+            "if it is not meant, set the allocator's deviceMemoryScaling to 1: pods that use all that they were granted"
+            " fail, or move memory to the host",
+        )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from exporter.dcgm.fields import ACTIVITY, OF_GPU
 from exporter.dcgm.table import Additive
+from exporter.dividing.granted_parts import weights_of
 from exporter.dividing.measured_values import (
     FREE,
     MEMORY,
@@ -101,12 +102,13 @@ class MeasuredRows:
             measurable |= dict.fromkeys(WORK, ("work", 0))
         self.measurable: Mapping[bytes, Measurable] = measurable
 
-    def of(self, how: Measurable, device: DeviceKey, owners: Sequence[Owner], rows: Sequence[Row]) -> Rows | None:
-        """The rows of `owners` with their values, and last the row of nobody if values add up.
+    def of(self, how: Measurable, device: DeviceKey, holders: Sequence[Holder], rows: Sequence[Row]) -> Rows | None:
+        """The rows of `holders` with their values, and last the row of nobody if values add up.
 
         None if a value is unknown.
         """
         measured = self._shares
+        owners = [holder.owner for holder in holders]
         shares = [(device, owner) for owner in owners]
         kind, unit = how
         if kind in ("memory", "free"):
@@ -128,9 +130,10 @@ class MeasuredRows:
             return Rows(tuple(rows), lambda _, value: utilization_texts(value, ratios(), unit))
         if device not in measured.nobodys_sm_ratios:
             return None
+        granted = _granted(holders)
         return Rows(
             (*rows, self._nobodys),
-            lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device]),
+            lambda _, value: work_texts(value, ratios(), measured.nobodys_sm_ratios[device], granted),
         )
 
     def times(self, device: DeviceKey) -> Mapping[Owner | None, int] | None:
@@ -271,17 +274,18 @@ class Attribution:
         rows = tuple([self._of_holder(holder, subject) for holder in holders])
         if kind is Additive.COUNTER:
             owners = tuple(holder.owner for holder in holders)
-            return self._counter(rows, owners, key if _are_shares(holders) else None)
+            return self._counter(rows, owners, key if _are_shares(holders) else None, _granted(holders))
         if not holders:
             return self._nobodys(subject)
         if len(holders) > 1 and self._policy.sharing == DEVICE:
             return self._nobody
         if how and self._measured and _are_shares(holders):
-            measured = self._measured.of(how, key, [holder.owner for holder in holders], rows)
+            measured = self._measured.of(how, key, holders, rows)
             if measured:
                 return measured
         if kind is Additive.GAUGE and len(holders) > 1:
-            return Rows(rows, lambda _, value: split_gauge(value, len(holders)))
+            granted = _granted(holders)
+            return Rows(rows, lambda _, value: split_gauge(value, len(holders), granted))
         return Rows(rows)
 
     def _nobodys(self, subject: Subject) -> Rows:
@@ -290,10 +294,16 @@ class Attribution:
             return self._nobody
         return Rows((Row(labels=(*self._idle, *extra), pod_labels=pod_labels_among(extra)),))
 
-    def _counter(self, rows: tuple[Row, ...], owners: tuple[Owner, ...], shared: DeviceKey | None = None) -> Rows:
+    def _counter(
+        self,
+        rows: tuple[Row, ...],
+        owners: tuple[Owner, ...],
+        shared: DeviceKey | None = None,
+        granted: Sequence[int] | None = None,
+    ) -> Rows:
         """The rows of a counter; only the row of nobody if there is no second page.
 
-        `shared`: measured use divides it.
+        `shared`: measured use divides it; where nothing is measured, what was `granted` does.
         """
         if not self._policy.divides_counters:
             return self._nobody
@@ -301,7 +311,7 @@ class Attribution:
 
         def values(series: bytes, value: bytes) -> list[bytes]:
             times = measured.times(shared) if measured and shared else None
-            return self._book.advance(series, owners, value, times)
+            return self._book.advance(series, owners, value, times, granted)
 
         def peek(series: bytes, value: bytes) -> list[bytes]:
             return self._book.peek(series, owners, value)
@@ -346,6 +356,11 @@ class Attribution:
             uid=uid,
             pod_labels=pod_labels_among(subject.came_extra),
         )
+
+
+def _granted(holders: Sequence[Holder]) -> Sequence[int] | None:
+    """The proportions in which holders were granted the device; None if they are not known of all."""
+    return weights_of([holder.grant for holder in holders]) if len(holders) > 1 else None
 
 
 def _are_shares(holders: Sequence[Holder]) -> bool:

@@ -103,9 +103,10 @@ def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable
     several = [node for node in overheld if node not in away and node not in unsized]
     if several:
         yield _note(
-            f"more was held on {_list(several)} than the GPUs there could give: another node has the same name",
+            f"more was held on {_list(several)} than the GPUs there could give: another node has the same name, or an"
+            " allocator granted more of its GPUs than there is",
             "give each cluster's Prometheus a label cluster of its own (external_labels), or name the label that tells"
-            " clusters apart with --cluster-label",
+            " clusters apart with --cluster-label; doctor names GPUs that are over-committed",
         )
     missing = sorted(facts.nodes_elsewhere - facts.seen_ms.keys())
     if missing:

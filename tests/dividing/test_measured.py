@@ -95,3 +95,9 @@ def test_a_ratio_that_is_printed_as_1_is_divided_all_the_same() -> None:
     assert work_texts(b"1", (0.75, 0.25), 0.0) == [b"0.750000", b"0.250000", b"0.000000"]
     assert utilization_texts(b"1", (0.754, 0.25), 1) == [b"0.75", b"0.25"]
     assert utilization_texts(b"97", (0.754, 0.25), 100) == [b"75", b"25"]
+
+
+# issue 24, part 5
+def test_what_an_idle_device_does_is_divided_by_what_was_granted() -> None:
+    assert work_texts(b"60", (0.0, 0.0), 0.0, (3, 1)) == [b"45", b"15", b"0"]
+    assert work_texts(b"60", (0.5, 0.5), 0.0, (3, 1)) == [b"30", b"30", b"0"]

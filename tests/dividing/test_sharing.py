@@ -453,3 +453,48 @@ def test_on_whole_pages_gauges_add_up_and_counters_grow_as_the_device_does(
             assert sum(grown) == (0 if last is None else energy - last)
         before.update(found)
         last = energy
+
+
+# issue 24, part 5
+@pytest.mark.parametrize(
+    ("value", "granted", "expected"),
+    [
+        ("300", (3, 1), ["225", "75"]),
+        ("312.5", (10_240, 30_720), ["78.2", "234.3"]),
+        ("-4", (1, 1), ["-2", "-2"]),
+        ("1", (1, 3), ["0.250000", "0.750000"]),
+        ("NaN", (1, 3), ["NaN", "NaN"]),
+        ("300", None, ["150", "150"]),
+    ],
+)
+def test_a_gauge_is_divided_by_what_was_granted(
+    value: str, granted: tuple[int, ...] | None, expected: list[str]
+) -> None:
+    assert [part.decode() for part in split_gauge(value.encode(), 2, granted)] == expected
+
+
+# issue 24, part 5
+def test_a_counters_growth_is_divided_by_what_those_were_granted_who_stayed() -> None:
+    book = CounterBook()
+    moments = count()
+
+    def rows(owners: Sequence[Owner], value: str, granted: Sequence[int], **more: object) -> list[str]:
+        book.turn_to((read(next(moments)),))
+        return [text.decode() for text in book.advance(b"e", owners, value.encode(), granted=granted, **more)]  # type: ignore[arg-type]
+
+    assert rows([A, B], "1000", (3, 1)) == ["0", "0", "0"]
+    assert rows([A, B], "1400", (3, 1)) == ["300", "100", "0"]
+    # kernels say more than grants
+    assert rows([A, B], "1400", (3, 1), times={A: 0, B: 0, None: 0}) == ["300", "100", "0"]
+    assert rows([A, B], "1800", (3, 1), times={A: 0, B: 10, None: 0}) == ["300", "500", "0"]
+    # b has left, and gets nothing of what came meanwhile
+    assert rows([A], "1900", (3,)) == ["400", "0"]
+    assert rows([], "2000", ()) == ["100"]
+
+
+@given(st.integers(0, 10**9), st.lists(st.integers(1, 10**6), min_size=1, max_size=16))
+def test_parts_by_grants_add_up(value: int, granted: list[int]) -> None:
+    texts = split_gauge(b"%d" % value, len(granted), granted)
+    assert sum(map(float, texts)) == pytest.approx(value, abs=1e-6)
+    for text, part in zip(texts, granted, strict=True):
+        assert float(text) == pytest.approx(value * part / sum(granted), abs=len(granted))

@@ -18,6 +18,7 @@ from exporter.model.grants import Grant, Word
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs import device_rows
+from exporter.outputs.allocator_findings import of_allocators
 from exporter.outputs.diagnosis import Diagnosis
 from exporter.outputs.families.family import filled
 from exporter.outputs.families.gpu_manager import FAMILIES
@@ -25,6 +26,7 @@ from exporter.outputs.mapping import debug
 from exporter.outputs.output import Look
 from exporter.outputs.page.device_table import devices_table
 from exporter.outputs.page.view import PageView
+from exporter.ownership.labels import SPLIT, LabelPolicy
 from exporter.top.columns import UNICODE
 from exporter.top.command import document
 from exporter.top.screen import draw
@@ -150,3 +152,42 @@ def asked(grants: dict[str, Grant]) -> dict[str, tuple[float, float]]:
 )
 def test_gpu_managers_families_have_what_was_granted(grant: Grant | None, cards: float, memory: float) -> None:
     assert asked({"a": grant} if grant else {})["a"] == pytest.approx((cards, memory))
+
+
+# issue 24, part 5
+def test_split_divides_by_grants_where_all_holders_have_one() -> None:
+    page = row("DCGM_FI_DEV_POWER_USAGE", "300")
+    for grants, parts in (
+        (
+            {"a": Grant(allocator="HAMi", memory_mib=3), "b": Grant(allocator="HAMi", memory_mib=1, cores_percent=9)},
+            "225 75",
+        ),
+        ({"a": Grant(allocator="HAMi", memory_mib=3)}, "150 150"),
+        ({}, "150 150"),
+    ):
+        looks = Looks(grants=grants, policy=LabelPolicy(sharing=SPLIT))
+        held = {pod: [("nvidia.com/gpu", f"{GPU(0)}::{pod}")] for pod in "ab"}
+        attribution = attribution_of(looks.snapshot(page, held).owners, looks.policy)
+        body = looks.joiner.join([page.encode()], attribution).body.decode()
+        assert " ".join(re.findall(r'pod="[ab]".*} (\S+)', body)) == parts
+
+
+@pytest.mark.parametrize(
+    ("page", "grants", "says"),
+    [
+        (
+            PAGE,
+            {"a": Grant(allocator="HAMi", memory_mib=60_000), "b": Grant(allocator="HAMi", memory_mib=40_000)},
+            "123%",
+        ),
+        (PAGE, {"a": Grant(allocator="HAMi", memory_mib=60_000), "b": Grant(allocator="HAMi", memory_mib=21_559)}, ""),
+        (PAGE, {"a": Grant(allocator="KAI", fraction=0.75), "b": Grant(allocator="KAI", fraction=0.75)}, "150%"),
+        ("", {"a": Grant(allocator="HAMi", memory_mib=60_000), "b": Grant(allocator="HAMi", memory_mib=90_000)}, ""),
+        (PAGE, {}, ""),
+    ],
+)
+def test_doctor_says_which_gpu_is_over_committed(page: str, grants: dict[str, Grant], says: str) -> None:
+    snapshot = replace(seen(grants), joined=Looks().snapshot(page or row("X", "1")).joined)
+    messages = [of.trouble.message for of in of_allocators(snapshot) if of.about == GPU(0)]
+    expected = [f"the GPU is over-committed: its holders were granted {says} of it"] if says else []
+    assert messages == expected

@@ -55,6 +55,14 @@ def test_four_quarters_are_one_gpu_and_an_instance_is_a_seventh(promtool: Path, 
     check_rules(promtool, tmp_path, series, answer, total)
 
 
+# issue 24, part 5
+def test_each_pod_of_an_over_committed_gpu_costs_what_it_was_granted(promtool: Path, tmp_path: Path) -> None:
+    series = {GPUS.format("n"): "1x240"}
+    for pod in "ab":
+        series |= {held(pod, "O"): "0.75x240", asked_for(pod): "1x240"}
+    check_rules(promtool, tmp_path, series, parts("2h", {"a": 0.75, "b": 0.75}))
+
+
 def test_a_part_that_changes_is_the_mean_of_the_hour(promtool: Path, tmp_path: Path) -> None:
     """A claim that another joins after half of it, and an init container's GPU that goes back after a quarter."""
     series = {
