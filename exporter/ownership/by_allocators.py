@@ -9,6 +9,7 @@ from exporter.model.memo import Memo
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import PodsByName, PodsOfNames
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
+from exporter.ownership.unlisted import UnlistedHolders
 from exporter.ownership.words import Words
 
 _NO_PODS: PodsByName = NOTHING
@@ -17,10 +18,12 @@ _NO_PODS: PodsByName = NOTHING
 class ByAllocators:
     """Gives assignments their words. Nothing is worked out again as long as every input is the same object."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: Words, unlisted: UnlistedHolders) -> None:
         self._words = words
+        self._unlisted = unlisted
         self._pods = PodsOfOwners()
         self._with_words: Memo[frozenset[Assignment]] = Memo(frozenset())
+        self._with_unlisted: Memo[frozenset[Assignment]] = Memo(frozenset())
 
     def of(
         self,
@@ -33,4 +36,5 @@ class ByAllocators:
         """The assignments; the same object while nothing changed. Arguments are those of `CurrentOwners.update`."""
         # a pod may hold devices by its allocator's word of which the kubelet lists nothing
         pods = self._pods.update(assignments, pods_of_names, listing, listing.listed) if pods_of_names else _NO_PODS
-        return self._with_words.of(self._words.of, assignments, pods, evidence, inventory)
+        assignments = self._with_words.of(self._words.of, assignments, pods, evidence, inventory)
+        return self._with_unlisted.of(self._unlisted.of, assignments, pods)

@@ -43,6 +43,7 @@ from exporter.ownership.owners import Knowledge, OwnersBuilder
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
 from exporter.ownership.requests import Requests
 from exporter.ownership.sample_rows import Attribution, OfPods
+from exporter.ownership.unlisted import UnlistedHolders
 from exporter.ownership.words import Words
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class CurrentOwners:
         places: CdiPlaces = NO_PLACES,
         requests: Requests | None = None,
         *,
-        words: Words | None = None,
+        by_allocators: ByAllocators | None = None,
     ) -> None:
         """`node` is this node's name. `words` has the words of allocators; by default those of the built-in table.
 
@@ -157,7 +158,7 @@ class CurrentOwners:
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
-        self._by_allocators = ByAllocators(words or Words(rules))
+        self._by_allocators = by_allocators or ByAllocators(Words(rules), UnlistedHolders(rules))
         self.evidence = NO_EVIDENCE
         self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._looked_up = Memo(None)

@@ -23,7 +23,7 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
 from exporter.model.grants import NO_EVIDENCE, Evidence, Given, Grant, Word
 from exporter.model.pods import Owner, PodInfo, PodsByName
-from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, marked
 from exporter.ownership.allocators.positions import places
 from exporter.ownership.allocators.said import Unreadable, WrittenDevice
 from exporter.ownership.device_ids import RULES, Rule, read_device_id
@@ -80,7 +80,7 @@ class Words:
 
         `pods` are the pods that the kubelet runs, by name. `inventory` tells which numbers and UUIDs are one GPU's.
         """
-        tokens = self._tokens_among(assignments)
+        tokens = self._tokens_among(assignments, pods)
         before = self._made
         names = NamesOfGpus(inventory)
         made: dict[_ContainerResource, tuple[Assignment, ...]] = {}
@@ -96,7 +96,9 @@ class Words:
             self._of_last = assignments
         return self._last
 
-    def _tokens_among(self, assignments: frozenset[Assignment]) -> Mapping[_ContainerResource, Sequence[_Token]]:
+    def _tokens_among(
+        self, assignments: frozenset[Assignment], pods: PodsByName
+    ) -> Mapping[_ContainerResource, Sequence[_Token]]:
         """The tokens by container and resource, in stable order."""
         before = self._refs
         self._refs = {}
@@ -109,11 +111,22 @@ class Words:
                 as_read = assignment, read_device_id(assignment.resource, assignment.device_id, self._rules)
             self._refs[id(assignment)] = as_read
             ref = as_read[1]
-            if ref is not None and ref.allocator:
+            if ref is None or not ref.allocator:
+                ref = self._marked(assignment, ref, pods.get(assignment.owner.pod_key))
+            if ref is not None:
                 tokens.setdefault((assignment.owner, assignment.resource), []).append(_Token(assignment, ref))
         for of_use in tokens.values():
             of_use.sort(key=lambda token: token.assignment.device_id)
         return tokens
+
+    def _marked(self, assignment: Assignment, ref: DeviceRef | None, pod: PodInfo | None) -> DeviceRef | None:
+        """The token that an id is by a mark on its pod, whatever its form; None if there is none."""
+        if pod is None or not pod.annotations:
+            return None
+        allocator = marked(assignment.resource, pod.annotations, self._allocators.values())
+        if allocator is None:
+            return None
+        return replace(ref or DeviceRef(form=f"a token of {allocator.name}"), allocator=allocator.name)
 
     def _with_words(
         self,

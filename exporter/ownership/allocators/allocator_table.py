@@ -109,6 +109,11 @@ class Allocator:
     tokens: tuple[tuple[str, str], ...] = ()
     hint: str = ""
 
+    @property
+    def gives_without_kubelet(self) -> bool:
+        """Whether it gives devices of which the kubelet hands out no id, so that the annotation alone tells of them."""
+        return bool(self.annotations) and not self.tokens and not any(written.marker for written in self.annotations)
+
     def annotation_on(self, resource: str, annotations: Mapping[str, str]) -> Annotation | None:
         """The annotation that counts for a resource's devices, among those of a pod; None if there is none."""
         about = (annotation for annotation in self.annotations if annotation.is_about(resource))

@@ -1,0 +1,146 @@
+"""Devices that containers hold of which the kubelet lists nothing: an allocator's word on the pod alone tells of them.
+
+- KAI Scheduler and Run:ai: a reservation pod holds the whole GPU by the kubelet's word and uses nothing. The pods of
+  its group, which bear the same label, share this GPU. So the reservation pod only looks at it, and they hold it.
+- Koordinator: the annotation names the GPUs of a pod, and no device plugin has handed out anything.
+
+Pure, except for what `UnlistedHolders` remembers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from exporter.errors import Trouble
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment
+from exporter.model.grants import Grant, Word
+from exporter.model.pods import Owner, PodInfo, PodsByName
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, Annotation
+from exporter.ownership.allocators.gpu_groups import (
+    FRACTION,
+    GROUP_LABEL,
+    KAI,
+    container_of,
+    fraction_of,
+    groups_of,
+    is_reservation,
+)
+from exporter.ownership.allocators.positions import places
+from exporter.ownership.allocators.said import Unreadable
+from exporter.ownership.device_ids import RULES, Rule, read_device_id
+from exporter.ownership.pods_of_names import ENDED_PHASES
+
+_LABEL = f"the label {GROUP_LABEL}"
+_UNKNOWN = DeviceRef(form="a group of pods that share a GPU", allocator=KAI, shared=True)
+_PODS_UNREAD = Trouble(
+    "",
+    "this pod reserves its GPU for a group of pods that share it, and nothing here says which pods these are",
+    "let the exporter read pods: give it the kubelet's Pods API or a token with the right to get, list and watch pods"
+    " (--pods.source)",
+)
+_MEND = "no owner is shown until it can; look at the allocator's scheduler, or who else wrote it"
+_NO_RESERVATION = Trouble(
+    "",
+    "its pod has a part of a GPU, and no reservation pod of its group is known on this node",
+    "wait until the scheduler has made it; if it stays so, look at the binder of the scheduler",
+)
+
+
+class UnlistedHolders:
+    """Adds such holders to the assignments. What it made stays the same object while nothing of it changes."""
+
+    def __init__(self, rules: Sequence[Rule] = RULES, allocators: Mapping[str, Allocator] = ALLOCATORS) -> None:
+        self._rules = rules
+        self._writers = [
+            allocator for allocator in allocators.values() if allocator.annotations and not allocator.tokens
+        ]
+        self._made: dict[Assignment, Assignment] = {}
+        self._last: frozenset[Assignment] = frozenset()
+        self._of_last: frozenset[Assignment] = frozenset()
+
+    def of(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
+        """The assignments with such holders, and with reservation pods as containers that only look.
+
+        The same object as before if nothing changed. `pods` are the pods that the kubelet runs, by name.
+        """
+        reserved = [held for held in assignments if is_reservation(pods.get(held.owner.pod_key), held.owner)]
+        looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
+        alive = [pod for pod in pods.values() if pod.phase not in ENDED_PHASES]
+        refs = self._refs_of_groups(reserved, pods)
+        holders = (holder for pod in alive for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)))
+        before = self._made
+        self._made = {made: before.get(made, made) for made in (*looks, *holders)}
+        if assignments is not self._of_last or self._made.keys() != before.keys():
+            self._last = assignments.difference(reserved).union(self._made.values()) if self._made else assignments
+            self._of_last = assignments
+        return self._last
+
+    def _look(self, held: Assignment, pod: PodInfo | None) -> Assignment:
+        """A reservation pod's assignment, which holds nothing: its container looks at the GPU."""
+        ref = read_device_id(held.resource, held.device_id, self._rules)
+        if pod is None or ref is None:
+            return replace(held, word=Word(grant=Grant(allocator=KAI), ref=_UNKNOWN, trouble=_PODS_UNREAD))
+        return replace(held, word=Word(grant=Grant(allocator=KAI), source=_LABEL, ref=replace(ref, is_look=True)))
+
+    def _refs_of_groups(self, reserved: Iterable[Assignment], pods: PodsByName) -> Mapping[str, DeviceRef]:
+        """The GPU of each group, by what the kubelet gave the group's reservation pod."""
+        refs: dict[str, DeviceRef] = {}
+        for held in reserved:
+            pod = pods.get(held.owner.pod_key)
+            ref = read_device_id(held.resource, held.device_id, self._rules)
+            if pod is not None and ref is not None:
+                refs |= dict.fromkeys(groups_of(pod), ref)
+        return refs
+
+    def _of_annotations(self, pod: PodInfo) -> Iterator[Assignment]:
+        """The holders in a pod by the annotations of allocators that have no device plugin."""
+        for allocator in self._writers:
+            for annotation in allocator.annotations:
+                if annotation.key in pod.annotations:
+                    yield from _of_annotation(pod, allocator, annotation)
+
+
+def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[Assignment]:
+    """The holder in a pod that has parts of the GPUs of its groups."""
+    groups = groups_of(pod)
+    if not groups:
+        return
+    try:
+        container = container_of(pod)
+        grant = fraction_of(pod)
+        trouble = _NO_RESERVATION
+    except Unreadable as error:
+        container = pod.containers[0].name if pod.containers else ""
+        grant = Grant(allocator=KAI)
+        refs = {}
+        trouble = Trouble("", f"the part of a GPU that its pod has cannot be read: {error}", _MEND)
+    owner = Owner(namespace=pod.namespace, pod=pod.name, container=container)
+    if is_reservation(pod, owner):
+        return
+    for group in groups:
+        ref = refs.get(group)
+        word = Word(grant=grant, source=_LABEL, ref=_UNKNOWN, trouble=trouble)
+        if ref is not None:
+            word = Word(grant=grant, source=_LABEL, ref=replace(ref, shared=True))
+        yield Assignment(owner=owner, resource=FRACTION, device_id=group, word=word)
+
+
+def _of_annotation(pod: PodInfo, allocator: Allocator, annotation: Annotation) -> Iterator[Assignment]:
+    """The holders in a pod by one annotation; a holder without a device if the annotation cannot be read."""
+    source = f"the annotation {annotation.key}"
+    resource = annotation.resources[0]
+    try:
+        written = annotation.read(pod.annotations)
+        of_containers = places(written, annotation, resource, pod.containers) if written else {}
+    except Unreadable as error:
+        owner = Owner(namespace=pod.namespace, pod=pod.name, container=pod.containers[0].name if pod.containers else "")
+        trouble = Trouble("", f"{source} cannot be believed: {error}", _MEND)
+        ref = DeviceRef(form=source, allocator=allocator.name, shared=True)
+        word = Word(grant=Grant(allocator=allocator.name), source=source, ref=ref, trouble=trouble)
+        yield Assignment(owner=owner, resource=resource, device_id="", word=word)
+        return
+    for container, devices in of_containers.items():
+        owner = Owner(namespace=pod.namespace, pod=pod.name, container=container)
+        for number, device in enumerate(devices):
+            word = Word(grant=device.grant, source=source, ref=device.ref)
+            yield Assignment(owner=owner, resource=resource, device_id=str(number), word=word)
