@@ -35,9 +35,12 @@ from exporter.node.shared_sources import Sources
 from exporter.node.state_file import check_place
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS, annotations_of
+from exporter.ownership.by_allocators import ByAllocators
 from exporter.ownership.current import CurrentOwners, Tenures
-from exporter.ownership.device_ids import DeviceRules, Rule
+from exporter.ownership.device_ids import DeviceRules
 from exporter.ownership.labels import LabelPolicy, PodLabelPolicy
+from exporter.ownership.unlisted import UnlistedHolders
+from exporter.ownership.words import Words
 
 
 def make_node(
@@ -69,7 +72,7 @@ def make_node(
     sources = make_sources(
         config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
     )
-    owners = _owners(config, kept_owners, policy, pod_labels, rules.rules)
+    owners = _owners(config, kept_owners, policy, pod_labels, rules)
     evidence = make_evidence(config, handover, sources, rules.rules)
     joining = _joining(config, handover, policy, owners, sources, evidence)
     machine, parts = make_parts(config, files, sources, owners, handover, may_push=keeps_accounts)
@@ -96,19 +99,22 @@ def _owners(
     kept: KeptOwners,
     policy: LabelPolicy,
     pod_labels: PodLabelPolicy | None,
-    rules: Sequence[Rule],
+    rules: DeviceRules,
 ) -> CurrentOwners:
     """The owners, which continue those of the previous node."""
     before = kept.owners
+    trusts_ids_of = "HAMi" if config.allocators.hami == "id" else ""
+    words = Words(rules.rules, rules.every_allocator, trusts_ids_of)
     return CurrentOwners(
         policy,
         pod_labels,
-        rules,
+        rules.rules,
         kept.book(config.sharing.mode),
         before.pods_of_owners if before else None,
         config.node.name,
         before.knowledge.places if before else NO_PLACES,
         before.requests if before else None,
+        by_allocators=ByAllocators(words, UnlistedHolders(rules.rules, rules.every_allocator)),
     )
 
 
