@@ -50,7 +50,7 @@ class DeviceSettings:
         "resources",
         SettingKind(parsers.resource_glob, "a glob such as nvidia.com/*", "GLOB"),
         "Which extended resources are GPUs.",
-        default="nvidia.com/*,tencent.com/vcuda-*",
+        default="nvidia.com/*,tencent.com/vcuda-*,volcano.sh/vgpu-number,aliyun.com/gpu-mem",
         also_env="NVIDIA_RESOURCE_NAMES",
     )
     rules_file: str | None = optional(

@@ -251,6 +251,14 @@ class Explainer:
         return any(is_unfollowed_claim(assignment, self.context) for assignment in self.context.outside)
 
 
+def _unknown_minor(who_names: str, minor: str) -> Trouble:
+    return Trouble(
+        "",
+        f"{who_names} /dev/nvidia{minor}, and nothing here says which GPU that is",
+        "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
+    )
+
+
 def _of_token(match: Match) -> Trouble:
     """The reason why a token has no device: no word counts, or the word names a device that the node lacks."""
     word = match.assignment.word
@@ -258,7 +266,9 @@ def _of_token(match: Match) -> Trouble:
         return word.trouble
     if word is not None and word.ref is not None:
         ref = word.ref
-        device = ref.uuid or ref.mig or ref.device or ref.index or f"nvidia{ref.minor}"
+        if ref.minor and not ref.uuid:
+            return _unknown_minor(f"{word.source} says that the container has", ref.minor)
+        device = ref.uuid or ref.mig or ref.device or ref.index
         return Trouble(
             "",
             f"{word.source} says that the container has {device}, and this node has no such device",
@@ -309,12 +319,7 @@ def _contradicted(ref: DeviceRef) -> Trouble:
 def _claim_unresolved(match: Match, context: LookContext) -> Trouble:
     """The reason why nothing says which device a claim means."""
     if match.ref is not None and match.ref.minor:
-        return Trouble(
-            "",
-            f"the CDI spec of this claim's device names /dev/nvidia{match.ref.minor}, and nothing here says"
-            " which GPU that is",
-            "mount nothing over /proc/driver/nvidia, where the driver says it, or let NVML tell (--nvml.mode)",
-        )
+        return _unknown_minor("the CDI spec of this claim's device names", match.ref.minor)
     claim = match.assignment.claim
     if context.slices_up is None or claim is None:
         return _NO_SLICES

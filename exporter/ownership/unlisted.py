@@ -51,9 +51,7 @@ class UnlistedHolders:
 
     def __init__(self, rules: Sequence[Rule] = RULES, allocators: Mapping[str, Allocator] = ALLOCATORS) -> None:
         self._rules = rules
-        self._writers = [
-            allocator for allocator in allocators.values() if allocator.annotations and not allocator.tokens
-        ]
+        self._writers = [allocator for allocator in allocators.values() if allocator.gives_without_kubelet]
         self._made: dict[Assignment, Assignment] = {}
         self._last: frozenset[Assignment] = frozenset()
         self._of_last: frozenset[Assignment] = frozenset()

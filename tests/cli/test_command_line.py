@@ -441,7 +441,7 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
         "labels=pod_name,pod_namespace,container_name",
         "sharing=split",
         "dra=auto",
-        "resources=nvidia.com/*,tencent.com/vcuda-*",
+        "resources=nvidia.com/*,tencent.com/vcuda-*,volcano.sh/vgpu-number,aliyun.com/gpu-mem",
         "inventory=auto",
         "level=info",
     ):

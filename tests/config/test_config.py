@@ -29,7 +29,12 @@ def test_defaults() -> None:
     assert found.kubelet.max_age_seconds == 1.0
     assert found.kubelet.timeout_seconds == 5.0
     assert found.kubelet.max_stale_seconds is None
-    assert found.devices.resources == ("nvidia.com/*", "tencent.com/vcuda-*")
+    assert found.devices.resources == (
+        "nvidia.com/*",
+        "tencent.com/vcuda-*",
+        "volcano.sh/vgpu-number",
+        "aliyun.com/gpu-mem",
+    )
     assert found.dcgm.urls == ("http://127.0.0.1:9401/metrics",)
     assert found.dcgm.timeout_seconds == 5.0
     assert found.dcgm.max_bytes == 6 * 1024 * 1024

@@ -198,7 +198,7 @@ async def test_7_a_resource_outside(node: SimulatedNode) -> None:
     seen = await look(node)
     assert (
         "add --resources amd.com/gpu"
-        in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*, tencent.com/vcuda-*)").trouble.remedy
+        in the(seen, "resource amd.com/gpu is outside --resources (nvidia.com/*, tencent.com/vcuda-*, ").trouble.remedy
     )
     assert seen.report.works()
     seen = await look(node, resources="intel.com/*")

@@ -40,7 +40,8 @@ class Kai(SimulatedAllocator):
         del cores_percent
         if memory_mib % _BY_MEMORY == 0:
             return Part(uuid=gpu, memory_mib=memory_mib)
-        return Part(uuid=gpu, fraction=seats / self.seats)
+        # KAI gives a whole GPU as such, and takes no fraction of 1
+        return Part(uuid=gpu, fraction=min(seats, self.seats - 1) / self.seats)
 
     def asks(self, parts: Sequence[Part]) -> dict[str, int]:
         """The numbers of resources in the limits of a container with these parts."""

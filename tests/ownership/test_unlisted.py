@@ -1,0 +1,149 @@
+"""Containers that hold GPUs of which the kubelet lists nothing: by KAI's and Run:ai's groups, and by Koordinator."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from exporter.model.devices import Assignment, Inventory, InventoryGpu, Owners
+from exporter.model.grants import Grant
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
+from exporter.ownership.explain import of_look
+from exporter.ownership.owners import Knowledge, Unmatched
+from exporter.ownership.unlisted import UnlistedHolders
+from tests.support.owners import build_owners
+
+GPUS = [f"GPU-{number}567a9e7-341e-bb7e-fcf5-788d8caa50f9" for number in range(3)]
+PAGE = {Subject(uuid=gpu, index=str(number)): 3 for number, gpu in enumerate(GPUS)}
+# the driver counts minor numbers in another order than NVML counts GPUs
+INVENTORY = Inventory(gpus=tuple(InventoryGpu(uuid=gpu, device=f"nvidia{2 - n}") for n, gpu in enumerate(GPUS)))
+KAI = "kai-resource-reservation"
+
+
+def a_pod(namespace: str, name: str, *containers: str, **more: Any) -> PodInfo:
+    spec = tuple(PodContainer(name=container, resources=more.pop("asks", frozenset())) for container in containers)
+    return PodInfo(namespace=namespace, name=name, uid=name, containers=spec, **{"labels": {}, **more})
+
+
+def by_name(*pods: PodInfo) -> PodsByName:
+    return {(pod.namespace, pod.name): pod for pod in pods}
+
+
+def reservation(gpu: int, group: str, namespace: str = KAI) -> tuple[Assignment, PodInfo]:
+    """A reservation pod, and what the kubelet gave it."""
+    owner = Owner(namespace=namespace, pod=f"gpu-reservation-{group}", container="resource-reservation")
+    pod = a_pod(namespace, owner.pod, owner.container, labels={"runai-gpu-group": group})
+    return Assignment(owner=owner, resource="nvidia.com/gpu", device_id=GPUS[gpu]), pod
+
+
+def worker(name: str, *groups: str, container: str = "", **annotations: str) -> PodInfo:
+    labels = {"runai-gpu-group": groups[0]} if len(groups) == 1 else {f"runai-gpu-group/{g}": g for g in groups}
+    written = {key.replace("_", "-"): text for key, text in annotations.items()}
+    if len(groups) > 1:
+        written["gpu-fraction-num-devices"] = str(len(groups))
+    if container:
+        written["gpu-fraction-container-name"] = container
+    return a_pod("ml", name, "main", "side", labels=labels, annotations=written)
+
+
+def owners_of(assignments: list[Assignment], pods: PodsByName) -> Owners:
+    with_them = UnlistedHolders().of(frozenset(assignments), pods)
+    return build_owners(with_them, PAGE, Knowledge(inventory=INVENTORY))
+
+
+def holders(owners: Owners) -> Mapping[int, list[tuple[str, str, Grant | None]]]:
+    return {
+        GPUS.index(key.uuid): [(holder.owner.pod, holder.owner.container, holder.grant) for holder in of_key]
+        for key, of_key in owners.holders.items()
+    }
+
+
+def test_the_pods_of_a_group_hold_the_gpu_that_its_reservation_pod_has() -> None:
+    held, reserving = reservation(1, "g")
+    pods = by_name(
+        reserving, worker("a", "g", gpu_fraction="0.25"), worker("b", "g", container="side", gpu_memory="2000")
+    )
+    owners = owners_of([held], pods)
+    assert holders(owners) == {
+        1: [
+            ("a", "main", Grant(allocator="KAI Scheduler", fraction=0.25)),
+            ("b", "side", Grant(allocator="KAI Scheduler", memory_mib=2000)),
+        ]
+    }
+    (look,) = owners.looks
+    assert (look.assignment.owner, of_look(look)[0]) == (held.owner, "reservation")
+    assert all(holder.shared for holder in next(iter(owners.holders.values())))
+
+
+def test_a_pod_of_several_groups_holds_a_part_of_several_gpus() -> None:
+    one, of_one = reservation(0, "g")
+    other, of_other = reservation(2, "h")
+    owners = owners_of([one, other], by_name(of_one, of_other, worker("a", "g", "h", gpu_fraction="0.5")))
+    assert [*holders(owners)] == [0, 2]
+
+
+@pytest.mark.parametrize("namespace", [KAI, "runai-reservation"])
+def test_without_pods_a_reserved_gpu_has_no_owner_and_its_reservation_pod_is_none(namespace: str) -> None:
+    held, _ = reservation(1, "g", namespace)
+    owners = owners_of([held], {})
+    (match,) = owners.matches
+    assert (owners.holders, match.reason) == ({}, Unmatched.ALLOCATOR)
+    assert match.assignment.word is not None
+    assert match.assignment.word.trouble is not None
+    assert "let the exporter read pods" in match.assignment.word.trouble.remedy
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        (worker("a", "h", gpu_fraction="0.5"), "no reservation pod of its group is known"),
+        (worker("a", "g", gpu_fraction="half"), "gpu-fraction is 'half'"),
+        (worker("a", "g", gpu_fraction="0.5", container="x"), "gpu-fraction-container-name is 'x'"),
+    ],
+)
+def test_a_word_that_leads_nowhere_names_nobody(pod: PodInfo, says: str) -> None:
+    held, reserving = reservation(1, "g")
+    owners = owners_of([held], by_name(reserving, pod))
+    (match,) = owners.matches
+    assert (owners.holders, match.reason) == ({}, Unmatched.ALLOCATOR)
+    assert match.assignment.word is not None
+    assert match.assignment.word.trouble is not None
+    assert says in match.assignment.word.trouble.message
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
+    held, reserving = reservation(1, "g")
+    ended = a_pod("ml", "a", "main", labels={"runai-gpu-group": "g"}, annotations={"gpu-fraction": "0.5"}, phase=phase)
+    owners = owners_of([held], by_name(reserving, ended))
+    assert (owners.holders, owners.matches) == ({}, ())
+
+
+def test_koordinators_word_names_gpus_by_minor_number() -> None:
+    given = {"gpu": [{"minor": 2, "resources": {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "8Gi"}}]}
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(given)}
+    pod = a_pod("ml", "a", "main", annotations=annotations, asks=frozenset({"koordinator.sh/gpu-core"}))
+    owners = owners_of([], by_name(pod))
+    assert holders(owners) == {0: [("a", "main", Grant(allocator="Koordinator", memory_mib=8192, cores_percent=50))]}
+
+
+def test_nothing_is_made_anew_while_nothing_changes() -> None:
+    held, reserving = reservation(1, "g")
+    unlisted, assignments = UnlistedHolders(), frozenset([held])
+    before = unlisted.of(assignments, by_name(reserving, worker("a", "g", gpu_fraction="0.5")))
+    assert unlisted.of(assignments, by_name(reserving, worker("a", "g", gpu_fraction="0.5"))) is before
+    after = unlisted.of(assignments, by_name(reserving, worker("b", "g", gpu_fraction="0.5")))
+    assert {assignment.owner.pod for assignment in after} == {"gpu-reservation-g", "b"}
+
+
+def test_a_node_without_allocators_keeps_its_assignments() -> None:
+    assignments = frozenset(
+        [
+            Assignment(
+                owner=Owner(namespace="ml", pod="a", container="main"), resource="nvidia.com/gpu", device_id=GPUS[0]
+            )
+        ]
+    )
+    assert UnlistedHolders().of(assignments, by_name(a_pod("ml", "a", "main"))) is assignments
