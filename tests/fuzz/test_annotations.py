@@ -31,7 +31,7 @@ def test_an_annotation_of_256_kib_is_not_read(annotation: Annotation) -> None:
     [
         *(piece * 500 for piece in (f"{annotations.A},,1,2:", ";", "card1,", "card1|", "Ascend910-1,", "card1/")),
         f'{{"gpu":[{",".join(["{}"] * 500)}]}}',
-        json.dumps({"0": dict.fromkeys(map(str, range(600)), 1)}),
+        json.dumps({"0": dict.fromkeys(map(str, range(400)), 1)}),
     ],
 )
 def test_a_text_that_is_read_names_few_enough_devices(annotation: Annotation, text: str) -> None:

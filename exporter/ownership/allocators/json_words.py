@@ -58,7 +58,7 @@ def read_gpushare(text: str) -> Said:
 def _gpushare_amounts(text: str) -> Mapping[int, Mapping[str, float]]:
     """The amounts by the container's position and the GPU's number; an amount of 0 is left out."""
     amounts: dict[int, dict[str, float]] = {}
-    _check_count(text.count(":") - MOST_PLACES)
+    _check_count(text.count(":"))
     for key, gpus in _mapping(_parsed(text), "it").items():
         where = f"container {shown(key)}"
         position = _whole(key, where)
