@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from exporter.usage.process_owners import Containers
     from exporter.usage.sm_times import SmTimes
 
+    # a reading whose processes have been looked up, with the answers: the processes, and the containers by their logs
+    LookedUp = tuple[DriverReading, HostProcesses | None, Containers]
 
 # the largest age of NVML's last reading that counts while NVML fails; it is read every second while somebody looks
 KEPT_SECONDS = 5.0
@@ -96,7 +98,7 @@ class Measuring:
         self._followed: DriverReading | None = None  # the last reading with a look-up of its processes
         # the last reading whose processes have been looked up, with the answers; the sources may have looked for others
         # since
-        self.looked_up: tuple[DriverReading, HostProcesses | None, Containers] | None = None
+        self.looked_up: LookedUp | None = None
         self._measured: Memo[Measured | None] = Memo(None)
         self._times: SmTimes | None = None
         self._task: asyncio.Task[None] | None = None

@@ -1,5 +1,13 @@
 """The part of a look that finds out what the node itself shows of containers whose device ids are tokens.
 
+    the kubelet's checkpoint: what plugins answered ────────┐
+    first processes' environments (--allocators.environ) ───┼─► Evidence ─► owners
+    NVML: the GPUs on which processes were seen ────────────┘
+
+The first two name all devices of a container, and NVML only those that it uses. A container's sources stand in this
+order, and none depends on what an allocator wrote or on who holds which device. What several of them say of one
+container is not compared here.
+
 A node without such ids pays nothing: no file is read and no process looked up for it.
 """
 
@@ -31,10 +39,8 @@ from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint
 from exporter.sources.source import MOST_PROCESSES, Bound, Source
 
 if TYPE_CHECKING:
-    from exporter.model.driver import DriverReading
-    from exporter.model.measured import HostProcesses
     from exporter.node.environments import EnvironmentsOfContainers
-    from exporter.usage.process_owners import Containers
+    from exporter.node.measuring import LookedUp
     from exporter.usage.seen_devices import SeenDevices
 
 _NOTHING_GIVEN: Mapping[Key, Given] = NOTHING
@@ -122,21 +128,17 @@ class NodeEvidence:
         measuring = self.sources.measuring
         if measuring is None:
             return _NOTHING_GIVEN
-        looked_up = measuring.looked_up
-        tables = () if looked_up is None else measuring.tables(looked_up[2], pods)
-        return self._seen.of(self._see, tokens, looked_up, tables)
+        return self._seen.of(self._see, tokens, measuring.looked_up, pods)
 
-    def _see(
-        self,
-        tokens: AllTokens,
-        looked_up: "tuple[DriverReading, HostProcesses | None, Containers] | None",
-        tables: "tuple[Containers, ...]",
-    ) -> Mapping[Key, Given]:
+    def _see(self, tokens: AllTokens, looked_up: "LookedUp | None", pods: PodsByName) -> Mapping[Key, Given]:
         from exporter.usage.seen_devices import SeenDevices  # noqa: PLC0415 - only a node with tokens pays for it
 
         seen = self.kept.seen = self.kept.seen or SeenDevices()
         ids = self._ids.of(_ids_of, tokens)
-        given = seen.look(ids, *looked_up[:2], tables) if looked_up else seen.look(ids)
+        given = seen.look(ids)
+        if self.sources.measuring is not None and looked_up is not None:
+            reading, processes, logged = looked_up
+            given = seen.look(ids, reading, processes, self.sources.measuring.tables(logged, pods))
         return of_every_resource(given, tokens, self._seen.value)
 
     def _tokens_of(self, assignments: frozenset[Assignment]) -> AllTokens:

@@ -55,10 +55,15 @@ NONE_LATE: AbstractSet[Key] = frozenset()
 
 def tokens_among(assignments: Iterable[Assignment], rules: Sequence[Rule]) -> AllTokens:
     """The tokens of each container. A container's ids of one resource are all tokens if one of them is."""
-    ids: defaultdict[Key, list[str]] = defaultdict(list)
+    # a container's assignments mostly have the same owner as an object, and there may be 80,000 of them
+    by_object: defaultdict[tuple[int, str], list[Assignment]] = defaultdict(list)
     for assignment in assignments:
         if assignment.claim is None and not assignment.units:
-            ids[assignment.owner, assignment.resource].append(assignment.device_id)
+            by_object[id(assignment.owner), assignment.resource].append(assignment)
+    ids: defaultdict[Key, list[str]] = defaultdict(list)
+    for of_object in by_object.values():
+        first = of_object[0]
+        ids[first.owner, first.resource] += [assignment.device_id for assignment in of_object]
     tokens: dict[Key, Tokens] = {}
     for key, of_key in ids.items():
         of_one = _tokens_of(key[1], of_key, rules)
@@ -154,7 +159,8 @@ class Arrivals:
     def __init__(self) -> None:
         self._arrivals: dict[Key, _Arrival] = {}
         self._noted: AllTokens | None = None
-        self._asked_at = -float("inf")
+        self._asked_at = -inf
+        self._settled_at = -inf  # from then on every container counts
         self._late: AbstractSet[Key] = NONE_LATE
 
     def note(self, tokens: AllTokens, asked_at: float) -> None:
@@ -167,6 +173,7 @@ class Arrivals:
                 is_new = arrival is None or arrival.tokens != of_key
                 self._arrivals[key] = _Arrival(of_key, self._asked_at, asked_at) if is_new else before[key]
             self._noted = tokens
+            self._settled_at = max((one.listed_at for one in self._arrivals.values()), default=-inf) + SETTLED_SECONDS
         self._asked_at = asked_at
 
     def late(self, tokens: AllTokens, changed_at: float, now: float) -> AbstractSet[Key]:
@@ -174,6 +181,8 @@ class Arrivals:
 
         The same object as long as they are the same.
         """
+        if tokens is self._noted and now >= self._settled_at:
+            return NONE_LATE
         late = frozenset(key for key, of_key in tokens.items() if self._is_late(key, of_key, changed_at, now))
         if late != self._late:
             self._late = late

@@ -87,22 +87,24 @@ class JsonText:
     def value(self, most_chars: int = _MOST_OTHER_CHARS, where: str = "a part of it") -> Any:  # noqa: ANN401 - any JSON
         """The next value, of at most `most_chars` characters. `where` names it in errors."""
         at = self._after_space()
-        window = self._text[at : at + most_chars]
+        # what is left of a text that is not longer needs no copy
+        is_rest = len(self._text) - at <= most_chars
+        window, begin = (self._text, at) if is_rest else (self._text[at : at + most_chars], 0)
         try:
-            value, length = self._decode(window)
+            value, end = self._decode(window, begin)
         except RecursionError as error:
             raise self.garbage(f"{where} is nested too deeply") from error
         except json.JSONDecodeError as error:
-            if len(window) == most_chars and len(self._text) > at + most_chars:
+            if not is_rest:
                 message = f"{where} is not JSON, or has more than {most_chars} characters"
                 raise Malformed("oversize", message, remedy=self._remedy) from error
             # some of Python's messages end in "at"
             what = error.msg.removesuffix(" at")
-            raise self.garbage(f"{where} is not JSON: {what} at character {at + error.pos}") from error
+            raise self.garbage(f"{where} is not JSON: {what} at character {at - begin + error.pos}") from error
         except ValueError as error:
             raise self.garbage(f"{where}: {error}") from error
-        self._at = at + length
-        self.raw = window[:length]
+        self._at = at - begin + end
+        self.raw = window[begin:end]
         if "\\u" in self.raw:
             self._refuse_surrogates(value, where)
         return value

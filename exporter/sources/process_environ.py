@@ -6,6 +6,9 @@ trace the process (CAP_SYS_PTRACE). Only the variables of ownership/plugin_answe
 that were asked for; nothing else of an environment is kept, shown or logged.
 
 Each look reads the cgroups of all processes, so a look is due only while something is missing.
+
+The author of a pod can set these variables in the pod's spec, which then counts in the container and not what the
+plugin set. So an environment may lie where the kubelet's checkpoint does not.
 """
 
 import asyncio

@@ -40,7 +40,6 @@ SOURCE = "the kubelet's checkpoint"
 # an entry takes some 3 KiB, and one of 80,000 ids some 4 MiB
 MOST_BYTES = 16 * 1024 * 1024
 MOST_ENTRIES = 10_000
-_MOST_ENTRY_CHARS = 8 * 1024 * 1024
 _REMEDY = "look at the kubelet's log on this node: does another program write the file?"
 _SIZE_REMEDY = "does some device plugin offer tens of thousands of devices? Until then its answers are not known"
 _MEANWHILE = "until then the node does not show what device plugins gave"
@@ -79,7 +78,7 @@ def _raw_entries(read: JsonText) -> Iterator[dict[str, Any]]:
             if part != "PodDeviceEntries":
                 read.value(MOST_BYTES, part)
             elif read.has("["):
-                yield from read.objects(_MOST_ENTRY_CHARS, "entry")
+                yield from read.objects(MOST_BYTES, "entry")
                 return
             elif read.value() is None:
                 return
