@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 from exporter.model.devices import Assignment
 from exporter.node.part import Asking
+from exporter.ownership.allocators.allocator_table import may_be_marked
+from exporter.ownership.allocators.gpu_groups import is_reservation
 from exporter.ownership.device_ids import Rule, read_device_id
 from exporter.sources.node_pods import NoPods
 
@@ -15,16 +17,11 @@ if TYPE_CHECKING:
     from exporter.ownership.current import CurrentOwners
 
 
-# The namespaces of the pods by which KAI Scheduler and Run:ai reserve a GPU for the pods that share it. A reservation
-# pod's id is true, and its labels say who uses the GPU. https://github.com/NVIDIA/KAI-Scheduler
-_RESERVING = frozenset({"kai-resource-reservation", "runai-reservation"})
-
-
 def is_of_allocator(assignment: Assignment, rules: Sequence[Rule]) -> bool:
     """Whether an assignment shows that an allocator gives devices on this node: a token, or a reservation pod's."""
     if assignment.claim is not None:
         return False
-    if assignment.owner.namespace in _RESERVING:
+    if is_reservation(None, assignment.owner):
         return True
     ref = read_device_id(assignment.resource, assignment.device_id, rules)
     return ref is not None and bool(ref.allocator)
@@ -54,6 +51,8 @@ class AllocatorPods:
         """Keep the stream open, once it was needed."""
         if self._mode == "on" or (self._mode == "auto" and self._wanted.allocators):
             self._begin(asking)
+        elif self._mode == "auto" and self._wanted.maybe_allocators:
+            asking.begin(self._pods)
 
     async def follow_up(self, asking: Asking) -> None:
         """Read pods from the first token on. This look waits for them, since a label that comes later is a new series.
@@ -64,9 +63,14 @@ class AllocatorPods:
         if self._mode != "auto" or self._wanted.allocators or assignments is self._seen_in:
             return
         rules = self._owners.knowledge.rules
-        if any(is_of_allocator(assignment, rules) for assignment in assignments - self._seen_in):
+        new = assignments - self._seen_in
+        if any(is_of_allocator(assignment, rules) for assignment in new):
             self._wanted.allocators = True
             self._begin(asking)
+        elif any(may_be_marked(assignment.resource) for assignment in new):
+            # only a pod itself says whether its ids are tokens: without pods, ids count, and nobody misses them
+            self._wanted.maybe_allocators = True
+            asking.begin(self._pods)
         self._seen_in = assignments
 
     def _begin(self, asking: Asking) -> None:

@@ -13,10 +13,14 @@ T = TypeVar("T")
 
 @dataclass
 class WantedStreams:
-    """The streams that an output, a claim or an allocator's token needed once; they stay open."""
+    """The streams that an output, a claim or an allocator's token needed once; they stay open.
+
+    `maybe_allocators`: ids may be tokens, which only their pods say.
+    """
 
     workloads: bool = False
     allocators: bool = False
+    maybe_allocators: bool = False
     slices: bool = False
 
 

@@ -22,8 +22,7 @@ class ByAllocators:
         self._words = words
         self._unlisted = unlisted
         self._pods = PodsOfOwners()
-        self._with_words: Memo[frozenset[Assignment]] = Memo(frozenset())
-        self._with_unlisted: Memo[frozenset[Assignment]] = Memo(frozenset())
+        self._given: Memo[frozenset[Assignment]] = Memo(frozenset())
 
     def of(
         self,
@@ -36,5 +35,9 @@ class ByAllocators:
         """The assignments; the same object while nothing changed. Arguments are those of `CurrentOwners.update`."""
         # a pod may hold devices by its allocator's word of which the kubelet lists nothing
         pods = self._pods.update(assignments, pods_of_names, listing, listing.listed) if pods_of_names else _NO_PODS
-        assignments = self._with_words.of(self._words.of, assignments, pods, evidence, inventory)
-        return self._with_unlisted.of(self._unlisted.of, assignments, pods)
+        return self._given.of(self._give, assignments, pods, evidence, inventory)
+
+    def _give(
+        self, assignments: frozenset[Assignment], pods: PodsByName, evidence: Evidence, inventory: Inventory
+    ) -> frozenset[Assignment]:
+        return self._unlisted.of(self._words.of(assignments, pods, evidence, inventory), pods)

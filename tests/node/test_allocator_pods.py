@@ -89,7 +89,8 @@ async def test_the_look_that_first_sees_a_token_has_the_pods(node: SimulatedNode
 
 # issue 24, part 3
 async def test_a_reservation_pod_shows_an_allocator_though_its_id_is_true(node: SimulatedNode) -> None:
-    node.world.pods = (a_pod(node.world.gpus[0].uuid, namespace="kai-resource-reservation"),)
+    reserving = Container(name="resource-reservation", devices=((GPU, node.world.gpus[0].uuid),))
+    node.world.pods = (Pod(namespace="kai-resource-reservation", name="trainer", containers=(reserving,)),)
     made = make_node(config_of(**settings(node, kubelet_pods_socket=str(node.pods_socket))), NodeFiles())
     try:
         await made.look(None)

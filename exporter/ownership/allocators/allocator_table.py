@@ -334,6 +334,12 @@ def marked(resource: str, annotations: Mapping[str, str], allocators: Iterable[A
     return None
 
 
+def may_be_marked(resource: str) -> bool:
+    """Whether ids of a resource are tokens on pods with a mark, by the table."""
+    annotations = (annotation for allocator in ALLOCATORS.values() for annotation in allocator.annotations)
+    return any(annotation.marker and annotation.is_about(resource) for annotation in annotations)
+
+
 def named(allocator: str) -> Allocator:
     """The allocator of this name. Of a user's allocator only its name is known here."""
     return ALLOCATORS.get(allocator) or Allocator(name=allocator)
