@@ -6,11 +6,10 @@ of gpushare-scheduler-extender (pkg/utils/pod.go, GetUpdatedPodAnnotationSpec). 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from exporter.simulator.allocators.simulated_allocator import Named, SimulatedAllocator
-from exporter.simulator.parts import H100, Container, Note, Part, Pod, SimulatedGpu, Slot
+from exporter.simulator.parts import H100, Note, Part, Pod, SimulatedGpu, Slot
 
 _GIB_MIB = 1024
 
@@ -72,12 +71,6 @@ class Gpushare(SimulatedAllocator):
 
 class AckGpushare(Gpushare):
     """ACK's scheduler. Its JSON has the position of a container, the index of its GPU and the amount."""
-
-    def containers(self, name: str, seats: Sequence[Slot]) -> tuple[Container, ...]:
-        """The containers of a pod with these seats."""
-        containers = super().containers(name, seats)
-        # init containers have no position
-        return tuple(replace(one, is_sidecar=one.is_sidecar and not one.parts) for one in containers)
 
     def words(self, pod: Pod, named: Named) -> Note:
         """What the allocator writes on a pod."""

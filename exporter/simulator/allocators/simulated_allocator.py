@@ -70,6 +70,7 @@ class SimulatedAllocator:
         resource: the kubelet's resource, which its tokens have; "" if it has no device plugin.
         takes_one_gpu: a pod has parts of one GPU only.
         takes_one_container: one container of a pod has GPUs.
+        counts_init_containers: init containers, sidecars among them, may have GPUs.
         has_nvidia: its devices are NVIDIA's, and the node has NVIDIA's driver.
         settings: what an exporter on such a node has to be told, by the names of its flags.
     """
@@ -78,6 +79,7 @@ class SimulatedAllocator:
     resource: ClassVar[str] = ""
     takes_one_gpu: ClassVar[bool] = False
     takes_one_container: ClassVar[bool] = False
+    counts_init_containers: bool = False
     has_nvidia: ClassVar[bool] = True
     settings: ClassVar[Mapping[str, str]] = {}
 
@@ -161,7 +163,7 @@ class SimulatedAllocator:
         helper = Container(name="log-shipper")
         if not is_alone:
             helper = self._container("helper", seats[-1:], taken)
-        if self.random.random() < _SIDECAR:
+        if self.random.random() < _SIDECAR and (self.counts_init_containers or not helper.parts):
             helper = replace(helper, is_sidecar=True)
         return (helper, first) if self.random.random() < _HELPER_FIRST else (first, helper)
 
@@ -233,7 +235,7 @@ class SimulatedAllocator:
             return ()
         init = Container(name="prepare")
         first = next(container for container in pod.containers if container.parts)
-        if chance >= _INIT_WITH_GPU or len(first.parts) > 1 or self.takes_one_gpu:
+        if chance >= _INIT_WITH_GPU or len(first.parts) > 1 or not self.counts_init_containers:
             return (init,)
         part = replace(first.parts[0], uuid=self.random.choice(self.gpus).uuid)
         return (init, replace(first, name="warm-up", parts=(part,), chosen=(), is_sidecar=False))

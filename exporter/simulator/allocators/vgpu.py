@@ -1,15 +1,16 @@
 """HAMi and Volcano's vGPU, which is made of it: memory in MiB, and cores in percent.
 
-The forms are those of HAMi's pkg/device/devices.go (EncodePodSingleDevice, also of volcano-vgpu-device-plugin), the
-variables those of `Allocate` in both plugins' server.go, the ids those of HAMi's
-pkg/device-plugin/nvidiadevice/nvinternal/rm and of volcano-vgpu-device-plugin's pkg/plugin/server.go.
+The forms are those of HAMi's pkg/device/devices.go (EncodePodSingleDevice) and of Volcano's
+pkg/scheduler/api/devices/nvidia/vgpu/utils.go (encodePodDevices, resourcereqs), the variables those of `Allocate` in
+both plugins' server.go, the ids those of HAMi's pkg/device-plugin/nvidiadevice/nvinternal/rm and of
+volcano-vgpu-device-plugin's pkg/plugin/server.go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from exporter.simulator.allocators.simulated_allocator import Annotations, Named, SimulatedAllocator
-from exporter.simulator.parts import GPU_RESOURCE, H100, Note, Part, Pod, SimulatedGpu, Slot
+from exporter.simulator.parts import GPU_RESOURCE, H100, Container, Note, Part, Pod, SimulatedGpu, Slot
 
 _SHARES = 10  # HAMi's deviceSplitCount
 _TYPE = "NVIDIA"
@@ -19,14 +20,22 @@ _NODE = "gpu-node-1"
 class Hami(SimulatedAllocator):
     """HAMi. With `is_aligned` the kubelet is told to pick ids of the chosen GPUs (enablegetpreferredallocation).
 
-    Then the ids are true, and a word that differs (`Unkindness.wrong`) is only what was planned.
+    Then the ids are true, and a word that differs (`Unkindness.wrong`) is only what was planned. Before 2.9 it did not
+    count init containers.
     """
 
     name = "HAMi"
     resource = GPU_RESOURCE
 
-    def __init__(self, *, is_aligned: bool = False, **more: Any) -> None:  # noqa: ANN401 - the arguments of SimulatedAllocator
+    def __init__(
+        self,
+        *,
+        is_aligned: bool = False,
+        counts_init_containers: bool = True,
+        **more: Any,  # noqa: ANN401 - see below
+    ) -> None:
         """`more` are the arguments of SimulatedAllocator."""
+        self.counts_init_containers = counts_init_containers
         self._is_aligned = is_aligned
         super().__init__(**more)
 
@@ -44,13 +53,22 @@ class Hami(SimulatedAllocator):
 
     def words(self, pod: Pod, named: Named) -> Note:
         """What the allocator writes on a pod."""
+        places = [named.get(container.name, ()) for container in self.with_places(pod)]
+        text = self.joined([self._of_container(parts) for parts in places])
+        return Note(annotations=tuple(self.annotations(text, len(places)).items()))
+
+    def with_places(self, pod: Pod) -> Sequence[Container]:
+        """The containers that have a place in the annotation, in order."""
         init_containers, containers = pod.in_spec
-        texts = [self._of_container(named.get(container.name, ())) for container in (*init_containers, *containers)]
-        return Note(annotations=tuple(self.annotations("".join(texts), len(texts)).items()))
+        return (*init_containers, *containers) if self.counts_init_containers else containers
+
+    def joined(self, places: Sequence[str]) -> str:
+        """The annotation with the texts of these places."""
+        return "".join(f"{place};" for place in places)
 
     def _of_container(self, parts: Sequence[Part]) -> str:
         devices = (f"{part.uuid},{_TYPE},{self.units_of(part)},{part.cores_percent or 0}:" for part in parts)
-        return f"{''.join(devices)};"
+        return "".join(devices)
 
     def units_of(self, part: Part) -> int:
         """The memory of a part as the annotation has it."""
@@ -85,7 +103,15 @@ class Hami(SimulatedAllocator):
 
 
 class OlderHami(Hami):
-    """HAMi 2.0 to 2.2 (k8s-vgpu-scheduler)."""
+    """HAMi 2.0 to 2.2 (k8s-vgpu-scheduler), which counts no init containers, and only separates the places."""
+
+    def __init__(self, **more: Any) -> None:  # noqa: ANN401 - the arguments of SimulatedAllocator
+        """`more` are the arguments of SimulatedAllocator."""
+        super().__init__(**more, counts_init_containers=False)
+
+    def joined(self, places: Sequence[str]) -> str:
+        """The annotation with the texts of these places."""
+        return ";".join(places)
 
     def annotations(self, text: str, containers: int) -> Annotations:
         """The annotations, in which `text` has the devices."""
@@ -98,10 +124,11 @@ class OlderHami(Hami):
         }
 
 
-class Volcano(Hami):
-    """Volcano's vGPU. Its ids of memory and cores count, and name nothing; at a `memory_unit_mib` of 0 there are none.
+class Volcano(OlderHami):
+    """Volcano's vGPU. A container without GPUs has no place in its annotation.
 
-    The annotation counts memory in this unit, too (the plugin's --gpu-memory-factor).
+    Its ids of memory and cores count, and name nothing; at a `memory_unit_mib` of 0 there are none. The annotation
+    counts memory in this unit, too (the plugin's --gpu-memory-factor).
     """
 
     name = "Volcano"
@@ -114,6 +141,10 @@ class Volcano(Hami):
         """`more` are the arguments of SimulatedAllocator."""
         self._memory_unit_mib = memory_unit_mib
         super().__init__(**more)
+
+    def with_places(self, pod: Pod) -> Sequence[Container]:
+        """The containers that have a place in the annotation, in order."""
+        return [container for container in super().with_places(pod) if container.parts]
 
     def tokens(self, gpu: SimulatedGpu) -> Iterable[Slot]:
         """The device ids that the plugin registers for a GPU."""
