@@ -1,5 +1,6 @@
 """What the node shows of containers with tokens, through the whole node role."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -263,6 +264,22 @@ async def test_the_checkpoint_is_right_of_every_container_as_pods_come_and_go(ki
                         assert names in (uuids, [index[uuid] for uuid in uuids]), owner
                         seen.add(owner)
                 assert really.keys() <= {owner for owner, _ in evidence}
+                rows = json.loads((await exporter.get("/container/metrics"))[1])
+                assert {
+                    (
+                        row["namespace"],
+                        row["pod"],
+                        row["container"],
+                        row["device_uuid"],
+                        row.get("requested_memory_mib"),
+                    )
+                    for row in rows
+                    if row["pod"]
+                } == {
+                    (owner.namespace, owner.pod, owner.container, part.uuid, part.memory_mib)
+                    for owner, parts in really.items()
+                    for part in parts
+                }
     finally:
         await node.stop()
     assert len(seen) > 10
