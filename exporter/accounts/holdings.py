@@ -194,7 +194,7 @@ class _Shares:
         self._held: defaultdict[DeviceKey, defaultdict[str, Counter[Owner]]] = defaultdict(lambda: defaultdict(Counter))
         for match in owners.matches:
             if match.key is not None:
-                self._held[match.key][match.assignment.resource][match.assignment.owner] += 1
+                self._held[match.key][match.assignment.resource][match.assignment.owner] += match.assignment.count
         self._granted: dict[DeviceKey, dict[Owner, Part]] = {}
         for key, holders in owners.holders.items():
             # nobody shares the MIG instances that an allocator hands out, and what it says of their memory is rounded

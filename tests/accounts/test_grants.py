@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.accounts.state_bytes import restore
 from exporter.model.grants import Grant
-from tests.support.ledgers import dump
+from tests.support.ledgers import dump, note
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
 
 WHOLE = 81_559
@@ -185,3 +185,16 @@ def test_a_grant_that_changes_counts_from_then_on() -> None:
     after = replace(looks, grants={"a": of_fraction(0.25)})
     after.at(10, energy("1"), held_by("a")).at(20, energy("1"), held_by("a"))
     assert allocated(after, "a") == pytest.approx(5 + 2.5)
+
+
+def test_an_assignment_of_several_ids_counts_as_many() -> None:
+    """Ids of gpushare count units of memory; whether these are GiB or MiB nobody says."""
+    looks = Looks()
+    snapshot = looks.snapshot(MEMORY, held_by("ab"))
+    counts = {"a": 12, "b": 36}
+    matches = tuple(
+        replace(match, assignment=replace(match.assignment, count=counts[match.assignment.owner.pod]))
+        for match in snapshot.owners.matches
+    )
+    note(looks.ledger, replace(snapshot, owners=replace(snapshot.owners, matches=matches)), 0, looks.rules)
+    assert ratios(looks) == {"a": 0.25, "b": 0.75}
