@@ -202,6 +202,13 @@ class AllocatorSettings:
         " (NVIDIA_VISIBLE_DEVICES and alike, and nothing else). It takes hostPID and the capability SYS_PTRACE.",
         default="off",
     )
+    reservation_namespaces: tuple[str, ...] = several(
+        "allocators.reservation-namespaces",
+        SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
+        "Where a container resource-reservation only reserves its GPU for a group of pods, as KAI Scheduler's and"
+        " Run:ai's do. Nobody else may make pods there.",
+        default="kai-resource-reservation,runai-reservation",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The reading of pods for the sake of allocators, once the kubelet shows that one gives devices on this node."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from exporter.config.node_settings import AllocatorSettings
 from exporter.model.devices import Assignment
 from exporter.node.part import Asking
 from exporter.ownership.allocators.allocator_table import may_be_marked
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from exporter.ownership.current import CurrentOwners
 
 
-def is_of_allocator(assignment: Assignment, rules: Sequence[Rule]) -> bool:
+def is_of_allocator(assignment: Assignment, rules: Sequence[Rule], namespaces: Collection[str]) -> bool:
     """Whether an assignment shows that an allocator gives devices on this node: a token, or a reservation pod's."""
     if assignment.claim is not None:
         return False
-    if is_reservation(None, assignment.owner):
+    if is_reservation(assignment.owner, namespaces):
         return True
     ref = read_device_id(assignment.resource, assignment.device_id, rules)
     return ref is not None and bool(ref.allocator)
@@ -32,14 +33,14 @@ class AllocatorPods:
 
     def __init__(
         self,
-        mode: Literal["auto", "on", "off"],
+        settings: AllocatorSettings,
         sources: "Sources",
         owners: "CurrentOwners",
         wanted: "WantedStreams",
         missed: "Health",
     ) -> None:
-        """`mode` is `--allocators.pods`. `missed` is the health of pods if they are needed and nothing has them."""
-        self._mode = mode
+        """`missed` is the health of pods if they are needed and nothing has them."""
+        self._settings = settings
         self._kubelet = sources.kubelet
         self._pods = sources.pods
         self._owners = owners
@@ -49,9 +50,9 @@ class AllocatorPods:
 
     def ask(self, asking: Asking) -> None:
         """Keep the stream open, once it was needed."""
-        if self._mode == "on" or (self._mode == "auto" and self._wanted.allocators):
+        if self._settings.pods == "on" or (self._settings.pods == "auto" and self._wanted.allocators):
             self._begin(asking)
-        elif self._mode == "auto" and self._wanted.maybe_allocators:
+        elif self._settings.pods == "auto" and self._wanted.maybe_allocators:
             asking.begin(self._pods)
 
     async def follow_up(self, asking: Asking) -> None:
@@ -60,11 +61,11 @@ class AllocatorPods:
         The look-up of claims, which follows, waits for all that was begun.
         """
         assignments = self._kubelet.assignments
-        if self._mode != "auto" or self._wanted.allocators or assignments is self._seen_in:
+        if self._settings.pods != "auto" or self._wanted.allocators or assignments is self._seen_in:
             return
         rules = self._owners.knowledge.rules
         new = assignments - self._seen_in
-        if any(is_of_allocator(assignment, rules) for assignment in new):
+        if any(is_of_allocator(assignment, rules, self._settings.reservation_namespaces) for assignment in new):
             self._wanted.allocators = True
             self._begin(asking)
         elif any(may_be_marked(assignment.resource) for assignment in new):

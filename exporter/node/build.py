@@ -105,6 +105,7 @@ def _owners(
     before = kept.owners
     trusts_ids_of = "HAMi" if config.allocators.hami == "id" else ""
     words = Words(rules.rules, rules.every_allocator, trusts_ids_of)
+    unlisted = UnlistedHolders(rules.rules, rules.every_allocator, config.allocators.reservation_namespaces)
     return CurrentOwners(
         policy,
         pod_labels,
@@ -114,7 +115,7 @@ def _owners(
         config.node.name,
         before.knowledge.places if before else NO_PLACES,
         before.requests if before else None,
-        by_allocators=ByAllocators(words, UnlistedHolders(rules.rules, rules.every_allocator)),
+        by_allocators=ByAllocators(words, unlisted),
     )
 
 

@@ -52,7 +52,7 @@ def make_parts(
     missed = no_pods_for_allocators(config.pods.kubelet_socket)
     others: list[object] = [
         PodsPart(sources, wanted),
-        AllocatorPods(config.allocators.pods, sources, owners, wanted, missed),
+        AllocatorPods(config.allocators, sources, owners, wanted, missed),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
         WorkloadsPart(_workloads(config, sources.cache), sources, owners),

@@ -7,7 +7,7 @@
 Pure, except for what `UnlistedHolders` remembers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from exporter.errors import Trouble
@@ -20,6 +20,7 @@ from exporter.ownership.allocators.gpu_groups import (
     FRACTION,
     GROUP_LABEL,
     KAI,
+    RESERVATION_NAMESPACES,
     container_of,
     fraction_of,
     groups_of,
@@ -49,8 +50,15 @@ _NO_RESERVATION = Trouble(
 class UnlistedHolders:
     """Adds such holders to the assignments. What it made stays the same object while nothing of it changes."""
 
-    def __init__(self, rules: Sequence[Rule] = RULES, allocators: Mapping[str, Allocator] = ALLOCATORS) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule] = RULES,
+        allocators: Mapping[str, Allocator] = ALLOCATORS,
+        namespaces: Collection[str] = RESERVATION_NAMESPACES,
+    ) -> None:
+        """`namespaces` are those of reservation pods."""
         self._rules = rules
+        self._namespaces = namespaces
         self._writers = [allocator for allocator in allocators.values() if allocator.gives_without_kubelet]
         self._made: dict[Assignment, Assignment] = {}
         self._last: frozenset[Assignment] = frozenset()
@@ -61,9 +69,10 @@ class UnlistedHolders:
 
         The same object as before if nothing changed. `pods` are the pods that the kubelet runs, by name.
         """
-        reserved = [held for held in assignments if is_reservation(pods.get(held.owner.pod_key), held.owner)]
+        reserved = [held for held in assignments if is_reservation(held.owner, self._namespaces)]
         looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
-        alive = [pod for pod in pods.values() if pod.phase not in ENDED_PHASES]
+        reserving = {held.owner.pod_key for held in reserved}
+        alive = [pod for name, pod in pods.items() if pod.phase not in ENDED_PHASES and name not in reserving]
         refs = self._refs_of_groups(reserved, pods)
         holders = (holder for pod in alive for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)))
         before = self._made
@@ -113,8 +122,6 @@ def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[Assignme
         refs = {}
         trouble = Trouble("", f"the part of a GPU that its pod has cannot be read: {error}", _MEND)
     owner = Owner(namespace=pod.namespace, pod=pod.name, container=container)
-    if is_reservation(pod, owner):
-        return
     for group in groups:
         ref = refs.get(group)
         word = Word(grant=grant, source=_LABEL, ref=_UNKNOWN, trouble=trouble)

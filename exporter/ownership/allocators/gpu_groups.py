@@ -8,6 +8,7 @@ pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go.
 """
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from exporter.model.grants import Grant
@@ -31,15 +32,13 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
 _DECIMAL_NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]{1,2})?|[0-9]+\.")
 
 
-def is_reservation(pod: PodInfo | None, owner: Owner) -> bool:
+def is_reservation(owner: Owner, namespaces: Collection[str] = RESERVATION_NAMESPACES) -> bool:
     """Whether a container only reserves a GPU for the pods of a group.
 
-    `pod` is the container's pod; None if it is not known. Then only a reservation pod in one of the namespaces that the
-    schedulers use by default is one: another namespace can be configured, and there the pod's label says it.
+    It does so in the schedulers' `namespaces` alone: elsewhere anybody could write the label, and hold a GPU that no
+    account counts.
     """
-    if owner.container != RESERVATION_CONTAINER:
-        return False
-    return owner.namespace in RESERVATION_NAMESPACES or (pod is not None and GROUP_LABEL in pod.labels)
+    return owner.container == RESERVATION_CONTAINER and owner.namespace in namespaces
 
 
 def groups_of(pod: PodInfo) -> tuple[str, ...]:

@@ -107,22 +107,22 @@ def test_a_container_that_is_not_there(get: Callable[[], str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "container", "labels", "expected"),
+    ("namespace", "container", "namespaces", "expected"),
     [
         ("kai-resource-reservation", "resource-reservation", None, True),
-        ("runai-reservation", "resource-reservation", GROUP, True),
-        # another namespace, which --resource-reservation-namespace names
-        ("gpus", "resource-reservation", GROUP, True),
-        ("gpus", "resource-reservation", {}, False),
+        ("runai-reservation", "resource-reservation", None, True),
+        # whoever may write pods elsewhere could hold a GPU that no account counts
         ("gpus", "resource-reservation", None, False),
-        ("kai-resource-reservation", "main", GROUP, False),
+        ("gpus", "resource-reservation", ("gpus",), True),
+        ("kai-resource-reservation", "resource-reservation", ("gpus",), False),
+        ("kai-resource-reservation", "main", None, False),
     ],
 )
 def test_the_reservation_pod(
-    namespace: str, container: str, labels: Mapping[str, str] | None, *, expected: bool
+    namespace: str, container: str, namespaces: tuple[str, ...] | None, *, expected: bool
 ) -> None:
     owner = Owner(namespace=namespace, pod="gpu-reservation-n1-x", container=container)
-    assert is_reservation(None if labels is None else pod(labels), owner) == expected
+    assert is_reservation(owner, *([] if namespaces is None else [namespaces])) == expected
 
 
 def test_the_annotations_are_kept_of_pods() -> None:
