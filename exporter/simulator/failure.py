@@ -9,6 +9,7 @@
   again, as after a restart of the node (see scheduler.py).
 """
 
+from collections.abc import Container
 from dataclasses import replace
 
 from exporter.simulator.kernel_log import SimulatedKernelLog
@@ -53,11 +54,11 @@ class GpuFailure:
         self._log.write(gpu, 79, "GPU has fallen off the bus.", pid)
         self._log.write(gpu, 154, _RECOVERY.format(_NOTHING, _REBOOT), pid)
         self._set(is_lost=True)
-        ids = ids_of(gpu)
-        for pod in self.holders:
-            first, *others = pod.containers
-            ailing = tuple((device, "Unhealthy", "") for _, device in first.devices if device in ids)
-            self._world.change(pod, replace(pod, containers=(replace(first, ailing=ailing), *others)))
+        # an allocator's pods may hold its tokens, and have other GPUs
+        ids = {*ids_of(gpu), *(token for _, token in gpu.tokens)}
+        for pod in self._world.pods:
+            if not pod.has_ended:
+                self._world.change(pod, _with_ailing(pod, ids))
 
     def end_holders(self) -> tuple[Pod, ...]:
         """End the programs on the lost GPU, which have noticed it. Returns their pods."""
@@ -70,6 +71,10 @@ class GpuFailure:
         """Make the lost GPU well again."""
         self._world.machine.boards[self.gpu].reload()
         self._set(is_lost=False)
+        for pod in self._world.pods:
+            if any(container.ailing for container in pod.containers):
+                well = tuple(replace(container, ailing=()) for container in pod.containers)
+                self._world.change(pod, replace(pod, containers=well))
         self._log.write(self._lost, 154, _RECOVERY.format(_REBOOT, _NOTHING))
 
     @property
@@ -82,3 +87,12 @@ class GpuFailure:
     def _set(self, *, is_lost: bool) -> None:
         new = replace(self._lost, is_lost=is_lost)
         self._world.gpus = tuple(new if gpu.uuid == self.gpu else gpu for gpu in self._world.gpus)
+
+
+def _with_ailing(pod: Pod, ids: Container[str]) -> Pod:
+    """The pod, in whose status these devices are not healthy; the pod itself if it has none of them."""
+    containers = []
+    for container in pod.containers:
+        ailing = tuple((device, "Unhealthy", "") for _, device in container.devices if device in ids)
+        containers.append(replace(container, ailing=ailing) if ailing else container)
+    return replace(pod, containers=tuple(containers)) if tuple(containers) != pod.containers else pod

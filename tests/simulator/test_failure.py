@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from exporter.simulator import driver_files
+from exporter.simulator.allocators import Hami
 from exporter.simulator.kernel_log import DEVICE, SimulatedKernelLog
 from exporter.simulator.parts import Container, Pod, SimulatedGpu
 from exporter.simulator.pods_api import described
@@ -143,3 +144,23 @@ def test_the_kernel_s_log_has_what_the_driver_writes(dying: Callable[..., Dying]
     node.log.write_new(node.world.machine, {})
     with pytest.raises(BlockingIOError):
         node.read()
+
+
+# issue 24, part 6: the device plugin reports its tokens of the lost GPU, whoever has them
+def test_a_pod_with_a_token_of_the_lost_gpu_is_told_of_it_though_it_has_another(dying: Callable[..., Dying]) -> None:
+    died = dying(gpus=4, allocator=Hami())
+    lost = died.die()
+    tokens = {token for _, token in lost.tokens}
+    ailing = {device for pod in died.world.pods for container in pod.containers for device, _, _ in container.ailing}
+    assert ailing == tokens & {
+        device
+        for pod in died.world.pods
+        if not pod.has_ended
+        for container in pod.containers
+        for _, device in container.devices
+    }
+    assert ailing
+    assert {offer for gpu in died.world.gpus for _, offer in gpu.offers}.isdisjoint(tokens)
+    died.failure.end_holders()
+    died.failure.repair()
+    assert not any(container.ailing for pod in died.world.pods for container in pod.containers)
