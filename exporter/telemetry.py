@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from exporter import log
+from exporter.errors import Trouble
 from exporter.exposition.families import Family, Filled, render
 from exporter.memory import limit_bytes
 from exporter.model.snapshot import Health
@@ -58,6 +59,7 @@ class Telemetry:
         self.pushed_points: Counter[str] = Counter()
         self.kernel_records: Counter[str] = Counter()
         self._bounds: dict[str, tuple[int, Callable[[], int]]] = {}
+        self._contradictions: Mapping[str, Trouble] = {}
         self._other_node = False
         self._logged: dict[str, tuple[bool | None, str]] = {}
 
@@ -118,6 +120,15 @@ class Telemetry:
                 log.error("the page comes from another node than the kubelet's word", devices=devices)
             else:
                 log.info("the page comes from this node")
+
+    def note_contradictions(self, contradictions: Mapping[str, Trouble]) -> None:
+        """Log once that the node contradicts what an allocator wrote, by container."""
+        for container, trouble in contradictions.items():
+            if self._contradictions.get(container) != trouble:
+                log.warning(
+                    "an allocator is contradicted", container=container, says=trouble.message, remedy=trouble.remedy
+                )
+        self._contradictions = contradictions
 
     def note_health(self, source: str, health: Health) -> None:
         """Log once when a source's trouble begins, changes or ends; at level debug, log every read."""

@@ -119,3 +119,13 @@ def test_a_histogram_counts_up_to_each_bound_and_above() -> None:
         lag.observe(value)
     assert list(lag.cumulative()) == [("0.5", 2), ("1.0", 3), ("+Inf", 4)]
     assert lag.sum == 3.5
+
+
+def test_a_contradiction_is_logged_once_and_again_when_it_is_another(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging("info", "logfmt")
+    telemetry = Telemetry()
+    says = [Trouble("", f"the annotation says {gpu}, and NVML shows GPU-2", "look at it") for gpu in ("GPU-0", "GPU-1")]
+    for now in ({"ml/a/main": says[0]}, {"ml/a/main": says[0]}, {"ml/a/main": says[1]}, {}, {"ml/a/main": says[1]}):
+        telemetry.note_contradictions(now)
+    logged = [line for line in capsys.readouterr().err.splitlines() if "an allocator is contradicted" in line]
+    assert [("GPU-0" in line, "ml/a/main" in line) for line in logged] == [(True, True), (False, True), (False, True)]

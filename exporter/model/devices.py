@@ -1,6 +1,6 @@
 """Devices as the kubelet hands them out and as an inventory knows them, and the containers that hold them."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -332,6 +332,14 @@ class Owners:
         """The containers that hold devices which the kubelet does not name: units, and tokens of allocators."""
         of_tokens = (match.assignment.owner for match in self.matches if match.is_token)
         return frozenset((*(assignment.owner for assignment in self.units), *of_tokens))
+
+    @property
+    def contradictions(self) -> Iterator[tuple[Match, Trouble]]:
+        """The assignments for which the node shows another device than an allocator wrote, and what contradicts it."""
+        for match in self.matches:
+            word = match.assignment.word
+            if word is not None and word.ref is not None and word.trouble is not None:
+                yield match, word.trouble
 
     @property
     def named(self) -> set[DeviceKey]:

@@ -106,7 +106,7 @@ class Joining:
         age_seconds = kubelet.age_seconds
         # a scrape that did not wait does not know the other pages
         if everyone_answered:
-            self._noted.of(self._note_other_node, owners)
+            self._noted.of(self._note, owners)
         return Snapshot(
             node=self.node,
             owners=owners,
@@ -171,9 +171,11 @@ class Joining:
             slices_up=slices_up,
         )
 
-    def _note_other_node(self, owners: Owners) -> None:
+    def _note(self, owners: Owners) -> None:
+        """Log what is wrong with the owners."""
         lost = sum(match.reason == Unmatched.OTHER_NODE for match in owners.matches)
         self.telemetry.note_other_node(lost)
+        self.telemetry.note_contradictions({match.assignment.owner.name: why for match, why in owners.contradictions})
 
 
 def taken(

@@ -4,18 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from exporter.accounts.over_commitment import over_committed
-from exporter.model.devices import Match
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.diagnosis import Finding, Level, fine, warning
 from exporter.wording import counted
-
-
-def contradictions(snapshot: Snapshot) -> Iterator[Match]:
-    """The assignments for which the node shows another device than the allocator wrote."""
-    for match in snapshot.owners.matches:
-        word = match.assignment.word
-        if word is not None and word.ref is not None and word.trouble is not None:
-            yield match
 
 
 def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
@@ -35,10 +26,8 @@ def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
         differ = others[allocator]
         ids = f"; the kubelet's ids name another device for {differ} of them" if differ else ""
         yield fine(allocator, f"tells {devices} of containers: {by_source}{ids}")
-    for match in contradictions(snapshot):
-        word = match.assignment.word
-        if word is not None and word.trouble is not None:
-            yield Finding(Level.WARNING, match.assignment.owner.name, word.trouble)
+    for match, trouble in snapshot.owners.contradictions:
+        yield Finding(Level.WARNING, match.assignment.owner.name, trouble)
     for key, part in sorted(over_committed(snapshot.owners, snapshot.joined).items()):
         yield warning(
             key.uuid,
