@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import (
     accounts,
+    allocators,
     claims,
     cluster,
     containers,
@@ -41,6 +42,7 @@ if __name__ == "__main__":
         accounts.run,
         sharing.run,
         claims.run,
+        allocators.run,
         nvml.run,
         otlp.run,
         measuring.run,

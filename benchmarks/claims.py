@@ -81,12 +81,12 @@ async def measure(claims: int) -> tuple[float, float, float]:
         try:
             for _ in range(20):
                 await asyncio.to_thread(exporter.ask, "/gpu/metrics")
-            watching = await asyncio.to_thread(_watching, exporter)
-            without = [await asyncio.to_thread(_ask, exporter, watching) for _ in range(claims)]
+            idle = await asyncio.to_thread(watching, exporter)
+            without = [await asyncio.to_thread(asked, exporter, idle) for _ in range(claims)]
             each = []
             for _ in range(claims):
                 node.replace_one()
-                each.append(await asyncio.to_thread(_ask, exporter, watching))
+                each.append(await asyncio.to_thread(asked, exporter, idle))
         finally:
             await asyncio.to_thread(exporter.end)
             await kubelet.stop()
@@ -98,18 +98,18 @@ async def measure(claims: int) -> tuple[float, float, float]:
     )
 
 
-def _watching(exporter: Served) -> float:
+def watching(exporter: Served) -> float:
     """The event loop's CPU in a second without a request, in which it only checks itself every millisecond."""
     exporter.mark()
     time.sleep(1.0)
     return exporter.mark().total
 
 
-def _ask(exporter: Served, watching: float) -> Stop:
+def asked(exporter: Served, idle: float) -> Stop:
     """The time of a scrape, without that of the loop's checks of itself."""
     began = time.monotonic()
     stop = exporter.ask("/gpu/metrics")
-    return replace(stop, total=stop.total - watching * (time.monotonic() - began))
+    return replace(stop, total=stop.total - idle * (time.monotonic() - began))
 
 
 def run(effort: float) -> list[Row]:
