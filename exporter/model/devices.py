@@ -108,8 +108,8 @@ class PodResources:
     outside: tuple[Assignment, ...] = ()
 
 
-# All device ids that the kubelet has, handed out or not, by resource.
-Allocatable = Mapping[str, frozenset[str]]
+# All device ids that the kubelet has, handed out or not, by resource, each with the number of ids that it stands for.
+Allocatable = Mapping[str, Mapping[str, int]]
 NONE_ALLOCATABLE: Allocatable = NOTHING
 
 

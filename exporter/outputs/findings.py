@@ -124,7 +124,7 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(Level.PROBLEM, KUBELET, health.trouble or _UNHEARD)
         return
     version = snapshot.context.kubelet_version
-    handed_out = len(snapshot.owners.matches)
+    handed_out = sum(match.assignment.count for match in snapshot.owners.matches)
     yield fine(KUBELET, f"answers ({version}); {handed_out} device ids are handed out")
     if health.trouble:
         yield Finding(Level.WARNING, KUBELET, health.trouble)

@@ -15,7 +15,9 @@ from types import MappingProxyType
 
 from exporter.model.devices import NO_HEALTHS, Allocatable, Assignment, DeviceHealth, DeviceHealths, DeviceKey, Owners
 from exporter.model.memo import Memo
+from exporter.model.nothing import NOTHING
 from exporter.model.pods import AllocatedDevice, Owner, PodsByName
+from exporter.ownership.counted_ids import COUNTED, device_in
 
 GRACE_SECONDS = 30.0
 MOST_MESSAGE_CHARS = 512  # drivers write messages; an object of /container/metrics has some 1,100 characters
@@ -129,9 +131,16 @@ def _names(held: Assignment) -> Iterable[tuple[str, str]]:
 
 
 def _is_missing(held: Assignment, offered: Allocatable | None) -> bool:
+    """Whether the kubelet does not offer a held device.
+
+    An id that is counted is on offer if any id of its GPU is: the least one of a container is not the least of all.
+    """
     if offered is None or held.claim is not None:
         return False
-    return held.device_id not in offered.get(held.resource, ())
+    of_resource = offered.get(held.resource, NOTHING)
+    if held.resource in COUNTED:
+        return device_in(held.device_id) not in map(device_in, of_resource)
+    return held.device_id not in of_resource
 
 
 def _worst(healths: Iterable[DeviceHealth]) -> DeviceHealth:

@@ -231,22 +231,24 @@ def _build(
     gpus_before: frozenset[str],
 ) -> Owners:
     """The owners, without units and looks. All ids, in use or on offer, tell together which device each one means."""
-    on_offer = [(resource, _read_id(resource, id_, knowledge)) for resource, ids in allocatable.items() for id_ in ids]
-    every_ref = [ref for _, ref in (*refs, *on_offer) if ref is not None]
+    on_offer = [(resource, device_id) for resource, ids in allocatable.items() for device_id in ids]
+    offered_refs = [_read_id(*offer, knowledge) for offer in on_offer]
+    held_refs = [ref for _, ref in refs]
+    every_ref = [ref for ref in (*held_refs, *offered_refs) if ref is not None]
     sole = devices.sole(every_ref, gpus_before)
 
     def key_of(ref: DeviceRef | None, rivals: Rivals) -> DeviceKey | None:
         return devices.key_of(ref, rivals) if ref is not None and sole.names(ref) else None
 
-    rivals = rivals_among(ref for _, ref in refs)
+    rivals = rivals_among(held_refs)
     placed = [(assignment, ref, key_of(ref, rivals)) for assignment, ref in refs]
-    placed = _without_foreign(placed, devices, refs, on_offer)
+    placed = _without_foreign(placed, devices, refs, offered_refs)
     # all ids are rivals, since a free id may mean the instance of its profile just as well as an id in use
     rivals = rivals_among(every_ref)
-    offers = [(resource, ref, key_of(ref, rivals)) for resource, ref in on_offer]
+    offers = [(ref, key_of(ref, rivals)) for ref in offered_refs]
     renamed, unnamed = _by_other_names(placed, offers, devices)
     placed = [(assignment, ref, renamed.get(key, key) if key else None) for assignment, ref, key in placed]
-    offered = Counter((resource, renamed.get(key, key)) for resource, _, key in offers if key is not None)
+    offered = _counts(on_offer, offers, renamed, allocatable)
     holders = _holders(placed, offered)
     missing = _why_missing(subjects, knowledge, placed, devices)
     return Owners(
@@ -257,10 +259,24 @@ def _build(
     )
 
 
-def _gpus_of_ids(held: Sequence[ReadId], on_offer: Sequence[tuple[str, DeviceRef | None]]) -> AbstractSet[str]:
+def _counts(
+    on_offer: Sequence[tuple[str, str]],
+    offers: Sequence[tuple[DeviceRef | None, DeviceKey | None]],
+    renamed: Renamed,
+    allocatable: Allocatable,
+) -> Counter[tuple[str, DeviceKey]]:
+    """The number of ids by resource and device. `on_offer` are resources and ids, `offers` the devices of these."""
+    counts: Counter[tuple[str, DeviceKey]] = Counter()
+    for (resource, device_id), (_, key) in zip(on_offer, offers, strict=True):
+        if key is not None:
+            counts[resource, renamed.get(key, key)] += allocatable[resource][device_id]
+    return counts
+
+
+def _gpus_of_ids(held: Sequence[ReadId], on_offer: Sequence[DeviceRef | None]) -> AbstractSet[str]:
     """The GPUs, without GPU-, that the kubelet's ids themselves name, in use or on offer."""
     of_ids = [ref for assignment, ref in held if assignment.word is None]
-    of_ids += [ref for _, ref in on_offer]
+    of_ids += on_offer
     return {bare(ref.uuid) for ref in of_ids if ref is not None}
 
 
@@ -268,7 +284,7 @@ def _without_foreign(
     placed: list[_Placed],
     devices: NodeDevices,
     held: Sequence[ReadId],
-    on_offer: Sequence[tuple[str, DeviceRef | None]],
+    on_offer: Sequence[DeviceRef | None],
 ) -> list[_Placed]:
     """The same, but a word that names a GPU which the node lacks leads to no device.
 
@@ -289,7 +305,7 @@ def _without_foreign(
 
 
 def _by_other_names(
-    placed: Placed, offers: Sequence[tuple[str, DeviceRef | None, DeviceKey | None]], devices: NodeDevices
+    placed: Placed, offers: Sequence[tuple[DeviceRef | None, DeviceKey | None]], devices: NodeDevices
 ) -> tuple[Renamed, frozenset[DeviceKey]]:
     """The page's devices by the kubelet's other names for them, and the names whose device is not clear.
 
@@ -305,8 +321,8 @@ def _by_other_names(
             taken.add(key)
         else:
             are_all = are_all and ref is not None and ref.is_no_gpu
-    offered = {key for _, ref, key in offers if key is not None and devices.is_unnamed(ref, key)}
-    taken.update(key for _, _, key in offers if key is not None and key not in offered)
+    offered = {key for ref, key in offers if key is not None and devices.is_unnamed(ref, key)}
+    taken.update(key for _, key in offers if key is not None and key not in offered)
     if not held and not offered:
         return {}, frozenset()
     names = NamesOfKubelet(held=held, offered=offered, are_all=are_all)
@@ -332,7 +348,9 @@ def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Iterable[Ho
             claim=assignment.claim,
             grant=together(before.grant if before else None, grant),
         )
-    ids = Counter(key for _, _, key in placed)
+    ids: Counter[DeviceKey | None] = Counter()
+    for assignment, _, key in placed:
+        ids[key] += assignment.count
     return {key: _shared(tuple(of_key.values()), key, ids[key], offered) for key, of_key in holders.items()}
 
 

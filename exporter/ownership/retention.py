@@ -277,12 +277,13 @@ def offered_now(before: Allocatable, answer: Allocatable, held: Collection[Assig
 
     of_ids = (assignment for assignment in held if assignment.claim is None) if before else ()
     held_devices = {device(assignment.resource, assignment.device_id) for assignment in of_ids}
-    now: dict[str, frozenset[str]] = {}
+    now: dict[str, Mapping[str, int]] = {}
     for resource in sorted(before.keys() | answer.keys()):
-        ids = answer.get(resource, frozenset())
+        ids = answer.get(resource, NOTHING)
         if resource in before:
             lost = held_devices.difference(device(resource, device_id) for device_id in ids)
-            ids = ids.union(device_id for device_id in before[resource] if device(resource, device_id) in lost)
+            kept = {id_: count for id_, count in before[resource].items() if device(resource, id_) in lost}
+            ids = {**kept, **ids} if kept else ids
         if ids:
             now[resource] = ids
     return before if now == before else MappingProxyType(now)

@@ -106,7 +106,7 @@ def status(*devices: tuple[str, str, str], resource: str = GPU, owner: Owner = A
 
 
 def offering(*device_ids: str) -> Allocatable:
-    return {GPU: frozenset(device_ids)} if device_ids else {}
+    return {GPU: dict.fromkeys(device_ids, 1)} if device_ids else {}
 
 
 GPU_1 = DeviceKey(uuid="GPU-1")

@@ -21,7 +21,7 @@ AMD = "amd.com/gpu"
 KNOWLEDGE = Knowledge(rules=read_rules(yaml.safe_load(SHIPPED_RULES["amd"].read_text())).rules)
 ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in range(0xC0, 0xC8)]
 UUIDS = [f"{number:08x}-0000-1000-804c-3b58bf67050e" for number in range(8)]
-OFFERED: Allocatable = {AMD: frozenset(ADDRESSES)}
+OFFERED: Allocatable = {AMD: dict.fromkeys(ADDRESSES, 1)}
 
 
 def page(*came_with: Owner | None, with_uuid: bool = True) -> dict[Subject, int]:
@@ -58,12 +58,12 @@ FOUR = (None, None, None, None)
         # a page that is older than the second of its pods
         ((A, None, None, None), (A, B), OFFERED, {0: "a"}),
         # one container holds all that there are
-        (FOUR, (A, A, A, A), {AMD: frozenset(ADDRESSES[:4])}, {0: "a", 1: "a", 2: "a", 3: "a"}),
+        (FOUR, (A, A, A, A), {AMD: dict.fromkeys(ADDRESSES[:4], 1)}, {0: "a", 1: "a", 2: "a", 3: "a"}),
         (FOUR, (A, A, A, A), NONE_ALLOCATABLE, {0: "a", 1: "a", 2: "a", 3: "a"}),
         # of more than the page has nobody can say which ones it has
         (FOUR, (A, A, A, A), OFFERED, {}),
         # which one each has is not clear
-        (FOUR, (A, A, A), {AMD: frozenset(ADDRESSES[:4])}, {}),
+        (FOUR, (A, A, A), {AMD: dict.fromkeys(ADDRESSES[:4], 1)}, {}),
         (FOUR, (A, A, B, B), OFFERED, {}),
         # the page names others than the kubelet: of before, or of another node
         ((C, C, C, C), (A, A, A, A), NONE_ALLOCATABLE, {}),

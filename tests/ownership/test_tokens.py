@@ -85,13 +85,13 @@ NVML_HAS_TWO = Inventory(gpus=(InventoryGpu(uuid=f"GPU-{X}"), InventoryGpu(uuid=
     [
         # a page lacks a GPU that is lost: what else knows of a second one
         (ONE, NVML_HAS_TWO, NONE_ALLOCATABLE, ()),
-        (ONE, Inventory(), {GPU: frozenset({f"GPU-{X}-0", f"GPU-{Y}-0"})}, ()),
+        (ONE, Inventory(), {GPU: dict.fromkeys([f"GPU-{X}-0", f"GPU-{Y}-0"], 1)}, ()),
         (ONE, Inventory(), NONE_ALLOCATABLE, (given(f"GPU-{Y}-1", B),)),
         (ONE, Inventory(), NONE_ALLOCATABLE, (given(f"GPU-{Y}", B, "nvidia.com/whole"),)),
         ({Subject(uuid=f"GPU-{X}", index="1"): 3}, Inventory(), NONE_ALLOCATABLE, ()),
         # nothing says how many there are
         ({}, Inventory(), NONE_ALLOCATABLE, ()),
-        ({}, Inventory(), {GPU: frozenset({f"GPU-{X}-0", f"GPU-{X}-1"})}, ()),
+        ({}, Inventory(), {GPU: dict.fromkeys([f"GPU-{X}-0", f"GPU-{X}-1"], 1)}, ()),
         ({Subject(index="0"): 3}, Inventory(), NONE_ALLOCATABLE, ()),
         # the node's GPU is another one
         ({Subject(uuid=f"GPU-{Y}", index="0"): 3}, Inventory(), NONE_ALLOCATABLE, ()),

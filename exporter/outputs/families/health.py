@@ -34,7 +34,9 @@ def of_sources(health: Callable[[LookT], Mapping[str, Health]]) -> Sequence[OwnF
 
 
 def _assignments(look: Look) -> Samples:
-    resources = Counter(match.assignment.resource for match in look.snapshot.owners.matches)
+    resources: Counter[str] = Counter()
+    for match in look.snapshot.owners.matches:
+        resources[match.assignment.resource] += match.assignment.count
     for held in look.snapshot.owners.units:
         resources[held.resource] += held.units
     return [((resource,), float(count)) for resource, count in sorted(resources.items())]
@@ -44,7 +46,10 @@ def _unmatched(look: Look) -> Samples:
     if not look.snapshot.joined:
         return []  # without a page nobody can say which device it lacks
     matches = look.snapshot.owners.matches
-    reasons = Counter(match.reason for match in matches if match.reason not in {"", *WITHOUT_SAMPLES})
+    reasons: Counter[str] = Counter()
+    for match in matches:
+        if match.reason not in {"", *WITHOUT_SAMPLES}:
+            reasons[match.reason] += match.assignment.count
     return [((str(reason),), float(count)) for reason, count in sorted(reasons.items())]
 
 

@@ -15,6 +15,7 @@ from exporter.config.node_settings import KubeletSettings
 from exporter.errors import Malformed, SourceError, Unsupported
 from exporter.model.devices import GPU_MANAGER_RESOURCES, Allocatable
 from exporter.model.snapshot import Health
+from exporter.ownership.counted_ids import COUNTED, LEFT_OUT, counted
 from exporter.ownership.owners import is_meant
 from exporter.ownership.retention import offered_now
 from exporter.sources.kubelet.assignments import KeptAssignments
@@ -30,22 +31,28 @@ _SAYS_NOTHING = absent("what the kubelet can hand out is only good to know", "no
 def parse(body: bytes, resources: Sequence[str]) -> Allocatable:
     """The device ids of `resources` in a serialised AllocatableResourcesResponse, without ids that name no device.
 
-    A resource may have an entry for each NUMA node, or for each device; they add up. Raises Malformed: the bytes are no
-    such message, or name too many devices.
+    Each has the number of ids that it stands for. A resource may have an entry for each NUMA node, or for each device;
+    they add up. Raises Malformed: the bytes are no such message, or name too many devices.
     """
     wrong = "the kubelet's answer is no AllocatableResourcesResponse"
     response = parsed(v1.AllocatableResourcesResponse(), body, wrong, POD_RESOURCES)
     names = {device.resource_name for device in response.devices}
-    is_wanted = {name: is_meant(name, resources) and name not in GPU_MANAGER_RESOURCES for name in names}
+    is_wanted = {name: is_meant(name, resources) and name not in GPU_MANAGER_RESOURCES | LEFT_OUT for name in names}
     wanted = [device for device in response.devices if is_wanted[device.resource_name]]
-    count = sum(len(device.device_ids) for device in wanted)
+    of_counted: dict[str, set[str]] = {}
+    for device in wanted:
+        if device.resource_name in COUNTED:
+            of_counted.setdefault(device.resource_name, set()).update(device.device_ids)
+    groups = {resource: counted(ids) for resource, ids in of_counted.items()}
+    others = [device for device in wanted if device.resource_name not in COUNTED]
+    count = sum(map(len, groups.values())) + sum(len(device.device_ids) for device in others)
     if count > MOST_ASSIGNMENTS:
         message = f"the kubelet offers {count} devices, and at most {MOST_ASSIGNMENTS} are read"
         raise Malformed("oversize", message, remedy="name with --resources the resources whose devices are GPUs")
     ids: dict[str, set[str]] = {}
-    for device in wanted:
+    for device in others:
         ids.setdefault(device.resource_name, set()).update(device.device_ids)
-    return {resource: frozenset(of_resource) for resource, of_resource in ids.items()}
+    return {**groups, **{resource: dict.fromkeys(of_resource, 1) for resource, of_resource in ids.items()}}
 
 
 def _count(allocatable: Allocatable) -> int:

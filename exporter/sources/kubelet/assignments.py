@@ -32,7 +32,7 @@ from exporter.ownership.retention import (
     read_by_built_in_rules,
     settled,
 )
-from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, ListReader
+from exporter.sources.kubelet.pod_resources import MOST_ASSIGNMENTS, Fingerprint, ListReader, fingerprint
 from exporter.sources.kubelet.socket import SLOW_KUBELET, PodResourcesClient
 from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, Bounds, Clock, OnHealth
@@ -104,7 +104,7 @@ class KubeletSource(AskedSource):
         self._flight = SingleFlight(self._refresh)
         self.wait = self._flight.wait
         self._version = "v1"
-        self._last: tuple[str, bytes, PodResources] | None = None
+        self._last: tuple[str, Fingerprint, PodResources] | None = None
         self._places = NO_PLACES
         self.outside: tuple[Assignment, ...] = ()  # the last answer's, of resources that are left out
         self._attempted_at: float | None = None
@@ -280,11 +280,12 @@ class KubeletSource(AskedSource):
 
     async def _call(self, version: str) -> PodResources:
         body = await self._client.call(LIST_METHODS[version], versions="v1 or v1alpha1")
-        changed = self._last is None or self._last[:2] != (version, body)
+        came = fingerprint(body)
+        changed = self._last is None or self._last[:2] != (version, came)
         log.debug("kubelet answered", version=version, bytes=len(body), changed=changed)
         if self._last is None or changed:
             answer = self._reader.read(body, version)
             if self._last is not None and answer == self._last[2]:
                 answer = self._last[2]  # the same answer in another order: nobody need work anything out again
-            self._last = (version, body, answer)
+            self._last = (version, came, answer)
         return self._last[2]

@@ -73,6 +73,7 @@ def _of_spec(containers: Iterable[messages.Container], *, is_init: bool) -> Iter
 
 
 def _allocated(container: messages.ContainerStatus) -> tuple[AllocatedDevice, ...]:
+    """The devices in a container's status, each with its health."""
     return tuple(
         AllocatedDevice(resource=status.name, device_id=device.resourceID, health=device.health, message=device.message)
         for status in container.allocatedResourcesStatus

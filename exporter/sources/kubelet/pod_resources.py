@@ -9,6 +9,7 @@ from exporter._gen import podresources_v1alpha1_pb2 as v1alpha1
 from exporter.errors import Malformed
 from exporter.model.devices import GPU_MANAGER_RESOURCES, Assignment, Claim, PodResources
 from exporter.model.pods import Owner
+from exporter.ownership.counted_ids import COUNTED, LEFT_OUT, counted, grouped
 from exporter.ownership.owners import is_meant
 from exporter.sources.kubelet.socket import POD_RESOURCES, parsed
 
@@ -28,11 +29,32 @@ RESPONSE_TYPES: dict[str, type[ListResponse]] = {
 }
 
 
+_COUNTING = GPU_MANAGER_RESOURCES | COUNTED | LEFT_OUT
+# the counted ids of a container, by resource
+_Counted = Mapping[str, Mapping[str, int]]
+# a container's ids may take megabytes, an answer's tens of them
+_COMPARED_WHOLE_BYTES = 1 << 18
+Fingerprint = bytes | tuple[int, int]
+
+
+def fingerprint(body: bytes) -> Fingerprint:
+    """What is kept of bytes to know them again: they themselves or, of many, their number and hash."""
+    return body if len(body) <= _COMPARED_WHOLE_BYTES else (len(body), hash(body))
+
+
 class _Holding(NamedTuple):
-    """A pod's containers that hold devices or claims, and the number of these devices that `--resources` means."""
+    """A pod with something to read.
+
+    Attributes:
+        pod: the pod.
+        containers: its containers that hold devices or claims.
+        counted: the counted ids of each of these containers.
+        wanted: the number of their devices that `--resources` means. All counted ids of a device are one.
+    """
 
     pod: _Pod
     containers: Sequence[_Container]
+    counted: Sequence[_Counted]
     wanted: int
 
 
@@ -57,7 +79,7 @@ class ListReader:
 
     def __init__(self, resources: Sequence[str] = ("*",), *, claims: bool = False) -> None:
         self._meant = _Meant(resources, claims=claims)
-        self._pods: Mapping[tuple[str, bytes], _PodAsRead] = {}  # by version and serialised pod
+        self._pods: Mapping[tuple[str, Fingerprint], _PodAsRead] = {}  # by version and serialised pod
 
     def read(self, body: bytes, version: str = "v1") -> PodResources:
         """The assignments of an answer.
@@ -71,7 +93,7 @@ class ListReader:
         response = parsed(RESPONSE_TYPES[version](), body, wrong, POD_RESOURCES)
         # A pod without a name holds nothing. Kubernetes has no such pod, and on every page its labels would be the same
         # as nobody's: of two series with the same labels Prometheus keeps only the first (measured on 2.42).
-        pods = {(version, pod.SerializeToString()): pod for pod in response.pod_resources if pod.name}
+        pods = {(version, fingerprint(pod.SerializeToString())): pod for pod in response.pod_resources if pod.name}
         before = self._pods
         new = {key: _holding(pod, self._meant) for key, pod in pods.items() if key not in before}
         as_before = [before[key] for key in pods.keys() - new.keys()]
@@ -105,22 +127,40 @@ def _refuse_too_many(containers: int, devices: int) -> None:
 
 def _holding(pod: _Pod, meant: "_Meant") -> _Holding:
     containers = [container for container in pod.containers if container.devices or _dynamic(container)]
-    wanted = 0
+    counted = [_counted(container, meant) for container in containers]
+    wanted = sum(len(ids) for of_container in counted for ids in of_container.values())
     for container in containers:
         for of_plugin in container.devices:
-            if meant[of_plugin.resource_name, False]:
+            resource = of_plugin.resource_name
+            if resource not in COUNTED | LEFT_OUT and meant[resource, False]:
                 wanted += len(of_plugin.device_ids)
         for driver in _drivers(container):
             if driver and meant[driver, True]:
                 wanted += 1
-    return _Holding(pod, containers, wanted)
+    return _Holding(pod, containers, counted, wanted)
+
+
+def _counted(container: _Container, meant: "_Meant") -> _Counted:
+    """The ids of a container that count GiB or MiB, by resource.
+
+    A resource may have several entries, and a GPU ids in several of them. So they are counted together.
+    """
+    ids: dict[str, set[str]] = {}
+    for of_plugin in container.devices:
+        if of_plugin.resource_name in COUNTED and meant[of_plugin.resource_name, False]:
+            ids.setdefault(of_plugin.resource_name, set()).update(of_plugin.device_ids)
+    return {resource: counted(of_resource) for resource, of_resource in ids.items()}
 
 
 def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
+    """The assignments of a pod, and what tells whether it is to be read again."""
     assignments: set[Assignment] = set()
-    for container in holding.containers:
+    for container, counted_ids in zip(holding.containers, holding.counted, strict=True):
         owner = Owner(namespace=holding.pod.namespace, pod=holding.pod.name, container=container.name)
         assignments.update(_of_plugins(owner, container, meant))
+        for resource, ids in counted_ids.items():
+            for device_id, count in ids.items():
+                assignments.add(Assignment(owner=owner, resource=resource, device_id=device_id, count=count))
         assignments.update(_units(owner, container, meant))
         for claim in _claims(container):
             if meant[claim.driver, True]:
@@ -132,17 +172,18 @@ def _read(holding: _Holding, meant: "_Meant") -> _PodAsRead:
 
 
 def _of_plugins(owner: Owner, container: _Container, meant: "_Meant") -> Iterator[Assignment]:
-    """The assignments of a container from device plugins: one for each device id. For units see `_units`."""
+    """The assignments of a container from device plugins: one for each device id, but for counted ids and units."""
     for of_plugin in container.devices:
         resource = of_plugin.resource_name
-        if meant[resource, False] and resource not in GPU_MANAGER_RESOURCES:
+        if meant[resource, False] and resource not in _COUNTING:
             for device_id in of_plugin.device_ids:
                 yield Assignment(owner=owner, resource=resource, device_id=device_id)
 
 
 def _has_other_devices(container: _Container, meant: "_Meant") -> bool:
     """Whether the container holds devices of resources that `--resources` leaves out."""
-    return not all(meant[of_plugin.resource_name, False] for of_plugin in container.devices)
+    names = {of_plugin.resource_name for of_plugin in container.devices}
+    return not all(meant[name, False] for name in names - LEFT_OUT)
 
 
 def _has_other_claims(container: _Container, meant: "_Meant") -> bool:
@@ -197,7 +238,7 @@ def _other_devices(pods: Iterable[_Pod], meant: _Meant) -> Iterator[tuple[str, s
             for of_plugin in container.devices:
                 resource = of_plugin.resource_name
                 if not meant[resource, False]:
-                    for device_id in of_plugin.device_ids:
+                    for device_id in grouped(resource, set(of_plugin.device_ids)):
                         yield pod.namespace, pod.name, container.name, resource, device_id
 
 

@@ -65,6 +65,7 @@ def _of_spec(containers: Iterable[Object] | None, *, is_init: bool) -> Iterator[
 
 
 def _allocated(container: Object) -> tuple[AllocatedDevice, ...]:
+    """The devices in a container's status, each with its health."""
     return tuple(
         AllocatedDevice(
             resource=resource.get("name", ""),

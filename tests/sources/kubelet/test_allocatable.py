@@ -36,7 +36,7 @@ def recorded(name: str) -> bytes:
 def test_a_real_kubelet_names_whole_gpus_and_every_share(name: str) -> None:
     offers = parse(recorded(name), GLOBS)
     assert {resource: len(ids) for resource, ids in offers.items()} == {"nvidia.com/gpu": 8, SHARED_RESOURCE: 4}
-    assert parse(recorded(name), ("nvidia.com/gpu.*",)) == {SHARED_RESOURCE: frozenset(f"{GPU}::{n}" for n in range(4))}
+    assert parse(recorded(name), ("nvidia.com/gpu.*",)) == {SHARED_RESOURCE: {f"{GPU}::{n}": 1 for n in range(4)}}
 
 
 def test_a_simulated_kubelet_answers_as_the_recorded_one() -> None:
@@ -203,4 +203,4 @@ def test_ids_that_count_units_offer_no_device() -> None:
     """A node of eight GPUs has some thousand of them: nothing is made of any."""
     devices = [("tencent.com/vcuda-core", f"tencent.com/vcuda-core-{number}") for number in range(800)]
     body = allocatable_response([*devices, ("nvidia.com/gpu", GPU)])
-    assert parse(body, ("nvidia.com/*", "tencent.com/vcuda-*")) == {"nvidia.com/gpu": frozenset({GPU})}
+    assert parse(body, ("nvidia.com/*", "tencent.com/vcuda-*")) == {"nvidia.com/gpu": {GPU: 1}}
