@@ -8,13 +8,14 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.claims import asked, watching
 from benchmarks.stops import Served
 from benchmarks.table import Row, rounds, show
 from exporter.simulator.dcgm import SimulatedDcgm
-from exporter.simulator.parts import GPU_RESOURCE, Note
+from exporter.simulator.parts import GPU_RESOURCE
 from exporter.simulator.pods_api import SimulatedPodsApi
 from tests.support.simulated import Container, Pod, SimulatedKubelet, World
 
@@ -64,13 +65,13 @@ def _hami(number: int, uuids: list[str]) -> Pod:
     """The kubelet picked a share of the next GPU, not of the one that HAMi chose."""
     picked, share = uuids[(number + 1) % GPUS], number // GPUS
     word = f"{uuids[number % GPUS]},NVIDIA,4096,7:;"
-    return _pod(number, f"{picked}-{share}", Note(annotations=((_ANNOTATION, word),)))
+    return replace(_pod(number, f"{picked}-{share}"), annotations=((_ANNOTATION, word),))
 
 
-def _pod(number: int, device_id: str, note: Note | None = None) -> Pod:
+def _pod(number: int, device_id: str) -> Pod:
     container = Container(name="main", devices=((GPU_RESOURCE, device_id),), asks=((GPU_RESOURCE, 1),))
     name = f"train-{number}"
-    return Pod(namespace="ml", name=name, uid=name, containers=(container,), note=note)
+    return Pod(namespace="ml", name=name, uid=name, containers=(container,))
 
 
 async def measure(scrapes: int) -> tuple[float, float]:
@@ -83,6 +84,9 @@ async def measure(scrapes: int) -> tuple[float, float]:
             for exporter in exporters:
                 for _ in range(20):
                     await asyncio.to_thread(exporter.ask, "/gpu/metrics")
+                unmatched = await asyncio.to_thread(exporter.body, "/metrics")
+                if b"pod_gpu_exporter_unmatched_devices{" in unmatched:
+                    raise RuntimeError("some shares have no owner")
             idle = [await asyncio.to_thread(watching, exporter) for exporter in exporters]
             for _ in range(scrapes):
                 for number, exporter in enumerate(exporters):

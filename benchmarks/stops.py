@@ -115,6 +115,14 @@ class Served:
         stop = self.mark()
         return Stop(stop.longest, stop.total, stop.most_mib, answer.status)
 
+    def body(self, path: str) -> bytes:
+        """What a path answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port)
+        connection.request("GET", path)
+        body = connection.getresponse().read()
+        connection.close()
+        return body
+
     def end(self) -> None:
         self._process.communicate()
 
