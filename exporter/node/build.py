@@ -104,7 +104,9 @@ def _owners(
     """The owners, which continue those of the previous node."""
     before = kept.owners
     trusts_ids_of = "HAMi" if config.allocators.hami == "id" else ""
-    words = Words(rules.rules, rules.every_allocator, trusts_ids_of)
+    # without any pods the user knows best
+    doubts_ids = config.allocators.pods != "off"
+    words = Words(rules.rules, rules.every_allocator, trusts_ids_of, doubts_ids=doubts_ids)
     unlisted = UnlistedHolders(rules.rules, rules.every_allocator, config.allocators.reservation_namespaces)
     return CurrentOwners(
         policy,

@@ -9,12 +9,17 @@ are a part of: they are left out.
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
+
+from exporter.model.devices import Assignment
+from exporter.model.grants import Grant
 
 # those whose ids name a GPU, as long as the node has no other
 COUNTED: Final = frozenset({"aliyun.com/gpu-mem"})
 # those whose ids name nothing that another id of the container does not name
 LEFT_OUT: Final = frozenset({"volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"})
+_MOST_GIB = 2048  # of a GPU
 
 
 def device_in(device_id: str) -> str:
@@ -53,3 +58,18 @@ def grouped(resource: str, ids: AbstractSet[str]) -> Mapping[str, int]:
     if resource in COUNTED:
         return counted(ids)
     return {} if resource in LEFT_OUT else dict.fromkeys(ids, 1)
+
+
+def granted(assignment: Assignment, offered: int) -> Grant | None:
+    """What an allocator granted by an assignment, with the memory that its ids count; None without a word.
+
+    `offered` is the number of ids of the device, in use or not; 0 if the kubelet does not say it. Nothing says whether
+    an id is a GiB or a MiB, but no GPU has as many GiB as every GPU has MiB.
+    """
+    word = assignment.word
+    if word is None:
+        return None
+    if assignment.resource not in COUNTED or word.grant.memory_mib is not None or not offered:
+        return word.grant
+    unit_mib = 1024 if offered <= _MOST_GIB else 1
+    return replace(word.grant, memory_mib=float(assignment.count * unit_mib))

@@ -33,6 +33,7 @@ from exporter.model.grants import together
 from exporter.model.nothing import NOTHING, nothing
 from exporter.model.pages import UNREAD, UNREAD_OWNED, Subjects
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
+from exporter.ownership.counted_ids import granted
 from exporter.ownership.device_ids import CDI_SPEC, DRA_DRIVERS, RULES, Rule, read_claim, read_device_id
 from exporter.ownership.device_names import NodeDevices, Rivals, rivals_among
 from exporter.ownership.other_names import NamesOfKubelet, Renamed, joined
@@ -245,7 +246,8 @@ def _build(
     placed = _without_foreign(placed, devices, refs, offered_refs)
     # all ids are rivals, since a free id may mean the instance of its profile just as well as an id in use
     rivals = rivals_among(every_ref)
-    offers = [(ref, key_of(ref, rivals)) for ref in offered_refs]
+    # a token on offer is a share of the GPU that it names; only the one in use is mostly another GPU's
+    offers = [(ref, devices.key_of(ref, rivals) if ref is not None else None) for ref in offered_refs]
     renamed, unnamed = _by_other_names(placed, offers, devices)
     placed = [(assignment, ref, renamed.get(key, key) if key else None) for assignment, ref, key in placed]
     offered = _counts(on_offer, offers, renamed, allocatable)
@@ -340,7 +342,7 @@ def _holders(placed: Placed, offered: Offered) -> Mapping[DeviceKey, Iterable[Ho
             continue
         of_key = holders.setdefault(key, {})
         before = of_key.get(assignment.owner)
-        grant = assignment.word.grant if assignment.word else None
+        grant = granted(assignment, offered.get((assignment.resource, key), 0))
         of_key[assignment.owner] = Holder(
             owner=assignment.owner,
             resource=assignment.resource,

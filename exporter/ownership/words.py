@@ -23,7 +23,7 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
 from exporter.model.grants import NO_EVIDENCE, Evidence, Given, Grant, Word
 from exporter.model.pods import Owner, PodInfo, PodsByName
-from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, marked
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, marked, usual
 from exporter.ownership.allocators.positions import places
 from exporter.ownership.allocators.said import Unreadable, WrittenDevice
 from exporter.ownership.device_ids import RULES, Rule, read_device_id
@@ -59,8 +59,14 @@ class Words:
         rules: Sequence[Rule] = RULES,
         allocators: Mapping[str, Allocator] = ALLOCATORS,
         trusts_ids_of: str = "",
+        *,
+        doubts_ids: bool = True,
     ) -> None:
-        """`trusts_ids_of` is the allocator whose ids count before its annotation; "" for none."""
+        """`trusts_ids_of` is the allocator whose ids count before its annotation; "" for none.
+
+        `doubts_ids`: ids that only their pods show to be tokens are taken for tokens while their pods are not known.
+        """
+        self._doubts_ids = doubts_ids
         self._rules = rules
         self._allocators = allocators
         self._trusts_ids_of = trusts_ids_of
@@ -121,9 +127,11 @@ class Words:
 
     def _marked(self, assignment: Assignment, ref: DeviceRef | None, pod: PodInfo | None) -> DeviceRef | None:
         """The token that an id is by a mark on its pod, whatever its form; None if there is none."""
-        if pod is None or not pod.annotations:
-            return None
-        allocator = marked(assignment.resource, pod.annotations, self._allocators.values())
+        allocators = self._allocators.values()
+        if pod is None:
+            allocator = usual(assignment.resource, allocators) if self._doubts_ids else None
+        else:
+            allocator = marked(assignment.resource, pod.annotations, allocators) if pod.annotations else None
         if allocator is None:
             return None
         return replace(ref or DeviceRef(form=f"a token of {allocator.name}"), allocator=allocator.name)

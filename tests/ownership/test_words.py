@@ -6,7 +6,7 @@ import pytest
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Owners
-from exporter.model.grants import Evidence, Given, Grant
+from exporter.model.grants import Evidence, Given, Grant, Word
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
 from exporter.ownership.owners import Unmatched
@@ -161,3 +161,49 @@ def test_nothing_is_made_anew_while_nothing_changes() -> None:
     assert after != before
     same = [assignment for assignment in after if any(assignment is other for other in before)]
     assert [assignment.owner for assignment in same] == [MAIN]
+
+
+ASCEND = "huawei.com/Ascend910"
+
+
+def npu(pod_annotations: Mapping[str, str] | None) -> frozenset[Assignment]:
+    """What becomes of the id Ascend910-3, on a pod with these annotations (None: a pod that nobody knows)."""
+    held = Assignment(owner=MAIN, resource=ASCEND, device_id="Ascend910-3")
+    container = PodContainer(name="main", resources=frozenset({ASCEND}))
+    info = PodInfo(
+        namespace="ml", name="a", uid="1", labels={}, annotations=pod_annotations or {}, containers=(container,)
+    )
+    pods = {} if pod_annotations is None else {("ml", "a"): info}
+    return Words().of(frozenset([held]), pods)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "index"),
+    [
+        # without Volcano nothing is on the pod, and the id is true
+        ({}, "the id"),
+        ({"huawei.com/kltDev": "Ascend910-3", "huawei.com/AscendReal": "Ascend910-5"}, "5"),
+        # the scheduler writes at bind, and the plugin some time after the kubelet has listed the pod
+        ({"predicate-time": "1"}, "none"),
+        (None, "none"),
+    ],
+)
+def test_an_id_that_only_its_pod_shows_to_be_a_token(annotations: Mapping[str, str] | None, index: str) -> None:
+    (assignment,) = npu(annotations)
+    word = assignment.word
+    if index == "the id":
+        assert word is None
+        return
+    assert word is not None
+    assert (word.ref.index if word.ref else "none") == index
+    assert bool(word.trouble) is (index == "none")
+
+
+@pytest.mark.parametrize(("offered", "mib"), [(80, 8192), (81920, 8), (0, None)])
+def test_ids_that_count_memory_are_gib_or_mib_by_how_many_a_gpu_has(offered: int, mib: int | None) -> None:
+    word = Word(grant=Grant(allocator="gpushare"), ref=DeviceRef(form="", uuid=GPUS[0], shared=True))
+    held = Assignment(owner=MAIN, resource="aliyun.com/gpu-mem", device_id=f"{UUIDS[1]}-_-0", count=8, word=word)
+    on_offer = {f"{gpu}-_-0": offered for gpu in UUIDS} if offered else {}
+    owners = build_owners([held], PAGE, allocatable={"aliyun.com/gpu-mem": on_offer})
+    (holder,) = owners.holders[DeviceKey(uuid=GPUS[0])]
+    assert holder.grant == Grant(allocator="gpushare", memory_mib=mib)

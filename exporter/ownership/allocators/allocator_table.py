@@ -66,7 +66,9 @@ class Annotation:
         resources: globs for the resources that it is about.
         scope: what its places stand for.
         is_of_one_container: with `Scope.POD`: it names the devices of a pod in which one container has devices.
-        marker: the ids of `resources` are tokens on pods with this annotation. "": `Allocator.tokens` says which are.
+        markers: the ids of `resources` are tokens on pods with one of these annotations. (): `Allocator.tokens` says
+            which ids are.
+        is_usual: as long as a pod is not known, it is taken for one with a marker.
         counts_units: the ids of `resources` count units of devices, so that a device has many.
         also: further annotations that add to what this one says, each with the function that adds it.
     """
@@ -76,7 +78,8 @@ class Annotation:
     resources: tuple[str, ...] = ("*",)
     scope: Scope = Scope.CONTAINERS
     is_of_one_container: bool = False
-    marker: str = ""
+    markers: tuple[str, ...] = ()
+    is_usual: bool = False
     counts_units: bool = False
     also: tuple[tuple[str, Addition], ...] = ()
 
@@ -90,6 +93,10 @@ class Annotation:
             if key in annotations:
                 written = add(written, annotations[key])
         return written
+
+    def is_marked(self, annotations: Iterable[str]) -> bool:
+        """Whether ids are tokens on a pod with these annotations."""
+        return not frozenset(self.markers).isdisjoint(annotations)
 
     def is_about(self, resource: str) -> bool:
         """Whether it says which devices of a resource a container has."""
@@ -112,7 +119,7 @@ class Allocator:
     @property
     def gives_without_kubelet(self) -> bool:
         """Whether it gives devices of which the kubelet hands out no id, so that the annotation alone tells of them."""
-        return bool(self.annotations) and not self.tokens and not any(written.marker for written in self.annotations)
+        return bool(self.annotations) and not self.tokens and not any(written.markers for written in self.annotations)
 
     def annotation_on(self, resource: str, annotations: Mapping[str, str]) -> Annotation | None:
         """The annotation that counts for a resource's devices, among those of a pod; None if there is none."""
@@ -121,8 +128,8 @@ class Allocator:
 
     def gives_tokens(self, resource: str, annotations: Mapping[str, str]) -> bool:
         """Whether the resource's ids are tokens on a pod with these annotations, or else name their own devices."""
-        markers = [annotation.marker for annotation in self.annotations if annotation.is_about(resource)]
-        return not markers or any(not marker or marker in annotations for marker in markers)
+        about = [annotation for annotation in self.annotations if annotation.is_about(resource)]
+        return not about or any(not annotation.markers or annotation.is_marked(annotations) for annotation in about)
 
     def said_in(self, resource: str, annotations: Mapping[str, str]) -> tuple[Annotation, Said] | None:
         """What a pod's annotations say of a resource's devices, and the one that counts; None if there is none.
@@ -165,7 +172,7 @@ class Allocator:
     @property
     def _keys(self) -> str:
         """The annotations for people, without those for devices of other vendors."""
-        without_marker = [annotation.key for annotation in self.annotations if not annotation.marker]
+        without_marker = [annotation.key for annotation in self.annotations if not annotation.markers]
         of_all = [annotation.key for annotation in self.annotations]
         return " or ".join(dict.fromkeys(without_marker or of_all))
 
@@ -199,7 +206,7 @@ def _vgpus(allocator: str, *, ends: bool | None) -> Separated:
 
 def _of_hami(key: str, *resources: str) -> Annotation:
     """HAMi's annotation for devices of another vendor, whose plugin follows it."""
-    return Annotation(key=key, grammar=_vgpus("HAMi", ends=True), resources=resources, marker=key)
+    return Annotation(key=key, grammar=_vgpus("HAMi", ends=True), resources=resources, markers=(key,))
 
 
 _GPUSHARE = Allocator(
@@ -285,7 +292,9 @@ _OF_ASCEND = Annotation(
     resources=("huawei.com/npu-core",),
     scope=Scope.POD,
     is_of_one_container=True,
-    marker="huawei.com/kltDev",
+    # Volcano's scheduler writes the second when it binds the pod, the device plugin the first when it gives the devices
+    markers=("huawei.com/kltDev", "predicate-time"),
+    is_usual=True,
     counts_units=True,
 )
 _ASCEND = Allocator(
@@ -303,7 +312,7 @@ _CARDS = Separated(
 _INTEL = Allocator(
     name="GPU Aware Scheduling",
     annotations=tuple(
-        Annotation(key=key, grammar=_CARDS, resources=("gpu.intel.com/i915", "gpu.intel.com/xe"), marker=key)
+        Annotation(key=key, grammar=_CARDS, resources=("gpu.intel.com/i915", "gpu.intel.com/xe"), markers=(key,))
         for key in ("gas-container-cards", "gas-container-tiles")
     ),
 )
@@ -329,15 +338,23 @@ def marked(resource: str, annotations: Mapping[str, str], allocators: Iterable[A
     """The allocator whose tokens a resource's ids are on a pod with these annotations, whatever the ids look like."""
     for allocator in allocators:
         for annotation in allocator.annotations:
-            if annotation.marker and annotation.marker in annotations and annotation.is_about(resource):
+            if annotation.is_marked(annotations) and annotation.is_about(resource):
                 return allocator
+    return None
+
+
+def usual(resource: str, allocators: Iterable[Allocator]) -> Allocator | None:
+    """The allocator whose tokens a resource's ids are taken for as long as the pod is not known."""
+    for allocator in allocators:
+        if any(annotation.is_usual and annotation.is_about(resource) for annotation in allocator.annotations):
+            return allocator
     return None
 
 
 def may_be_marked(resource: str) -> bool:
     """Whether ids of a resource are tokens on pods with a mark, by the table."""
     annotations = (annotation for allocator in ALLOCATORS.values() for annotation in allocator.annotations)
-    return any(annotation.marker and annotation.is_about(resource) for annotation in annotations)
+    return any(annotation.markers and annotation.is_about(resource) for annotation in annotations)
 
 
 def named(allocator: str) -> Allocator:
@@ -351,8 +368,7 @@ def annotations_of(allocators: Iterable[Allocator]) -> frozenset[str]:
         key
         for allocator in allocators
         for annotation in allocator.annotations
-        for key in (annotation.key, annotation.marker, *(key for key, _ in annotation.also))
-        if key
+        for key in (annotation.key, *annotation.markers, *(key for key, _ in annotation.also))
     )
 
 
