@@ -87,7 +87,8 @@ class Given:
 class CheckpointEntry:
     """What a device plugin gave a container for one resource, as the kubelet keeps it in its checkpoint.
 
-    `ids` are the device ids that the kubelet picked. `given` is None if the plugin's answer names no devices.
+    `ids` are the device ids that the kubelet picked, as ownership/counted_ids.py keeps those that count. `given` is
+    None if the plugin's answer names no devices.
     """
 
     pod_uid: str

@@ -30,6 +30,7 @@ from exporter.config.files import Identity, read_at_most
 from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.lenient import AnyObject, text
 from exporter.model.grants import CheckpointEntry
+from exporter.ownership.counted_ids import grouped
 from exporter.ownership.plugin_answers import PluginAnswer, read_answer
 from exporter.sources.json_text import JsonText
 from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, Clock, OnHealth, absent
@@ -96,7 +97,9 @@ def _entry(raw: AnyObject) -> CheckpointEntry | None:
     if not (uid and container and resource and ids) or answer is None:
         return None
     given = read_answer(answer, "", SOURCE)
-    return CheckpointEntry(pod_uid=uid, container=container, resource=resource, ids=ids, given=given)
+    # as the source of List keeps them, since ids join the two
+    kept = frozenset(grouped(resource, ids))
+    return CheckpointEntry(pod_uid=uid, container=container, resource=resource, ids=kept, given=given)
 
 
 def _ids(value: object) -> frozenset[str]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from exporter.errors import Malformed
 from exporter.model.device_ref import DeviceRef
 from exporter.model.grants import Given, Grant
+from exporter.ownership.counted_ids import grouped
 from exporter.sources.kubelet import device_checkpoint as source_of_checkpoint
 from exporter.sources.kubelet.device_checkpoint import (
     CHECKPOINT,
@@ -48,6 +49,14 @@ def test_an_entry_has_ids_and_what_the_plugin_gave(*, is_old: bool) -> None:
     assert (one.pod_uid, one.container, one.resource) == ("u-1", "main", GPU)
     assert one.ids == {f"{X}-3", f"{X}-4"}
     assert one.given == ON_Y
+
+
+# issue 24, part 4
+def test_ids_that_count_memory_are_kept_as_those_of_list() -> None:
+    """Ids join the two: of a GPU's ids that a container has, List keeps the least alone."""
+    ids = [*(f"{X}-_-{number}" for number in range(5, 45)), f"{Y}-_-3"]
+    (one,) = parse(checkpoint(entry("u-1", "main", "aliyun.com/gpu-mem", ids, OF_Y)))
+    assert one.ids == grouped("aliyun.com/gpu-mem", frozenset(ids)).keys() == {f"{X}-_-10", f"{Y}-_-3"}
 
 
 def test_a_kubelet_that_gave_nothing_yet_has_no_entries() -> None:
