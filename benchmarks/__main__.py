@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks import (
     accounts,
-    allocators,
     claims,
     cluster,
     containers,
+    hami_shares,
     healthcheck,
     join,
     measuring,
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         accounts.run,
         sharing.run,
         claims.run,
-        allocators.run,
+        hami_shares.run,
         nvml.run,
         otlp.run,
         measuring.run,

@@ -73,7 +73,7 @@ def make_node(
         config, files, handover, assignments, needs_pods=needs_pods, annotations=annotations, vendor=vendor
     )
     owners = _owners(config, kept_owners, policy, pod_labels, rules)
-    evidence = make_evidence(config, handover, sources, rules.rules)
+    evidence = make_evidence(config, handover, sources, owners)
     joining = _joining(config, handover, policy, owners, sources, evidence)
     machine, parts = make_parts(config, files, sources, owners, handover, may_push=keeps_accounts)
     handover.take(sources.cache)

@@ -1,6 +1,5 @@
 """The parts of a look, in their order, each made of the sources that it asks."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from exporter.node.small_parts import (
 )
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_health import HealthWatch
-from exporter.ownership.device_ids import Rule
 from exporter.ownership.verdicts import Verdicts
 from exporter.sources.host.host_source import HostSource
 from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint, device_checkpoint_beside
@@ -65,13 +63,14 @@ def make_parts(
     return machine, others
 
 
-def make_evidence(config: Config, handover: NodeHandover, sources: Sources, rules: Sequence[Rule]) -> NodeEvidence:
+def make_evidence(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> NodeEvidence:
     """The part, with what the previous one remembers."""
     path = device_checkpoint_beside(config.kubelet.socket)
     kept = handover.the(KeptEvidence)
     return NodeEvidence(
         sources=sources,
-        rules=rules,
+        owners=owners,
+        rules=owners.knowledge.rules,
         kept=kept,
         checkpoint=sources.cache.get(DeviceCheckpoint, path=path),
         environments=_environments(config.root, sources, kept) if config.allocators.reads_environ else None,

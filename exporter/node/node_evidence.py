@@ -23,6 +23,7 @@ from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner, PodsByName, PodsOfNames
 from exporter.node.part import Asking
 from exporter.node.shared_sources import Sources
+from exporter.ownership.current import CurrentOwners
 from exporter.ownership.device_ids import Rule
 from exporter.ownership.evidence import (
     NO_TOKENS,
@@ -59,13 +60,18 @@ class KeptEvidence:
 
 @dataclass(kw_only=True, eq=False)
 class NodeEvidence:
-    """Asks the sources of evidence while containers have tokens. `rules` tell which ids are tokens."""
+    """Asks the sources of evidence while containers have tokens. `rules` tell which ids are tokens.
+
+    `owners` know the containers that hold devices of which the kubelet lists nothing.
+    """
 
     sources: Sources
+    owners: CurrentOwners
     rules: Sequence[Rule]
     kept: KeptEvidence
     checkpoint: DeviceCheckpoint
     environments: "EnvironmentsOfContainers | None" = None  # None: --allocators.environ is off
+    _everyone: Memo[frozenset[Assignment]] = field(default_factory=lambda: Memo(frozenset()))
     _tokens: Memo[AllTokens] = field(default_factory=lambda: Memo(NO_TOKENS))
     _by_checkpoint: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
     _ids: Memo[_Ids] = field(default_factory=lambda: Memo(_NO_IDS))
@@ -142,6 +148,9 @@ class NodeEvidence:
         return of_every_resource(given, tokens, self._seen.value)
 
     def _tokens_of(self, assignments: frozenset[Assignment]) -> AllTokens:
+        unlisted = self.owners.by_allocators.unlisted
+        if unlisted:
+            assignments = self._everyone.of(lambda *parts: frozenset().union(*parts), assignments, unlisted)
         return self._tokens.of(tokens_among, assignments, self.rules)
 
 

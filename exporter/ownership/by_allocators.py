@@ -22,6 +22,8 @@ class ByAllocators:
         self._words = words
         self._unlisted = unlisted
         self._pods = PodsOfOwners()
+        # the holders of the last answer of which the kubelet lists nothing; the same object while nothing changed
+        self.unlisted: frozenset[Assignment] = frozenset()
         self._given: Memo[frozenset[Assignment]] = Memo(frozenset())
 
     def of(
@@ -40,4 +42,7 @@ class ByAllocators:
     def _give(
         self, assignments: frozenset[Assignment], pods: PodsByName, evidence: Evidence, inventory: Inventory
     ) -> frozenset[Assignment]:
-        return self._unlisted.of(self._words.of(assignments, pods, evidence, inventory), pods)
+        assignments = self._words.of(assignments, pods, evidence, inventory)
+        assignments = self._unlisted.of(assignments, pods, evidence, inventory)
+        self.unlisted = self._unlisted.holding
+        return assignments

@@ -158,7 +158,7 @@ class CurrentOwners:
         self._policy = policy
         self._pod_label_policy = pod_label_policy
         self.knowledge = Knowledge(rules=rules, node=node, places=places)  # for the last look-ups of ids
-        self._by_allocators = by_allocators or ByAllocators(Words(rules), UnlistedHolders(rules))
+        self.by_allocators = by_allocators or ByAllocators(Words(rules), UnlistedHolders(rules))
         self.evidence = NO_EVIDENCE
         self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._looked_up = Memo(None)
@@ -200,7 +200,7 @@ class CurrentOwners:
         self._turn_to(of)
         if pages and self._policy.sharing == SPLIT:
             self.book.turn_to(pages)
-        assignments = self._by_allocators.of(assignments, pods_of_names, listing, evidence, inventory)
+        assignments = self.by_allocators.of(assignments, pods_of_names, listing, evidence, inventory)
         pods = self.pods_of_owners.update(assignments, pods_of_names, listing)
         assignments = self._held.of(self.requests.of_their_containers, assignments, pods)
         self._looked_up.of(self._look_up, assignments, inventory, slices, claims)

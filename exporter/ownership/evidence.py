@@ -20,12 +20,20 @@ from exporter.model.devices import Assignment
 from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Evidence, Given
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner, PodsOfNames
+from exporter.ownership.allocators.gpu_groups import FRACTION, KAI
+from exporter.ownership.counted_ids import grouped
 from exporter.ownership.device_ids import Rule, read_device_id
 from exporter.ownership.plugin_answers import as_given_by
 
 Key = tuple[Owner, str]  # a container and a resource; "" stands for every resource
 # Resources whose plugins may follow a scheduler of their own, which nothing in their ids shows, and their names.
-MAYBE_TOKENS: Mapping[str, str] = {"huawei.com/*": "Ascend", "gpu.intel.com/*": "Intel"}
+MAYBE_TOKENS: Mapping[str, str] = {
+    "huawei.com/*": "Ascend",
+    "gpu.intel.com/*": "Intel",
+    # of devices that only an allocator's word gives
+    FRACTION: KAI,
+    "koordinator.sh/*": "Koordinator",
+}
 # Within this time a kubelet has written its checkpoint, after List has shown a container's devices.
 SETTLED_SECONDS = 2.0
 # the coarse clock of file systems may be this much behind
@@ -102,7 +110,7 @@ def by_checkpoint(
         answers = {
             entry.given
             for entry in by_name.get((owner.container, resource), ())
-            if entry.ids == token.ids and (not uids or entry.pod_uid in uids)
+            if grouped(resource, entry.ids).keys() == token.ids and (not uids or entry.pod_uid in uids)
         }
         answer = answers.pop() if len(answers) == 1 else None
         if answer is not None:

@@ -3,6 +3,8 @@
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Inventory, bare
 
+NO_INVENTORY = Inventory()
+
 
 class NamesOfGpus:
     """Compares a GPU's number, name and UUID, and a MIG instance's UUID with its GPU and number."""

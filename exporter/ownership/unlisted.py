@@ -8,12 +8,12 @@ Pure, except for what `UnlistedHolders` remembers.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
-from exporter.model.devices import Assignment
-from exporter.model.grants import Grant, Word
+from exporter.model.devices import Assignment, Inventory
+from exporter.model.grants import NO_EVIDENCE, Evidence, Grant, Word
 from exporter.model.pods import Owner, PodInfo, PodsByName
 from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, Annotation
 from exporter.ownership.allocators.gpu_groups import (
@@ -27,24 +27,43 @@ from exporter.ownership.allocators.gpu_groups import (
     is_reservation,
 )
 from exporter.ownership.allocators.positions import places
-from exporter.ownership.allocators.said import Unreadable
+from exporter.ownership.allocators.said import Unreadable, WrittenDevice
 from exporter.ownership.device_ids import RULES, Rule, read_device_id
+from exporter.ownership.names_of_gpus import NO_INVENTORY, NamesOfGpus
 from exporter.ownership.pods_of_names import ENDED_PHASES
+from exporter.ownership.word_choice import Choice, Heard, no_word
 
 _LABEL = f"the label {GROUP_LABEL}"
-_UNKNOWN = DeviceRef(form="a group of pods that share a GPU", allocator=KAI, shared=True)
 _PODS_UNREAD = Trouble(
     "",
     "this pod reserves its GPU for a group of pods that share it, and nothing here says which pods these are",
     "let the exporter read pods: give it the kubelet's Pods API or a token with the right to get, list and watch pods"
     " (--pods.source)",
 )
-_MEND = "no owner is shown until it can; look at the allocator's scheduler, or who else wrote it"
 _NO_RESERVATION = Trouble(
     "",
     "its pod has a part of a GPU, and no reservation pod of its group is known on this node",
     "wait until the scheduler has made it; if it stays so, look at the binder of the scheduler",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _ContainerWord:
+    """A container with the word of its allocator. `names` are the names of its devices, an assignment for each."""
+
+    owner: Owner
+    resource: str
+    names: Sequence[str]
+    allocator: Allocator
+    heard: Heard
+
+    def assignments(self, evidence: Evidence, names_of_gpus: NamesOfGpus) -> Iterator[Assignment]:
+        """An assignment for each device: by the word, unless the node shows other devices."""
+        given = (*evidence.get((self.owner, self.resource), ()), *evidence.get((self.owner, ""), ()))
+        words = Choice(self.allocator, self.heard, len(self.names), names_of_gpus).words(given)
+        for name, word in zip(self.names, words, strict=True):
+            ref = replace(word.ref or DeviceRef(form=self.heard.source, allocator=self.allocator.name), shared=True)
+            yield Assignment(owner=self.owner, resource=self.resource, device_id=name, word=replace(word, ref=ref))
 
 
 class UnlistedHolders:
@@ -63,30 +82,43 @@ class UnlistedHolders:
         self._made: dict[Assignment, Assignment] = {}
         self._last: frozenset[Assignment] = frozenset()
         self._of_last: frozenset[Assignment] = frozenset()
+        self.holding: frozenset[Assignment] = frozenset()
 
-    def of(self, assignments: frozenset[Assignment], pods: PodsByName) -> frozenset[Assignment]:
-        """The assignments with such holders, and with reservation pods as containers that only look.
+    def of(
+        self,
+        assignments: frozenset[Assignment],
+        pods: PodsByName,
+        evidence: Evidence = NO_EVIDENCE,
+        inventory: Inventory = NO_INVENTORY,
+    ) -> frozenset[Assignment]:
+        """The assignments with such holders (`holding`), and with reservation pods as containers that only look.
 
         The same object as before if nothing changed. `pods` are the pods that the kubelet runs, by name.
         """
         reserved = [held for held in assignments if is_reservation(held.owner, self._namespaces)]
-        looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
         reserving = {held.owner.pod_key for held in reserved}
         alive = [pod for name, pod in pods.items() if pod.phase not in ENDED_PHASES and name not in reserving]
         refs = self._refs_of_groups(reserved, pods)
-        holders = (holder for pod in alive for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)))
+        names = NamesOfGpus(inventory)
+        holding: list[Assignment] = []
+        for pod in alive:
+            for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)):
+                holding += holder.assignments(evidence, names)
+        looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
         before = self._made
-        self._made = {made: before.get(made, made) for made in (*looks, *holders)}
+        self._made = {made: before.get(made, made) for made in (*looks, *holding)}
         if assignments is not self._of_last or self._made.keys() != before.keys():
             self._last = assignments.difference(reserved).union(self._made.values()) if self._made else assignments
             self._of_last = assignments
+            self.holding = frozenset(self._made[made] for made in holding)
         return self._last
 
     def _look(self, held: Assignment, pod: PodInfo | None) -> Assignment:
         """A reservation pod's assignment, which holds nothing: its container looks at the GPU."""
         ref = read_device_id(held.resource, held.device_id, self._rules)
         if pod is None or ref is None:
-            return replace(held, word=Word(grant=Grant(allocator=KAI), ref=_UNKNOWN, trouble=_PODS_UNREAD))
+            unknown = DeviceRef(form=_LABEL, allocator=KAI, shared=True)
+            return replace(held, word=Word(grant=Grant(allocator=KAI), ref=unknown, trouble=_PODS_UNREAD))
         return replace(held, word=Word(grant=Grant(allocator=KAI), source=_LABEL, ref=replace(ref, is_look=True)))
 
     def _refs_of_groups(self, reserved: Iterable[Assignment], pods: PodsByName) -> Mapping[str, DeviceRef]:
@@ -99,7 +131,7 @@ class UnlistedHolders:
                 refs |= dict.fromkeys(groups_of(pod), ref)
         return refs
 
-    def _of_annotations(self, pod: PodInfo) -> Iterator[Assignment]:
+    def _of_annotations(self, pod: PodInfo) -> Iterator[_ContainerWord]:
         """The holders in a pod by the annotations of allocators that have no device plugin."""
         for allocator in self._writers:
             for annotation in allocator.annotations:
@@ -107,30 +139,26 @@ class UnlistedHolders:
                     yield from _of_annotation(pod, allocator, annotation)
 
 
-def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[Assignment]:
+def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[_ContainerWord]:
     """The holder in a pod that has parts of the GPUs of its groups."""
     groups = groups_of(pod)
     if not groups:
         return
+    container = pod.containers[0].name if pod.containers else ""
     try:
         container = container_of(pod)
         grant = fraction_of(pod)
-        trouble = _NO_RESERVATION
     except Unreadable as error:
-        container = pod.containers[0].name if pod.containers else ""
-        grant = Grant(allocator=KAI)
-        refs = {}
-        trouble = Trouble("", f"the part of a GPU that its pod has cannot be read: {error}", _MEND)
+        heard = Heard(_LABEL, trouble=no_word("the part of a GPU that its pod has", str(error)))
+    else:
+        of_groups = [refs.get(group) for group in groups]
+        devices = tuple(WrittenDevice(ref=ref, grant=grant) for ref in of_groups if ref is not None)
+        heard = Heard(_LABEL, devices) if len(devices) == len(groups) else Heard(_LABEL, trouble=_NO_RESERVATION)
     owner = Owner(namespace=pod.namespace, pod=pod.name, container=container)
-    for group in groups:
-        ref = refs.get(group)
-        word = Word(grant=grant, source=_LABEL, ref=_UNKNOWN, trouble=trouble)
-        if ref is not None:
-            word = Word(grant=grant, source=_LABEL, ref=replace(ref, shared=True))
-        yield Assignment(owner=owner, resource=FRACTION, device_id=group, word=word)
+    yield _ContainerWord(owner, FRACTION, groups, Allocator(name=KAI), heard)
 
 
-def _of_annotation(pod: PodInfo, allocator: Allocator, annotation: Annotation) -> Iterator[Assignment]:
+def _of_annotation(pod: PodInfo, allocator: Allocator, annotation: Annotation) -> Iterator[_ContainerWord]:
     """The holders in a pod by one annotation; a holder without a device if the annotation cannot be read."""
     source = f"the annotation {annotation.key}"
     resource = annotation.resources[0]
@@ -139,13 +167,8 @@ def _of_annotation(pod: PodInfo, allocator: Allocator, annotation: Annotation) -
         of_containers = places(written, annotation, resource, pod.containers) if written else {}
     except Unreadable as error:
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=pod.containers[0].name if pod.containers else "")
-        trouble = Trouble("", f"{source} cannot be believed: {error}", _MEND)
-        ref = DeviceRef(form=source, allocator=allocator.name, shared=True)
-        word = Word(grant=Grant(allocator=allocator.name), source=source, ref=ref, trouble=trouble)
-        yield Assignment(owner=owner, resource=resource, device_id="", word=word)
+        yield _ContainerWord(owner, resource, ("",), allocator, Heard(source, trouble=no_word(source, str(error))))
         return
     for container, devices in of_containers.items():
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=container)
-        for number, device in enumerate(devices):
-            word = Word(grant=device.grant, source=source, ref=device.ref)
-            yield Assignment(owner=owner, resource=resource, device_id=str(number), word=word)
+        yield _ContainerWord(owner, resource, [*map(str, range(len(devices)))], allocator, Heard(source, devices))

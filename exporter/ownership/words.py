@@ -5,33 +5,28 @@
     evidence ────┘
 
 A token is an id of an allocator, which does not say which device its container has (allocators/table.py). For each
-container and resource the first of these counts that names as many devices as the container was given:
-
-1. evidence that names all of the container's devices: what the plugin answered the kubelet, or the environment;
-2. NVML, where the container's processes run on a device that the annotation does not name;
-3. the ids themselves, where the user says so (--allocators.hami id);
-4. the annotation of the pod that the kubelet runs.
+container and resource, word_choice.py says what counts: what the node shows; the ids themselves, where the user says so
+(--allocators.hami id); or the annotation of the pod that the kubelet runs.
 
 What nothing tells stays a token, with the reason. Pure, except for what `Words` remembers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
-from exporter.model.grants import NO_EVIDENCE, Evidence, Given, Grant, Word
+from exporter.model.grants import NO_EVIDENCE, Evidence, Grant, Word
 from exporter.model.pods import Owner, PodInfo, PodsByName
 from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, marked, usual
 from exporter.ownership.allocators.positions import places
 from exporter.ownership.allocators.said import Unreadable, WrittenDevice
 from exporter.ownership.device_ids import RULES, Rule, read_device_id
-from exporter.ownership.names_of_gpus import NamesOfGpus
+from exporter.ownership.names_of_gpus import NO_INVENTORY, NamesOfGpus
+from exporter.ownership.word_choice import Choice, Heard, no_word
 from exporter.wording import counted
 
 _ContainerResource = tuple[Owner, str]
-NO_INVENTORY = Inventory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +35,6 @@ class _Token:
 
     assignment: Assignment
     ref: DeviceRef
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """The word of an allocator for one container: an entry for each device, or the trouble why there is no word."""
-
-    source: str
-    entries: tuple[WrittenDevice, ...] = ()
-    trouble: Trouble | None = None
 
 
 class Words:
@@ -159,7 +145,7 @@ class Words:
         if self._trusts_ids_of == allocator.name:
             heard = _by_ids(heard, allocator, tokens, names)
         given = (*evidence.get(use, ()), *evidence.get((owner, ""), ()))
-        words = _Choice(allocator, heard, most, names).words(given)
+        words = Choice(allocator, heard, most, names).words(given)
         if allocator.counts_units(resource):
             return _counted(tokens, words, heard, names)
         return tuple(
@@ -168,38 +154,30 @@ class Words:
         )
 
 
-def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | None) -> _Heard:
+def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | None) -> Heard:
     """The allocator's word on the pod for this container."""
     if pod is None:
-        return _Heard("", trouble=allocator.trouble)
+        return Heard("", trouble=allocator.trouble)
     annotation = allocator.annotation_on(resource, pod.annotations)
     source = f"the annotation {annotation.key}" if annotation else ""
     try:
         written = annotation.read(pod.annotations) if annotation else None
         if annotation is None or written is None:
-            return _Heard("", trouble=allocator.not_written)
+            return Heard("", trouble=allocator.not_written)
         entries = places(written, annotation, resource, pod.containers).get(owner.container, ())
     except Unreadable as error:
-        return _Heard(source, trouble=_no_word(source, str(error)))
+        return Heard(source, trouble=no_word(source, str(error)))
     if not entries:
-        return _Heard(source, trouble=_no_word(source, "it names no device for this container"))
-    return _Heard(source, entries)
+        return Heard(source, trouble=no_word(source, "it names no device for this container"))
+    return Heard(source, entries)
 
 
-def _checked(heard: _Heard, ids: int) -> _Heard:
+def _checked(heard: Heard, ids: int) -> Heard:
     """The word, if it names as many devices as the kubelet handed out ids."""
     if not heard.entries or len(heard.entries) == ids:
         return heard
     message = f"it names {counted(len(heard.entries), 'device')} for this container, and the kubelet handed out {ids}"
-    return _Heard(heard.source, trouble=_no_word(heard.source, message))
-
-
-def _no_word(source: str, message: str) -> Trouble:
-    return Trouble(
-        "",
-        f"{source} cannot be believed: {message}",
-        "no owner is shown until it can; look at the allocator's scheduler and device plugin, or who else wrote it",
-    )
+    return Heard(heard.source, trouble=no_word(heard.source, message))
 
 
 def _named_by_its_id(token: _Token) -> Assignment:
@@ -208,7 +186,7 @@ def _named_by_its_id(token: _Token) -> Assignment:
     return replace(token.assignment, word=word)
 
 
-def _by_ids(heard: _Heard, allocator: Allocator, tokens: Sequence[_Token], names: NamesOfGpus) -> _Heard:
+def _by_ids(heard: Heard, allocator: Allocator, tokens: Sequence[_Token], names: NamesOfGpus) -> Heard:
     """The word that the kubelet's ids give, with the parts that the annotation says of these devices."""
     grants = {names.of(entry.ref): entry.grant for entry in heard.entries}
     in_order = [entry.grant for entry in heard.entries] or [Grant(allocator=allocator.name)] * len(tokens)
@@ -216,92 +194,7 @@ def _by_ids(heard: _Heard, allocator: Allocator, tokens: Sequence[_Token], names
     for token, grant in zip(tokens, in_order, strict=True):
         ref = replace(token.ref, allocator="")
         entries.append(WrittenDevice(ref=ref, grant=grants.get(names.of(ref), grant)))
-    return _Heard("the id", tuple(entries))
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The choice between what the allocator says of a container and what the node shows.
-
-    `most` is the number of devices that the container was given; None if it is not known.
-    """
-
-    allocator: Allocator
-    heard: _Heard
-    most: int | None
-    names: NamesOfGpus
-
-    def words(self, given: Iterable[Given]) -> Sequence[Word]:
-        """A word for each device, or for each token if the number of devices is not known."""
-        for shown in given:
-            if shown.is_whole and shown.refs and self.most in (None, len(shown.refs)):
-                return self._shown(shown)
-            if not shown.is_whole and self._names_others(shown):
-                return self._seen(shown)
-        if self.heard.entries:
-            return [Word(grant=entry.grant, source=self.heard.source, ref=entry.ref) for entry in self.heard.entries]
-        return [self._unknown] * (self.most or 1)
-
-    def _names_others(self, seen: Given) -> bool:
-        """Whether processes run on a device that the word does not name, though not on more than were given.
-
-        A privileged container may use every GPU of the node.
-        """
-        if not seen.refs or len(seen.refs) > (self.most or 1):
-            return False
-        return not {*map(self.names.of, seen.refs)} <= self._by_word.keys()
-
-    @property
-    def _by_word(self) -> Mapping[object, WrittenDevice]:
-        return {self.names.of(entry.ref): entry for entry in self.heard.entries}
-
-    @property
-    def _unknown(self) -> Word:
-        grant = Grant(allocator=self.allocator.name)
-        return Word(grant=grant, source=self.heard.source, trouble=self.heard.trouble or self.allocator.trouble)
-
-    def _shown(self, shown: Given) -> Sequence[Word]:
-        """The words of evidence that names all devices of the container."""
-        grants = shown.grants or self._grants_for(shown.refs)
-        trouble = self._contradiction(shown)
-        return [
-            Word(grant=grant, source=shown.source, ref=ref, trouble=trouble)
-            for ref, grant in zip(shown.refs, grants, strict=True)
-        ]
-
-    def _seen(self, seen: Given) -> Sequence[Word]:
-        """The words of evidence that may lack devices: those without a process stay unknown."""
-        trouble = self._contradiction(seen)
-        grants = self._grants_for(seen.refs)
-        words = [
-            Word(grant=grant, source=seen.source, ref=ref, trouble=trouble)
-            for ref, grant in zip(seen.refs, grants, strict=True)
-        ]
-        return [*words, *[self._unknown] * ((self.most or 1) - len(words))]
-
-    def _grants_for(self, refs: Sequence[DeviceRef]) -> Sequence[Grant]:
-        """What the allocator says of the parts of these devices, by the device or else in its order."""
-        entries = self.heard.entries
-        in_order = [entry.grant for entry in entries[: len(refs)]]
-        in_order += [Grant(allocator=self.allocator.name)] * (len(refs) - len(in_order))
-        by_word = self._by_word
-        own = [by_word.get(self.names.of(ref)) for ref in refs]
-        return [entry.grant if entry else grant for entry, grant in zip(own, in_order, strict=True)]
-
-    def _contradiction(self, shown: Given) -> Trouble | None:
-        """The contradiction of the allocator's word by what the node shows; None if there is none."""
-        by_word = self._by_word
-        shown_names = [*map(self.names.of, shown.refs)]
-        if not by_word or {*shown_names} <= by_word.keys():
-            return None
-        says = ", ".join(sorted(map(self.names.text, (entry.ref for entry in self.heard.entries))))
-        shows = ", ".join(sorted(map(self.names.text, shown.refs)))
-        return Trouble(
-            "",
-            f"{self.heard.source} says {says}, and {shown.source} shows {shows}, which counts",
-            f"{self.allocator.name} gave another device than it wrote, or somebody else wrote the annotation: look at"
-            " its device plugin on this node, and at who may write pods",
-        )
+    return Heard("the id", tuple(entries))
 
 
 def _of_token(word: Word, token: _Token, names: NamesOfGpus) -> Word:
@@ -315,7 +208,7 @@ def _of_token(word: Word, token: _Token, names: NamesOfGpus) -> Word:
 
 
 def _counted(
-    tokens: Sequence[_Token], words: Sequence[Word], heard: _Heard, names: NamesOfGpus
+    tokens: Sequence[_Token], words: Sequence[Word], heard: Heard, names: NamesOfGpus
 ) -> tuple[Assignment, ...]:
     """An assignment for each device, which counts its part of the ids; the tokens themselves if no device is known."""
     first = tokens[0]
@@ -327,7 +220,7 @@ def _counted(
         counts = [round(entry.memory_units or 0) for entry in heard.entries]
     if len(counts) != len(words) or sum(counts) != ids:
         message = f"it counts {sum(counts)} units for this container, and the kubelet handed out {ids}"
-        word = Word(grant=words[0].grant, source=heard.source, trouble=_no_word(heard.source, message))
+        word = Word(grant=words[0].grant, source=heard.source, trouble=no_word(heard.source, message))
         return tuple(replace(token.assignment, word=word) for token in tokens)
     return tuple(
         replace(first.assignment, count=count, word=_of_token(word, first, names))

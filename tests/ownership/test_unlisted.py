@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory, InventoryGpu, Owners
-from exporter.model.grants import Grant
+from exporter.model.grants import Given, Grant
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
 from exporter.ownership.explain import of_look
@@ -127,6 +128,24 @@ def test_koordinators_word_names_gpus_by_minor_number() -> None:
     pod = a_pod("ml", "a", "main", annotations=annotations, asks=frozenset({"koordinator.sh/gpu-core"}))
     owners = owners_of([], by_name(pod))
     assert holders(owners) == {0: [("a", "main", Grant(allocator="Koordinator", memory_mib=8192, cores_percent=50))]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "gpus", "is_contradicted"),
+    [((), [1], False), ((1,), [1], False), ((2,), [2], True), ((1, 2), [1], False)],
+)
+def test_processes_on_another_gpu_beat_the_label(
+    seen: tuple[int, ...], gpus: list[int], *, is_contradicted: bool
+) -> None:
+    held, reserving = reservation(1, "g")
+    pods = by_name(reserving, worker("a", "g", gpu_fraction="0.5"))
+    refs = tuple(DeviceRef(form="", uuid=GPUS[gpu]) for gpu in seen)
+    key = Owner(namespace="ml", pod="a", container="main"), ""
+    evidence = {key: (Given(source="NVML", refs=refs, is_whole=False),)}
+    owners = build_owners(UnlistedHolders().of(frozenset([held]), pods, evidence, INVENTORY), PAGE)
+    half = Grant(allocator="KAI Scheduler", fraction=0.5)
+    assert holders(owners) == {gpu: [("a", "main", half)] for gpu in gpus}
+    assert bool([*owners.contradictions]) is is_contradicted
 
 
 def test_nothing_is_made_anew_while_nothing_changes() -> None:

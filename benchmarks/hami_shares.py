@@ -1,6 +1,6 @@
 """The cost of an allocator's words for a steady scrape: 112 HAMi shares beside 112 shares by time slicing.
 
-python -m benchmarks.allocators
+python -m benchmarks.hami_shares
 """
 
 import asyncio
