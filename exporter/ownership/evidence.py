@@ -21,7 +21,6 @@ from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Evidence, Given
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner, PodsOfNames
 from exporter.ownership.allocators.gpu_groups import FRACTION, KAI
-from exporter.ownership.counted_ids import grouped
 from exporter.ownership.device_ids import Rule, read_device_id
 from exporter.ownership.plugin_answers import as_given_by
 
@@ -110,7 +109,7 @@ def by_checkpoint(
         answers = {
             entry.given
             for entry in by_name.get((owner.container, resource), ())
-            if grouped(resource, entry.ids).keys() == token.ids and (not uids or entry.pod_uid in uids)
+            if entry.ids == token.ids and (not uids or entry.pod_uid in uids)
         }
         answer = answers.pop() if len(answers) == 1 else None
         if answer is not None:
