@@ -107,7 +107,9 @@ def _owners(
     # without any pods the user knows best
     doubts_ids = config.allocators.pods != "off"
     words = Words(rules.rules, rules.every_allocator, trusts_ids_of, doubts_ids=doubts_ids)
-    unlisted = UnlistedHolders(rules.rules, rules.every_allocator, config.allocators.reservation_namespaces)
+    # whoever may write pods can write such an annotation, in every cluster: so it counts only where the user says so
+    without_kubelet = rules.every_allocator if config.allocators.pods == "on" else {}
+    unlisted = UnlistedHolders(rules.rules, without_kubelet, config.allocators.reservation_namespaces)
     return CurrentOwners(
         policy,
         pod_labels,

@@ -178,3 +178,25 @@ async def test_a_refusal_is_one_line_that_names_the_right_and_ends_with_it(
             return (await sources(exporter))["pods"]["up"] is True
 
         await until(is_up)
+
+
+# issue 24, "Must show" 6
+@pytest.mark.parametrize(("mode", "holds"), [("auto", False), ("on", True)])
+async def test_an_annotation_alone_makes_a_holder_only_where_the_user_says_so(
+    node: SimulatedNode, mode: str, *, holds: bool
+) -> None:
+    """Whoever may write pods can write Koordinator's annotation, in every cluster."""
+    word = '{"gpu": [{"minor": 1, "resources": {"koordinator.sh/gpu-core": "50"}}]}'
+    claiming = Pod(
+        namespace="ml",
+        name="liar",
+        uid="1",
+        containers=(Container(name="main", asks=(("koordinator.sh/gpu-core", 50),)),),
+        annotations=(("scheduling.koordinator.sh/device-allocated", word),),
+    )
+    node.world.pods = (claiming,)
+    shown = settings(node, kubelet_pods_socket=str(node.pods_socket), labels_pod_uid="on", allocators_pods=mode)
+    async with running(config_of(**shown, root=str(node.root))) as exporter:
+        await exporter.until("/debug/mapping", lambda text: json.loads(text)["sources"]["pods"]["up"])
+        page = await exporter.page()
+        assert ('pod="liar"' in page) is holds
