@@ -98,14 +98,16 @@ class PodOfName:
     """A pod and the time in which it bears its name (namespace and name). A pod that is made anew bears the old name.
 
     `since` is when the source of pods learnt that the kubelet knows the pod (infinity: not yet). `until` is when the
-    pod was gone (infinity: it is there). Both are in seconds of `time.monotonic`. `is_first`: no other pod of the
-    name was known when this one came.
+    pod was gone (infinity: it is there), or since when nobody has heard of it. Both are in seconds of
+    `time.monotonic`. `is_first`: no other pod of the name was known when this one came. `is_gone`: the source of pods
+    has reported that it is gone.
     """
 
     pod: PodInfo
     since: float
     until: float
     is_first: bool
+    is_gone: bool = False
 
 
 PodName = tuple[str, str]  # namespace and name

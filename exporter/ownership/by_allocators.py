@@ -21,7 +21,8 @@ class ByAllocators:
     def __init__(self, words: Words, unlisted: UnlistedHolders) -> None:
         self._words = words
         self._unlisted = unlisted
-        self._pods = PodsOfOwners()
+        # a pod's word is about its own devices, and another pod may have these once it is gone
+        self._pods = PodsOfOwners(keeps_gone=False)
         # the holders of the last answer of which the kubelet lists nothing; the same object while nothing changed
         self.unlisted: frozenset[Assignment] = frozenset()
         self._given: Memo[frozenset[Assignment]] = Memo(frozenset())

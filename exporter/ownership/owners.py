@@ -117,7 +117,11 @@ def read_assignment(assignment: Assignment, knowledge: Knowledge) -> DeviceRef |
         if knowledge.claims.is_look(claim):
             ref = replace(ref or DeviceRef(form=ADMIN_ACCESS), is_look=True)
         return ref
-    return _read_id(assignment.resource, assignment.device_id, knowledge)
+    ref = _read_id(assignment.resource, assignment.device_id, knowledge)
+    if word is None:
+        return ref
+    # an id may be a token by a mark on its pod alone
+    return replace(ref or DeviceRef(form=word.grant.allocator), allocator=word.grant.allocator)
 
 
 def _read_id(resource: str, device_id: str, knowledge: Knowledge) -> DeviceRef | None:

@@ -17,6 +17,7 @@ from exporter.model.devices import Assignment
 from exporter.model.memo import Memo
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import PodInfo, PodName, PodOfName, PodsByName, PodsOfNames
+from exporter.ownership.allocators.gpu_groups import reserves
 
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 # the ending that an API server appends to a generateName: letters and digits that form no words
@@ -36,11 +37,19 @@ class Listing:
     unlisted: frozenset[PodName] = frozenset()
 
 
-def pods_of(names: Iterable[PodName], before: PodsByName, pods_of_names: PodsOfNames, listing: Listing) -> PodsByName:
+def pods_of(
+    names: Iterable[PodName],
+    before: PodsByName,
+    pods_of_names: PodsOfNames,
+    listing: Listing,
+    *,
+    keeps_gone: bool = True,
+) -> PodsByName:
     """The pod that each name of a pod with devices means; names without a known pod are left out.
 
     `before` has the pods until now; it is returned if nothing changed. A name in force that is not listed keeps its
-    pod. `pods_of_names` has, by name, the pods that have or had it.
+    pod. `pods_of_names` has, by name, the pods that have or had it. Without `keeps_gone`, a pod that is gone or
+    has ended is left out although the kubelet's last answer, which may be old, means it.
     """
     pods: dict[PodName, PodInfo] = {}
     for name in names:
@@ -49,7 +58,7 @@ def pods_of(names: Iterable[PodName], before: PodsByName, pods_of_names: PodsOfN
             pod = _as_it_is_now(before.get(name), of_name)
         else:
             pod = _borne_at(of_name, listing.asked_at_seconds)
-        if pod is not None:
+        if pod is not None and (keeps_gone or not _is_gone(pod, of_name)):
             pods[name] = pod
     return before if pods == before else pods
 
@@ -64,15 +73,23 @@ def may_change(names: Iterable[PodName], pods_of_names: PodsOfNames) -> bool:
 
 
 def may_come_again(pod: PodInfo) -> bool:
-    """Whether another pod may get this pod's name: not if its controller had the name generated."""
+    """Whether another pod may get this pod's name: not if its controller had the name generated.
+
+    Nor if it reserves a GPU for a group of pods. Its name has random letters or, in newer versions of KAI Scheduler,
+    follows from the group, so that another pod of this name is of the same group, too.
+    """
+    if reserves(pod):
+        return False
     return not (any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name))
 
 
 class PodsOfOwners:
     """The pods that hold devices, worked out again only if their inputs may have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_gone: bool = True) -> None:
+        """For `keeps_gone` see `pods_of`."""
         self.pods: PodsByName = NOTHING
+        self._keeps_gone = keeps_gone
         self._names: Memo[frozenset[PodName]] = Memo(frozenset())
         self._unlisted = Memo[frozenset[PodName]](frozenset())
 
@@ -90,7 +107,7 @@ class PodsOfOwners:
         names = self._names.of(_pods_of, assignments, others)
         is_same = self._unlisted.is_of(names, pods_of_names) and self._unlisted.value == listing.unlisted
         if not is_same or (pods_of_names and may_change(names, pods_of_names)):
-            self.pods = pods_of(names, self.pods, pods_of_names, listing)
+            self.pods = pods_of(names, self.pods, pods_of_names, listing, keeps_gone=self._keeps_gone)
             self._unlisted.keep(listing.unlisted, names, pods_of_names)
         return self.pods
 
@@ -105,6 +122,10 @@ def _as_it_is_now(pod: PodInfo | None, of_name: Sequence[PodOfName]) -> PodInfo 
     if pod is None:
         return None
     return next((named.pod for named in of_name if named.pod.uid == pod.uid), pod)
+
+
+def _is_gone(pod: PodInfo, of_name: Sequence[PodOfName]) -> bool:
+    return pod.phase in ENDED_PHASES or any(named.is_gone and named.pod.uid == pod.uid for named in of_name)
 
 
 def _borne_at(of_name: Sequence[PodOfName], moment: float) -> PodInfo | None:

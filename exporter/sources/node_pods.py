@@ -41,6 +41,8 @@ MOST_GONE = 1_000
 # A starting kubelet reports all its pods within 0.1 s of the first (measured on 1.36). This is a hundred times that.
 GRACE_SECONDS = 10.0
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+# A watch that goes on after a break sends at once what it has missed. This is a hundred times as long.
+CATCH_UP_SECONDS = 1.0
 
 
 def annotations_among(annotations: Mapping[str, str], wanted: AbstractSet[str]) -> Mapping[str, str]:
@@ -90,6 +92,8 @@ class PodTable:
         self._first_told_at: float | None = None
         self._silent_since: float | None = None
         self._cut_off_since = inf
+        self._awaited_since = inf
+        self._hears_from = inf
         self._by_name: PodsByName | None = None
         self._pods_of_names: PodsOfNames | None = None
 
@@ -122,12 +126,14 @@ class PodTable:
     def pods_of_names(self, *, now: float) -> PodsOfNames:
         """The pods that have a name or had it lately, oldest first. The same object as long as nothing changed."""
         self._stop_awaiting(now)
+        if now >= self._hears_from:
+            self.hear_all()
         if self._pods_of_names is None:
             pods_of_names: dict[PodName, list[PodOfName]] = {}
-            known_until = (
-                (kept, self._cut_off_since if may_come_again(kept.pod) else inf) for kept in self._pods.values()
-            )
-            for kept, until in (*self._gone.values(), *known_until):
+            known_until = ((kept, self._known_until(kept.pod)) for kept in self._pods.values())
+            for kept, until in self._gone.values():
+                pods_of_names.setdefault(kept.name, []).append(replace(kept.named(until), is_gone=True))
+            for kept, until in known_until:
                 pods_of_names.setdefault(kept.name, []).append(kept.named(until))
             self._pods_of_names = MappingProxyType({name: tuple(of_name) for name, of_name in pods_of_names.items()})
         return self._pods_of_names
@@ -147,27 +153,52 @@ class PodTable:
         if pod.uid in self._awaited:
             del self._awaited[pod.uid]
             self._by_name = None
+            if self._awaited_since < inf:
+                self._pods_of_names = None
 
     def remove(self, uid: str, *, now: float) -> None:
         """Note that a pod is gone."""
         if uid in self._pods:
             self._let_go(uid, now)
 
-    def cut_off(self, since: float) -> None:
-        """Note that the source has heard nothing since this moment (infinity: it hears again).
+    def cut_off(self, now: float) -> None:
+        """Note that the source hears nothing from now on, until `hear_again` or `hear_all`.
 
-        Meanwhile another pod may have taken a name that can come again, such as a StatefulSet's.
+        Meanwhile another pod may take a name that can come again, such as a StatefulSet's.
         """
-        since = since if since == inf else min(since, self._cut_off_since)
+        self._hears_from = inf
+        self._note_cut_off(min(now, self._cut_off_since))
+
+    def hear_again(self, now: float) -> None:
+        """Note that the source goes on where it was cut off, and is now told of what it has missed."""
+        if self._cut_off_since < inf:
+            self._hears_from = min(self._hears_from, now + CATCH_UP_SECONDS)
+
+    def hear_all(self) -> None:
+        """Note that the source has heard of everything, but of awaited pods."""
+        self._hears_from = inf
+        self._note_cut_off(inf)
+
+    def _note_cut_off(self, since: float) -> None:
         if since != self._cut_off_since:
             self._cut_off_since = since
             self._pods_of_names = None
 
+    def _known_until(self, pod: PodInfo) -> float:
+        """Since when a present pod's name may mean another pod; infinity: it does not."""
+        if not may_come_again(pod):
+            return inf
+        return min(self._cut_off_since, self._awaited_since) if pod.uid in self._awaited else self._cut_off_since
+
     def open_stream(self) -> None:
-        """Note that a new stream begins, which has reported no pod yet."""
+        """Note that a new stream begins, which has reported no pod yet.
+
+        Pods that it does not report may be gone since the source was cut off.
+        """
         self._first_told_at = None
+        self._awaited_since = min(self._cut_off_since, self._awaited_since if self._awaited else inf)
         self._awaited = dict.fromkeys(self._pods)
-        self._by_name = None
+        self._by_name = self._pods_of_names = None
 
     def end_sync(self, *, now: float) -> None:
         """Note that the stream has reported all pods. If it reported none, the kubelet may have just started."""
@@ -187,6 +218,7 @@ class PodTable:
         self.end_sync(now=now)
         for uid in tuple(self._awaited) if pods else ():
             self._let_go(uid, now)
+        self.hear_all()
 
     def _arrived(self, pod: PodInfo, now: float) -> _KeptPod:
         """The entry of a pod that is new, or that comes back after it counted as gone."""
@@ -218,8 +250,10 @@ class PodTable:
 
     def _let_go(self, uid: str, now: float) -> None:
         kept = self._pods.pop(uid)
+        # it may have gone at any moment since nobody has heard of it
+        until = min(now, self._known_until(kept.pod))
         self._awaited.pop(uid, None)
-        self._gone[uid] = (kept, now)
+        self._gone[uid] = (kept, until)
         if len(self._gone) > MOST_GONE:
             oldest = next(iter(self._gone))
             forgotten, _ = self._gone.pop(oldest)

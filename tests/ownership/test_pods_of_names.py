@@ -1,5 +1,6 @@
 """Which pod an owner's name means, by when the kubelet last listed it."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -7,17 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.devices import Assignment
-from exporter.model.pods import Owner, OwnerReference, PodInfo, PodOfName
+from exporter.model.pods import Owner, OwnerReference, PodContainer, PodInfo, PodOfName
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners, may_change, may_come_again, pods_of
 
 NAME = ("data", "db-0")
 
 
 def named(
-    uid: str, since: float = 0.0, until: float = inf, *, first: bool = False, phase: str = "Running"
+    uid: str,
+    since: float = 0.0,
+    until: float = inf,
+    *,
+    first: bool = False,
+    phase: str = "Running",
+    is_gone: bool = False,
 ) -> PodOfName:
     pod = PodInfo(namespace=NAME[0], name=NAME[1], uid=uid, labels={}, phase=phase)
-    return PodOfName(pod=pod, since=since, until=until, is_first=first)
+    return PodOfName(pod=pod, since=since, until=until, is_first=first, is_gone=is_gone)
 
 
 def meant(*pods_of_names: PodOfName, asked_at: float | None = 10.0, unlisted: bool = False, before: str = "") -> str:
@@ -138,6 +145,38 @@ def test_pods_of_owners_are_worked_out_anew_only_where_something_may_have_change
     assert pods.update(assignments, made_anew, Listing(asked_at_seconds=3.5)) == {}
     assert pods.update(assignments, made_anew, Listing(asked_at_seconds=5.0))[NAME].uid == "b"
     assert pods.update(frozenset(), made_anew, Listing(asked_at_seconds=6.0)) == {}
+
+
+# issue 24
+@pytest.mark.parametrize(
+    ("pod", "is_kept"),
+    [
+        (named("a"), True),
+        (named("a", until=9.0), True),  # nobody has heard of it since
+        (named("a", until=11.0, is_gone=True), False),
+        (named("a", phase="Succeeded"), False),
+    ],
+)
+@pytest.mark.parametrize("is_unlisted", [True, False])
+def test_a_word_is_no_longer_believed_once_its_pod_is_gone(pod: PodOfName, is_kept: bool, is_unlisted: bool) -> None:
+    """The kubelet may be down, and its last answer older than that."""
+    listing = Listing(asked_at_seconds=8.0, unlisted=frozenset({NAME}) if is_unlisted else frozenset())
+    before = {NAME: named("a").pod}
+    assert bool(pods_of([NAME], before, {NAME: (pod,)}, listing, keeps_gone=False)) is is_kept
+    assert pods_of([NAME], before, {NAME: (pod,)}, listing), "its labels stay as long as its owner does"
+
+
+# issue 24
+def test_a_pod_that_reserves_a_gpu_for_a_group_shares_its_name_with_no_other_group() -> None:
+    pod = PodInfo(
+        namespace="kai-resource-reservation",
+        name="gpu-reservation-n1-0a1b2",
+        uid="u",
+        labels={"runai-gpu-group": "g"},
+        containers=(PodContainer(name="resource-reservation"),),
+    )
+    assert not may_come_again(pod)
+    assert may_come_again(replace(pod, labels={}))
 
 
 # issue 15, line 20

@@ -1,5 +1,6 @@
 """Which device a token means: by what the node shows, or by the allocator's word on the pod."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
@@ -9,7 +10,8 @@ from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGp
 from exporter.model.grants import Evidence, Given, Grant, Word
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
-from exporter.ownership.owners import Unmatched
+from exporter.ownership.device_ids import Rule
+from exporter.ownership.owners import Knowledge, Unmatched
 from exporter.ownership.words import Words
 from tests.support.owners import build_owners
 
@@ -197,6 +199,15 @@ def test_an_id_that_only_its_pod_shows_to_be_a_token(annotations: Mapping[str, s
     assert word is not None
     assert (word.ref.index if word.ref else "none") == index
     assert bool(word.trouble) is (index == "none")
+
+
+@pytest.mark.parametrize(("annotations", "is_held"), [({}, True), ({"predicate-time": "1"}, False), (None, False)])
+def test_a_token_without_a_word_names_no_device_though_a_rule_reads_its_id(
+    annotations: Mapping[str, str] | None, is_held: bool
+) -> None:
+    rule = Rule("a rule of the user's", re.compile("Ascend910-(?P<index>[0-9]+)"), "huawei.com/*")
+    owners = build_owners(npu(annotations), PAGE, Knowledge(rules=(rule,)))
+    assert bool(owners.holders) is is_held
 
 
 @pytest.mark.parametrize(("offered", "mib"), [(80, 8192), (81920, 8), (0, None)])

@@ -15,7 +15,7 @@ from exporter.errors import Malformed
 from exporter.model.pods import CUT, MOST_ANNOTATION_CHARS, PodContainer, PodInfo
 from exporter.sources.kubelet.kubelet_pods import parse_pod
 from exporter.sources.kubernetes.node_objects import read_pod
-from exporter.sources.node_pods import GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
+from exporter.sources.node_pods import CATCH_UP_SECONDS, GRACE_SECONDS, MOST_GONE, MOST_PODS, PodTable
 
 
 def pod(name: str, uid: str = "", **changes: Any) -> PodInfo:
@@ -188,6 +188,48 @@ def test_one_that_was_thought_to_be_gone_and_is_told_of_again_is_the_same() -> N
 
 
 # issue 7, line 41: MOST_PODS of sources/pods.py
+def until(table: PodTable, name: str, now: float) -> list[tuple[str, float, bool]]:
+    """The pods of a name, each with the moment until which it surely had the name, and whether it is gone."""
+    return [(named.pod.uid, named.until, named.is_gone) for named in table.pods_of_names(now=now)["ml", name]]
+
+
+# issue 24
+def test_a_stream_that_breaks_leaves_names_that_can_come_again_in_doubt_until_it_tells_of_them_again() -> None:
+    table = after_sync(A, B)
+    table.cut_off(5.0)
+    assert until(table, "a", 6.0) == [(A.uid, 5.0, False)]
+    table.open_stream()
+    table.put(A, now=8.0)
+    table.end_sync(now=8.0)
+    table.hear_all()
+    assert until(table, "a", 8.0) == [(A.uid, inf, False)]
+    assert until(table, "b", 8.0) == [(B.uid, 5.0, False)], "a kubelet that has just started tells of it later"
+    table.put(B, now=9.0)
+    assert until(table, "b", 9.0) == [(B.uid, inf, False)]
+
+
+# issue 24
+def test_a_watch_that_goes_on_first_tells_what_it_has_missed() -> None:
+    table = after_sync(A)
+    table.cut_off(5.0)
+    table.hear_again(20.0)
+    assert until(table, "a", 20.0) == [(A.uid, 5.0, False)]
+    table.hear_again(20.0 + CATCH_UP_SECONDS / 2)
+    assert until(table, "a", 20.0 + CATCH_UP_SECONDS) == [(A.uid, inf, False)]
+    table.cut_off(30.0)
+    table.hear_again(31.0)
+    table.cut_off(31.1)
+    assert until(table, "a", 40.0) == [(A.uid, 30.0, False)], "it broke again before all was told"
+
+
+# issue 24
+def test_who_has_gone_unheard_may_have_gone_at_any_moment_since() -> None:
+    table = after_sync(A)
+    table.cut_off(5.0)
+    table.replace([pod("a", "new")], now=20.0)
+    assert until(table, "a", 20.0) == [(A.uid, 5.0, True), ("new", inf, False)]
+
+
 def test_a_pod_too_many_is_refused_unless_one_is_only_awaited() -> None:
     table = after_sync(*(pod(str(number)) for number in range(MOST_PODS)))
     with pytest.raises(Malformed, match=f"more than {MOST_PODS} pods"):

@@ -14,6 +14,7 @@ import grpc.aio
 from aiohttp import web
 
 from exporter.simulator import dcgm, driver_files, failure, kubelet, pods_api, simulated_node, world
+from exporter.simulator.allocators.simulated_allocator import HELPERS
 from exporter.simulator.dcgm_pages import SimulatedFamily
 from exporter.simulator.parts import (
     DRA_DRIVER,
@@ -180,7 +181,7 @@ class World(world.World):
 
     def remake(self, old: Pod) -> Pod:
         """A pod of an allocator is made anew under its old name: other GPUs are chosen for it. Returns the new pod."""
-        name = next(container.name for container in old.containers if container.parts)
+        name = next(container.name for container in old.containers if container.name not in HELPERS)
         self.remove(old)
         seats = self.make.some_of([slot for _, slots in self.free() for slot in slots if slot in self._seats])
         made = self.make.pod(old.namespace, old.name, self.make.containers(old.namespace, name, seats), old.owner[0])

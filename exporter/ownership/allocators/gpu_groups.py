@@ -41,6 +41,11 @@ def is_reservation(owner: Owner, namespaces: Collection[str] = RESERVATION_NAMES
     return owner.container == RESERVATION_CONTAINER and owner.namespace in namespaces
 
 
+def reserves(pod: PodInfo) -> bool:
+    """Whether a pod reserves a GPU for the pods of a group."""
+    return GROUP_LABEL in pod.labels and any(one.name == RESERVATION_CONTAINER for one in pod.containers)
+
+
 def groups_of(pod: PodInfo) -> tuple[str, ...]:
     """The groups of a pod, in stable order. Each stands for one GPU of the node; () if the pod has no part of any."""
     labels = pod.labels

@@ -26,6 +26,8 @@ _SIDECAR = 0.2
 _INIT = 0.3
 _INIT_WITH_GPU = 0.1
 _HELPER_FIRST = 0.3
+# the second container of a pod, with GPUs and without
+HELPERS = "helper", "log-shipper"
 _SEVERAL_GPUS = 0.15
 _OTHER_INDEX = 99
 BROKEN, FOREIGN, WRONG = "broken", "foreign", "wrong"
@@ -160,9 +162,9 @@ class SimulatedAllocator:
         is_alone = self.takes_one_container or len(seats) < 2 or self.random.random() >= _TWO_WITH_GPUS  # noqa: PLR2004
         taken = set[Slot]()
         first = self._container(name, seats if is_alone else seats[:-1], taken)
-        helper = Container(name="log-shipper")
+        helper = Container(name=HELPERS[1])
         if not is_alone:
-            helper = self._container("helper", seats[-1:], taken)
+            helper = self._container(HELPERS[0], seats[-1:], taken)
         if self.random.random() < _SIDECAR and (self.counts_init_containers or not helper.parts):
             helper = replace(helper, is_sidecar=True)
         return (helper, first) if self.random.random() < _HELPER_FIRST else (first, helper)

@@ -16,7 +16,7 @@ import grpc.aio
 from exporter._gen import pods_pb2 as messages
 from exporter.errors import SourceError, Unavailable, Unsupported
 from exporter.model.pods import AllocatedDevice, OwnerReference, PodContainer, PodInfo, PodsByName, PodsOfNames
-from exporter.model.snapshot import PODS
+from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
 from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
@@ -97,7 +97,8 @@ class PodsApi(Watch):
 
         `max_stale_seconds` is the time for which pods outlive a kubelet that reports none; None: as for owners.
         """
-        super().__init__(PODS, on_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        super().__init__(PODS, self._note_health, longest_pause_seconds=LONGEST_PAUSE_SECONDS)
+        self._on_health = on_health
         self._socket = socket
         self._annotations = annotations
         self._clock = clock
@@ -165,5 +166,11 @@ class PodsApi(Watch):
             self._table.remove(parse_pod(event.pod).uid, now=self._clock())
         elif event.type == messages.INITIAL_SYNC_COMPLETE:
             self._table.end_sync(now=self._clock())
+            self._table.hear_all()
             self.in_sync()
         self.heard()
+
+    def _note_health(self, name: str, health: Health) -> None:
+        if not health.up:
+            self._table.cut_off(self._clock())
+        self._on_health(name, health)

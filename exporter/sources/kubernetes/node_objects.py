@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
-from math import inf
 
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, Taint
@@ -131,7 +130,10 @@ class ApiPods(ListWatch):
         return self._table.pods_of_names(now=self._clock())
 
     def _note_health(self, name: str, health: Health) -> None:
-        self._table.cut_off(inf if health.up else self._clock())
+        if health.up:
+            self._table.hear_again(self._clock())
+        else:
+            self._table.cut_off(self._clock())
         self._on_health(name, health)
 
 
