@@ -4,8 +4,8 @@
     pods ────────┼─► Words.of ─► assignments with words ─► owners.py
     evidence ────┘
 
-A token is an id of an allocator, which does not say which device its container has (allocators/table.py). For each
-container and resource, word_choice.py says what counts: what the node shows; the ids themselves, where the user says so
+A token is an id of an allocator, which does not say which device its container has (allocators/). For each container
+and resource, word_choice.py says what counts: what the node shows; the ids themselves, where the user says so
 (--allocators.hami id); or the annotation of the pod that the kubelet runs.
 
 What nothing tells stays a token, with the reason. Pure, except for what `Words` remembers.
@@ -14,6 +14,7 @@ What nothing tells stays a token, with the reason. Pure, except for what `Words`
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
 from exporter.model.grants import NO_EVIDENCE, Evidence, Grant, Word
@@ -27,6 +28,12 @@ from exporter.ownership.word_choice import Choice, Heard, no_word
 from exporter.wording import counted
 
 _ContainerResource = tuple[Owner, str]
+_POD_UNKNOWN = Trouble(
+    "",
+    "an allocator's scheduler chose the GPU, and which pod bears this name now is not known: the annotations may be"
+    " those of a pod that had the name before",
+    "wait until the source of pods answers: see what is said of the source pods",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,7 @@ class Words:
         pod = pods.get(owner.pod_key)
         if pod is not None and not allocator.gives_tokens(resource, pod.annotations):
             return tuple(map(_named_by_its_id, tokens))
-        heard = _heard(allocator, owner, resource, pod)
+        heard = _heard(allocator, owner, resource, pod, are_pods_read=bool(pods))
         if allocator.counts_units(resource):
             most = len(heard.entries) or None
         else:
@@ -154,10 +161,10 @@ class Words:
         )
 
 
-def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | None) -> Heard:
+def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | None, *, are_pods_read: bool) -> Heard:
     """The allocator's word on the pod for this container."""
     if pod is None:
-        return Heard("", trouble=allocator.trouble)
+        return Heard("", trouble=_POD_UNKNOWN if are_pods_read else allocator.trouble)
     annotation = allocator.annotation_on(resource, pod.annotations)
     source = f"the annotation {annotation.key}" if annotation else ""
     try:
