@@ -142,7 +142,9 @@ class Joining:
             evidence=self.evidence.of(assignments, pods.pods, pods.pods_of_names),
             pages=pages,
             of=of,
-            measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet) if measuring else None,
+            measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet, misses_pods=self._misses_pods)
+            if measuring
+            else None,
         )
 
     def _context_now(self) -> LookContext:
@@ -151,7 +153,14 @@ class Joining:
         slices = self.sources.slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
         problems = self.owners.label_problems
-        return self._context.of(self._with_facts, kubelet.outside, kubelet.version, problems, slices.devices, slices_up)
+        return self._context.of(
+            self._with_facts, kubelet.outside, kubelet.version, problems, slices.devices, slices_up, self._misses_pods
+        )
+
+    @property
+    def _misses_pods(self) -> bool:
+        """Whether pods may hold devices of which the kubelet lists nothing, and nobody has named any pod yet."""
+        return self.settings.needs_pods and not self.sources.pods.now.pods_of_names
 
     def _with_facts(
         self,
@@ -160,6 +169,7 @@ class Joining:
         problems: Mapping[str, int],
         slice_devices: SliceDevices,
         slices_up: bool | None,
+        misses_pods: bool,
     ) -> LookContext:
         """The settings with all that changes from look to look."""
         return replace(
@@ -169,6 +179,7 @@ class Joining:
             label_problems=problems,
             slice_devices=slice_devices,
             slices_up=slices_up,
+            misses_pods=misses_pods,
         )
 
     def _note(self, owners: Owners) -> None:

@@ -17,6 +17,7 @@ from exporter.model.snapshot import Health, LookFacts, Snapshot
 from exporter.outputs.output import Need
 from exporter.ownership.explain import is_kubelet_silent
 from exporter.ownership.owners import Unmatched
+from exporter.ownership.unlisted import RESERVED
 from exporter.sources.node_inventory import DriverSource
 from exporter.sources.source import MOST_LINKS, MOST_PROCESSES, Attempt, Bound, OnHealth, Source, absent
 
@@ -93,6 +94,7 @@ class Measuring:
         self._has_shares = self._is_wanted = False
         self._pods: PodsByName = {}
         self._kubelet: KubeletSource | None = None
+        self._misses_pods = False
         self._of_pods: Memo[tuple[Containers, ...]] = Memo(())
         self._sources: tuple[Processes, ContainerLogs] | None = None
         self._followed: DriverReading | None = None  # the last reading with a look-up of its processes
@@ -113,10 +115,16 @@ class Measuring:
         """The sources that it reads, as far as outputs show their health."""
         return tuple(part for part in self._sources or () if self._misses(part.health))
 
-    def measured_for(self, owners: Owners, pods: PodsByName, kubelet: "KubeletSource") -> "Measured | None":
-        """The use of these owners by the last reading; None if it is not known, or too old."""
+    def measured_for(
+        self, owners: Owners, pods: PodsByName, kubelet: "KubeletSource", *, misses_pods: bool = False
+    ) -> "Measured | None":
+        """The use of these owners by the last reading; None if it is not known, or too old.
+
+        `misses_pods`: pods may hold devices by an allocator's word alone, and no pod is known.
+        """
         self._pods = pods
         self._kubelet = kubelet
+        self._misses_pods = misses_pods
         last = self._nvml.reading
         if owners is not self._owners:
             self._owners = owners
@@ -170,7 +178,8 @@ class Measuring:
         """The measurement of the page's moment, as rows show it."""
         if self._kubelet is None:
             return {}
-        return {"measured": self.measured_for(look.owners, self._pods, self._kubelet)}
+        measured = self.measured_for(look.owners, self._pods, self._kubelet, misses_pods=self._misses_pods)
+        return {"measured": measured}
 
     def begin(self) -> Attempt | None:
         """Nothing to wait for."""
@@ -248,7 +257,9 @@ class Measuring:
             return None
         reading, processes, logged = self.looked_up
         tables = self.tables(logged, self._pods)
-        unresolved = None if self._kubelet is None else _unresolved(owners, self._kubelet)
+        unresolved = None
+        if self._kubelet is not None and not self._misses_pods:
+            unresolved = _unresolved(owners, self._kubelet)
         totals = {
             device: Total(memory_bytes=reading.memory_used.get(device), least_sm_ratio=reading.busy.get(device))
             for device in reading.memory_used.keys() | reading.busy.keys()
@@ -259,8 +270,13 @@ class Measuring:
 
 
 def _unresolved(owners: Owners, kubelet: "KubeletSource") -> frozenset[tuple[str, str]] | None:
-    """Pods with an assignment that resolves to no device. None if the kubelet has not answered."""
+    """Pods with an assignment that resolves to no device.
+
+    None if any pod may hold a device: the kubelet has not answered, or a pod reserves one for others that are unknown.
+    """
     if is_kubelet_silent(kubelet.health, owners):
+        return None
+    if any(match.ref == RESERVED for match in owners.matches):
         return None
     unmatched = (match.assignment for match in owners.matches if match.reason not in ("", Unmatched.NO_GPU))
     return frozenset(assignment.owner.pod_key for assignment in (*unmatched, *kubelet.outside))

@@ -237,6 +237,8 @@ class Explainer:
             return "the kubelet has not answered yet"
         if self._claims_are_off:
             return "a DRA claim holds devices of this node, and --dra is off"
+        if self.context.misses_pods:
+            return "pods may hold devices by an allocator's word alone (--allocators.pods on), and no pod is known yet"
         why = what_hides_owners(self._reasons, device)
         if not why and self.owners.units:
             return "containers hold units of this node's GPUs, whose ids name no GPU"

@@ -326,7 +326,7 @@ def _by_other_names(
         elif key is not None:
             taken.add(key)
         else:
-            are_all = are_all and ref is not None and ref.is_no_gpu
+            are_all = are_all and ref is not None and ref.is_no_gpu and assignment.word is None
     offered = {key for ref, key in offers if key is not None and devices.is_unnamed(ref, key)}
     taken.update(key for _, key in offers if key is not None and key not in offered)
     if not held and not offered:

@@ -34,6 +34,8 @@ from exporter.ownership.pods_of_names import ENDED_PHASES
 from exporter.ownership.word_choice import Choice, Heard, no_word
 
 _LABEL = f"the label {GROUP_LABEL}"
+# names no device, not even the only one of a node: the pod that reserves it does not hold it
+RESERVED = DeviceRef(form=_LABEL)
 _PODS_UNREAD = Trouble(
     "",
     "this pod reserves its GPU for a group of pods that share it, and nothing here says which pods these are",
@@ -117,8 +119,7 @@ class UnlistedHolders:
         """A reservation pod's assignment, which holds nothing: its container looks at the GPU."""
         ref = read_device_id(held.resource, held.device_id, self._rules)
         if pod is None or ref is None:
-            unknown = DeviceRef(form=_LABEL, allocator=KAI, shared=True)
-            return replace(held, word=Word(grant=Grant(allocator=KAI), ref=unknown, trouble=_PODS_UNREAD))
+            return replace(held, word=Word(grant=Grant(allocator=KAI), ref=RESERVED, trouble=_PODS_UNREAD))
         return replace(held, word=Word(grant=Grant(allocator=KAI), source=_LABEL, ref=replace(ref, is_look=True)))
 
     def _refs_of_groups(self, reserved: Iterable[Assignment], pods: PodsByName) -> Mapping[str, DeviceRef]:
