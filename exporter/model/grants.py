@@ -56,7 +56,8 @@ class Word:
         source: who says it: an annotation's name, or one of the sources of evidence (`Given.source`).
         ref: the device; None if there is no word that counts.
         trouble: why no word counts or, beside a `ref`, what contradicts it.
-        is_of_id: whether the kubelet's id names the same device; None if it names none.
+        is_of_id: whether the container's ids name the same device or, if the ids are the `source`, whether the
+            annotation does; None if they name none.
     """
 
     grant: Grant

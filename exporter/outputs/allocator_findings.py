@@ -6,26 +6,27 @@ from collections.abc import Iterator
 from exporter.accounts.over_commitment import over_committed
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.diagnosis import Finding, Level, fine, warning
+from exporter.ownership.words import THE_ID
 from exporter.wording import counted
 
 
 def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
     """Who says which devices containers have, by allocator, and each contradiction."""
     sources = defaultdict[str, Counter[str]](Counter)
-    others = Counter[str]()
+    others = defaultdict[str, Counter[str]](Counter)
     for match in snapshot.owners.matches:
         word = match.assignment.word
         if word is None or word.ref is None:
             continue
         allocator = word.grant.allocator
         sources[allocator][word.source] += 1
-        others[allocator] += word.is_of_id is False
+        if word.is_of_id is False:
+            others[allocator]["annotations" if word.source == THE_ID else "the kubelet's ids"] += 1
     for allocator, counts in sorted(sources.items()):
         by_source = ", ".join(f"{count} by {source}" for source, count in sorted(counts.items()))
         devices = counted(counts.total(), "device")
-        differ = others[allocator]
-        ids = f"; the kubelet's ids name another device for {differ} of them" if differ else ""
-        yield fine(allocator, f"tells {devices} of containers: {by_source}{ids}")
+        differ = (f"; {those} name another device for {count} of them" for those, count in others[allocator].items())
+        yield fine(allocator, f"tells {devices} of containers: {by_source}{''.join(differ)}")
     for match, trouble in snapshot.owners.contradictions:
         yield Finding(Level.WARNING, match.assignment.owner.name, trouble)
     for key, part in sorted(over_committed(snapshot.owners, snapshot.joined).items()):

@@ -11,7 +11,7 @@ and resource, word_choice.py says what counts: what the node shows; the ids them
 What nothing tells stays a token, with the reason. Pure, except for what `Words` remembers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exporter.errors import Trouble
@@ -27,6 +27,7 @@ from exporter.ownership.names_of_gpus import NO_INVENTORY, NamesOfGpus
 from exporter.ownership.word_choice import Choice, Heard, no_word
 from exporter.wording import counted
 
+THE_ID = "the id"
 _ContainerResource = tuple[Owner, str]
 _POD_UNKNOWN = Trouble(
     "",
@@ -149,14 +150,21 @@ class Words:
         else:
             most = len(tokens)
             heard = _checked(heard, most)
+        of_ids = {
+            names.of(replace(token.ref, allocator="", shared=False)) for token in tokens if token.ref.names_device
+        }
+        written = {names.of(entry.ref) for entry in heard.entries}
         if self._trusts_ids_of == allocator.name:
             heard = _by_ids(heard, allocator, tokens, names)
         given = (*evidence.get(use, ()), *evidence.get((owner, ""), ()))
         words = Choice(allocator, heard, most, names).words(given)
         if allocator.counts_units(resource):
-            return _counted(tokens, words, heard, names)
+            return _counted(tokens, words, heard)
         return tuple(
-            replace(token.assignment, word=_of_token(word, token, names))
+            replace(
+                token.assignment,
+                word=_compared(_of_token(word, token), written if word.source == THE_ID else of_ids, names),
+            )
             for token, word in zip(tokens, words, strict=True)
         )
 
@@ -189,7 +197,7 @@ def _checked(heard: Heard, ids: int) -> Heard:
 
 def _named_by_its_id(token: _Token) -> Assignment:
     """A token of an allocator that did not choose the device of this pod: the id is true."""
-    word = Word(grant=Grant(allocator=token.ref.allocator), source="the id", ref=replace(token.ref, allocator=""))
+    word = Word(grant=Grant(allocator=token.ref.allocator), source=THE_ID, ref=replace(token.ref, allocator=""))
     return replace(token.assignment, word=word)
 
 
@@ -201,22 +209,20 @@ def _by_ids(heard: Heard, allocator: Allocator, tokens: Sequence[_Token], names:
     for token, grant in zip(tokens, in_order, strict=True):
         ref = replace(token.ref, allocator="")
         entries.append(WrittenDevice(ref=ref, grant=grants.get(names.of(ref), grant)))
-    return Heard("the id", tuple(entries))
+    return Heard(THE_ID, tuple(entries))
 
 
-def _of_token(word: Word, token: _Token, names: NamesOfGpus) -> Word:
+def _of_token(word: Word, token: _Token) -> Word:
     """A word in the place of a token."""
-    if word.ref is None:
-        return word
-    ref = replace(word.ref, shared=token.ref.shared)
-    own = replace(token.ref, allocator="", shared=False)
-    is_of_id = None if token.ref.is_no_gpu else names.of(own) == names.of(ref)
-    return replace(word, ref=ref, is_of_id=is_of_id)
+    return word if word.ref is None else replace(word, ref=replace(word.ref, shared=token.ref.shared))
 
 
-def _counted(
-    tokens: Sequence[_Token], words: Sequence[Word], heard: Heard, names: NamesOfGpus
-) -> tuple[Assignment, ...]:
+def _compared(word: Word, others: Collection[object], names: NamesOfGpus) -> Word:
+    """A word that knows whether its device is one of `others`: the ids' or, if the ids count, the annotation's."""
+    return replace(word, is_of_id=names.of(word.ref) in others) if others and word.ref is not None else word
+
+
+def _counted(tokens: Sequence[_Token], words: Sequence[Word], heard: Heard) -> tuple[Assignment, ...]:
     """An assignment for each device, which counts its part of the ids; the tokens themselves if no device is known."""
     first = tokens[0]
     if any(word.ref is None for word in words):
@@ -230,6 +236,6 @@ def _counted(
         word = Word(grant=words[0].grant, source=heard.source, trouble=no_word(heard.source, message))
         return tuple(replace(token.assignment, word=word) for token in tokens)
     return tuple(
-        replace(first.assignment, count=count, word=_of_token(word, first, names))
+        replace(first.assignment, count=count, word=_of_token(word, first))
         for word, count in zip(words, counts, strict=True)
     )
