@@ -20,7 +20,7 @@ Rivals = Mapping[tuple[str, str], AbstractSet[object]]
 
 
 class Sole(NamedTuple):
-    """Whether the node has only one GPU, and whether that GPU has at most one MIG instance."""
+    """Whether the node has only one GPU, which is not cut, and whether its GPU has at most one MIG instance."""
 
     gpu: bool
     instance: bool
@@ -107,7 +107,8 @@ class NodeDevices:
         gpus = self.gpus | gpus_before | (uuids - {""})
         has_one_gpu = bool(self.gpus) and len(gpus) == 1 and not self._has_second_number
         has_one_instance = len(instances - {""}) <= 1 and len(self._cut) <= 1
-        return Sole(has_one_gpu, has_one_gpu and has_one_instance)
+        # where a GPU is cut, a token of the GPU stands for an instance that HAMi cut for it
+        return Sole(has_one_gpu and not self._cut, has_one_gpu and has_one_instance)
 
     def samples_of(self, held: Container[DeviceKey]) -> Mapping[DeviceKey, int]:
         """The number of samples of each device.

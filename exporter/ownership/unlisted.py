@@ -7,6 +7,7 @@
 Pure, except for what `UnlistedHolders` remembers.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
 from exporter.model.grants import NO_EVIDENCE, Evidence, Grant, Word
-from exporter.model.pods import Owner, PodInfo, PodsByName
+from exporter.model.pods import Owner, PodInfo, PodName, PodsByName
 from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, Annotation
 from exporter.ownership.allocators.gpu_groups import (
     FRACTION,
@@ -81,6 +82,8 @@ class UnlistedHolders:
         self._rules = rules
         self._namespaces = namespaces
         self._writers = [allocator for allocator in allocators.values() if allocator.gives_without_kubelet]
+        # the holders in each pod by its annotations, with what they were made of: to read one may take milliseconds
+        self._by_annotations: dict[PodName, tuple[object, Sequence[_ContainerWord]]] = {}
         self._made: dict[Assignment, Assignment] = {}
         self._last: frozenset[Assignment] = frozenset()
         self._of_last: frozenset[Assignment] = frozenset()
@@ -106,6 +109,7 @@ class UnlistedHolders:
         for pod in alive:
             for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)):
                 holding += holder.assignments(evidence, names)
+        self._by_annotations = {name: kept for name, kept in self._by_annotations.items() if name in pods}
         looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
         before = self._made
         self._made = {made: before.get(made, made) for made in (*looks, *holding)}
@@ -123,21 +127,35 @@ class UnlistedHolders:
         return replace(held, word=Word(grant=Grant(allocator=KAI), source=_LABEL, ref=replace(ref, is_look=True)))
 
     def _refs_of_groups(self, reserved: Iterable[Assignment], pods: PodsByName) -> Mapping[str, DeviceRef]:
-        """The GPU of each group, by what the kubelet gave the group's reservation pod."""
-        refs: dict[str, DeviceRef] = {}
+        """The GPU of each group, by what the kubelet gave the group's reservation pod.
+
+        A group whose reservation pods have several GPUs has none: one of them may be on its way out.
+        """
+        refs: defaultdict[str, set[DeviceRef]] = defaultdict(set)
         for held in reserved:
             pod = pods.get(held.owner.pod_key)
             ref = read_device_id(held.resource, held.device_id, self._rules)
             if pod is not None and ref is not None:
-                refs |= dict.fromkeys(groups_of(pod), ref)
-        return refs
+                for group in groups_of(pod):
+                    refs[group].add(ref)
+        return {group: ref for group, (ref, *others) in refs.items() if not others}
 
-    def _of_annotations(self, pod: PodInfo) -> Iterator[_ContainerWord]:
+    def _of_annotations(self, pod: PodInfo) -> Sequence[_ContainerWord]:
         """The holders in a pod by the annotations of allocators that have no device plugin."""
-        for allocator in self._writers:
-            for annotation in allocator.annotations:
-                if annotation.key in pod.annotations:
-                    yield from _of_annotation(pod, allocator, annotation)
+        written = [
+            (allocator, annotation)
+            for allocator in self._writers
+            for annotation in allocator.annotations
+            if annotation.key in pod.annotations
+        ]
+        if not written:
+            return ()
+        name, made_of = (pod.namespace, pod.name), (pod.annotations, pod.containers)
+        before = self._by_annotations.get(name)
+        if before is None or before[0] != made_of:
+            holders = [holder for by in written for holder in _of_annotation(pod, *by)]
+            before = self._by_annotations[name] = made_of, holders
+        return before[1]
 
 
 def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[_ContainerWord]:
@@ -165,7 +183,9 @@ def _of_annotation(pod: PodInfo, allocator: Allocator, annotation: Annotation) -
     resource = annotation.resources[0]
     try:
         written = annotation.read(pod.annotations)
-        of_containers = places(written, annotation, resource, pod.containers) if written else {}
+        # Koordinator's may be about a pod's network cards alone
+        has_devices = any(written.containers)
+        of_containers = places(written, annotation, resource, pod.containers) if has_devices else {}
     except Unreadable as error:
         owner = Owner(namespace=pod.namespace, pod=pod.name, container=pod.containers[0].name if pod.containers else "")
         yield _ContainerWord(owner, resource, ("",), allocator, Heard(source, trouble=no_word(source, str(error))))

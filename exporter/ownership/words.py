@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Inventory
-from exporter.model.grants import NO_EVIDENCE, Evidence, Grant, Word
+from exporter.model.grants import NO_EVIDENCE, Evidence, Given, Grant, Word
+from exporter.model.memo import Memo
 from exporter.model.pods import Owner, PodInfo, PodsByName
-from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, marked, usual
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Allocator, Annotation, marked, usual
 from exporter.ownership.allocators.positions import places
-from exporter.ownership.allocators.said import Unreadable, WrittenDevice
+from exporter.ownership.allocators.said import Said, Unreadable, WrittenDevice
 from exporter.ownership.device_ids import RULES, Rule, read_device_id
 from exporter.ownership.names_of_gpus import NO_INVENTORY, NamesOfGpus
 from exporter.ownership.word_choice import Choice, Heard, no_word
@@ -66,6 +67,11 @@ class Words:
         self._trusts_ids_of = trusts_ids_of
         self._refs: dict[int, tuple[Assignment, DeviceRef | None]] = {}
         self._made: dict[_ContainerResource, tuple[Assignment, ...]] = {}
+        # what each of them was made of: to read an annotation takes up to some milliseconds
+        self._made_of: dict[_ContainerResource, object] = {}
+        # of the pods in the present `of`, by the pod and the annotation as objects
+        self._texts_read: dict[tuple[int, int], Said | Unreadable] = {}
+        self._names = Memo(NamesOfGpus(NO_INVENTORY))
         self._last: frozenset[Assignment] = frozenset()
         self._of_last: frozenset[Assignment] = frozenset()
 
@@ -81,14 +87,24 @@ class Words:
         `pods` are the pods that the kubelet runs, by name. `inventory` tells which numbers and UUIDs are one GPU's.
         """
         tokens = self._tokens_among(assignments, pods)
-        before = self._made
-        names = NamesOfGpus(inventory)
+        before, made_of_before = self._made, self._made_of
+        names = self._names.of(NamesOfGpus, inventory)
         made: dict[_ContainerResource, tuple[Assignment, ...]] = {}
+        made_of: dict[_ContainerResource, object] = {}
         for use, of_use in tokens.items():
-            with_words = self._with_words(use, of_use, pods, evidence, names)
+            owner, _ = use
+            pod = pods.get(owner.pod_key)
+            of_pod = (pod.annotations, pod.containers) if pod else bool(pods)
+            given = (*evidence.get(use, ()), *evidence.get((owner, ""), ()))
+            made_of[use] = of_use, of_pod, given, names
+            if made_of_before.get(use) == made_of[use]:
+                made[use] = before[use]
+                continue
+            with_words = self._with_words(use, of_use, pods, given, names)
             # an equal assignment stays the same object, so that nobody reads it again
             made[use] = before[use] if before.get(use) == with_words else with_words
-        self._made = made
+        self._made, self._made_of = made, made_of
+        self._texts_read.clear()
         is_same = made.keys() == before.keys() and all(made[use] is before[use] for use in made)
         if assignments is not self._of_last or not is_same:
             of_tokens = (token.assignment for of_use in tokens.values() for token in of_use)
@@ -135,7 +151,7 @@ class Words:
         use: _ContainerResource,
         tokens: Sequence[_Token],
         pods: PodsByName,
-        evidence: Evidence,
+        given: Sequence[Given],
         names: NamesOfGpus,
     ) -> tuple[Assignment, ...]:
         """A container's tokens of one resource, each with its word."""
@@ -144,7 +160,7 @@ class Words:
         pod = pods.get(owner.pod_key)
         if pod is not None and not allocator.gives_tokens(resource, pod.annotations):
             return tuple(map(_named_by_its_id, tokens))
-        heard = _heard(allocator, owner, resource, pod, are_pods_read=bool(pods))
+        heard = self._heard(allocator, use, pod, are_pods_read=bool(pods))
         if allocator.counts_units(resource):
             most = len(heard.entries) or None
         else:
@@ -156,7 +172,6 @@ class Words:
         written = {names.of(entry.ref) for entry in heard.entries}
         if self._trusts_ids_of == allocator.name:
             heard = _by_ids(heard, allocator, tokens, names)
-        given = (*evidence.get(use, ()), *evidence.get((owner, ""), ()))
         words = Choice(allocator, heard, most, names).words(given)
         if allocator.counts_units(resource):
             return _counted(tokens, words, heard)
@@ -168,23 +183,38 @@ class Words:
             for token, word in zip(tokens, words, strict=True)
         )
 
-
-def _heard(allocator: Allocator, owner: Owner, resource: str, pod: PodInfo | None, *, are_pods_read: bool) -> Heard:
-    """The allocator's word on the pod for this container."""
-    if pod is None:
-        return Heard("", trouble=_POD_UNKNOWN if are_pods_read else allocator.trouble)
-    annotation = allocator.annotation_on(resource, pod.annotations)
-    source = f"the annotation {annotation.key}" if annotation else ""
-    try:
-        written = annotation.read(pod.annotations) if annotation else None
-        if annotation is None or written is None:
+    def _heard(
+        self, allocator: Allocator, use: _ContainerResource, pod: PodInfo | None, *, are_pods_read: bool
+    ) -> Heard:
+        """The allocator's word on the pod for this container."""
+        owner, resource = use
+        if pod is None:
+            return Heard("", trouble=_POD_UNKNOWN if are_pods_read else allocator.trouble)
+        annotation = allocator.annotation_on(resource, pod.annotations)
+        if annotation is None:
             return Heard("", trouble=allocator.not_written)
-        entries = places(written, annotation, resource, pod.containers).get(owner.container, ())
-    except Unreadable as error:
-        return Heard(source, trouble=no_word(source, str(error)))
-    if not entries:
-        return Heard(source, trouble=no_word(source, "it names no device for this container"))
-    return Heard(source, entries)
+        source = f"the annotation {annotation.key}"
+        try:
+            written = self._said_on(pod, annotation)
+            entries = places(written, annotation, resource, pod.containers).get(owner.container, ())
+        except Unreadable as error:
+            return Heard(source, trouble=no_word(source, str(error)))
+        if not entries:
+            return Heard(source, trouble=no_word(source, "it names no device for this container"))
+        return Heard(source, entries)
+
+    def _said_on(self, pod: PodInfo, annotation: Annotation) -> Said:
+        """What an annotation says that is on a pod, read once for all its containers. Raises Unreadable."""
+        name = id(pod), id(annotation)
+        if name not in self._texts_read:
+            try:
+                self._texts_read[name] = annotation.read(pod.annotations)
+            except Unreadable as error:
+                self._texts_read[name] = error
+        entries = self._texts_read[name]
+        if isinstance(entries, Unreadable):
+            raise entries
+        return entries
 
 
 def _checked(heard: Heard, ids: int) -> Heard:

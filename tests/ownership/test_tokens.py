@@ -132,6 +132,14 @@ def test_a_token_of_a_mig_instance_means_the_node_s_only_one(instances: int, exp
     assert holders(whole) == {f"GPU-{X}": [("a", False)]}
 
 
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_token_of_a_gpu_that_is_cut_means_some_instance_of_it(instances: int) -> None:
+    """In HAMi's mode "mig" the ids name the GPU, and each container has an instance that HAMi has cut for it."""
+    owners = build_owners([given(f"GPU-{X}-0"), given(f"GPU-{X}-1", B)], ONE, Knowledge(inventory=cut(instances)))
+    assert holders(owners) == {}
+    assert {match.reason for match in owners.matches} == {Unmatched.ALLOCATOR}
+
+
 # issue 22, line 1
 def test_true_ids_beside_tokens_keep_their_devices() -> None:
     assigned = [given(f"GPU-{X}-4"), given(f"GPU-{Y}", B, "nvidia.com/whole")]

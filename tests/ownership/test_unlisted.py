@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,22 @@ def test_koordinators_word_names_gpus_by_minor_number() -> None:
     pod = a_pod("ml", "a", "main", annotations=annotations, asks=frozenset({"koordinator.sh/gpu-core"}))
     owners = owners_of([], by_name(pod))
     assert holders(owners) == {0: [("a", "main", Grant(allocator="Koordinator", memory_mib=8192, cores_percent=50))]}
+
+
+def test_koordinators_word_on_network_cards_alone_makes_no_holder() -> None:
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps({"rdma": [{"minor": 0, "resources": {}}]})}
+    owners = owners_of([], by_name(a_pod("ml", "a", "main", annotations=annotations)))
+    assert (owners.holders, owners.matches) == ({}, ())
+
+
+def test_a_group_whose_reservation_pods_have_two_gpus_leads_nowhere() -> None:
+    """A reservation pod that is on its way out still has its GPU when the next one of its group comes."""
+    held, reserving = reservation(1, "g")
+    owner = replace(held.owner, pod="gpu-reservation-new")
+    new = replace(held, owner=owner, device_id=GPUS[2]), replace(reserving, name=owner.pod)
+    owners = owners_of([held, new[0]], by_name(reserving, new[1], worker("a", "g", gpu_fraction="0.5")))
+    assert holders(owners) == {}
+    assert [match.reason for match in owners.matches] == [Unmatched.ALLOCATOR]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGp
 from exporter.model.grants import Evidence, Given, Grant, Word
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
+from exporter.ownership.allocators.allocator_table import ALLOCATORS, Grammar
+from exporter.ownership.allocators.said import Said
 from exporter.ownership.device_ids import Rule
 from exporter.ownership.owners import Knowledge, Unmatched
 from exporter.ownership.words import Words
@@ -163,6 +166,34 @@ def test_nothing_is_made_anew_while_nothing_changes() -> None:
     assert after != before
     same = [assignment for assignment in after if any(assignment is other for other in before)]
     assert [assignment.owner for assignment in same] == [MAIN]
+
+
+class _Counting:
+    """A grammar that counts how often it reads."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.texts: list[str] = []
+        self._grammar = grammar
+
+    def __call__(self, text: str) -> Said:
+        self.texts.append(text)
+        return self._grammar(text)
+
+
+def test_an_annotation_is_read_once_for_all_containers_and_not_again_while_it_stays() -> None:
+    """To read one may take milliseconds, and a node has a hundred pods that come and go."""
+    (written,) = (of for of in ALLOCATORS["HAMi"].annotations if of.key == HAMI)
+    grammar = _Counting(written.grammar)
+    allocator = replace(ALLOCATORS["HAMi"], annotations=(replace(written, grammar=grammar),))
+    words = Words(allocators={**ALLOCATORS, "HAMi": allocator})
+    other = replace(MAIN, pod="b")
+    assignments = frozenset([*ids(MAIN, 0), *ids(SIDE, 1), *ids(other, 2)])
+    pods = pod(hami([2], [3]), "main", "side")
+    of_other = replace(pod(hami([1]))["ml", "a"], name="b", uid="2")
+    words.of(assignments, {**pods, ("ml", "b"): of_other})
+    assert sorted(grammar.texts) == sorted([hami([2], [3]), hami([1])])
+    words.of(assignments, {**pods, ("ml", "b"): replace(of_other, annotations={HAMI: hami([0])})})
+    assert grammar.texts[2:] == [hami([0])]
 
 
 ASCEND = "huawei.com/Ascend910"

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -46,6 +47,12 @@ from exporter.ownership.allocators.separated import Separated
 Grammar = Callable[[str], Said]
 # adds what a further annotation says. Raises Unreadable
 Addition = Callable[[Said, str], Said]
+
+
+@lru_cache(maxsize=4096)
+def _matches(resource: str, globs: tuple[str, ...]) -> bool:
+    """Whether one of the globs matches. There are dozens of annotations, and a node may have 768 tokens."""
+    return any(fnmatchcase(resource, glob) for glob in globs)
 
 
 class Scope(Enum):
@@ -83,12 +90,9 @@ class Annotation:
     counts_units: bool = False
     also: tuple[tuple[str, Addition], ...] = ()
 
-    def read(self, annotations: Mapping[str, str]) -> Said | None:
-        """What it says on a pod; None if the pod lacks it. Raises Unreadable: it cannot be read."""
-        text = annotations.get(self.key)
-        if text is None:
-            return None
-        written = self.grammar(text)
+    def read(self, annotations: Mapping[str, str]) -> Said:
+        """What it says on a pod that has it. Raises Unreadable: it cannot be read."""
+        written = self.grammar(annotations[self.key])
         for key, add in self.also:
             if key in annotations:
                 written = add(written, annotations[key])
@@ -100,7 +104,7 @@ class Annotation:
 
     def is_about(self, resource: str) -> bool:
         """Whether it says which devices of a resource a container has."""
-        return any(fnmatchcase(resource, glob) for glob in self.resources)
+        return _matches(resource, self.resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +140,8 @@ class Allocator:
 
         Raises Unreadable: that one cannot be read.
         """
-        for annotation in self.annotations:
-            written = annotation.read(annotations) if annotation.is_about(resource) else None
-            if written is not None:
-                return annotation, written
-        return None
+        annotation = self.annotation_on(resource, annotations)
+        return None if annotation is None else (annotation, annotation.read(annotations))
 
     def counts_units(self, resource: str) -> bool:
         """Whether a resource's ids count units of devices, so that a device has many of them."""

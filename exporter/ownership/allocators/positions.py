@@ -1,8 +1,10 @@
 """The containers of a pod that the places of an annotation belong to."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from exporter.model.grants import Grant
 from exporter.model.pods import PodContainer
 from exporter.ownership.allocators.allocator_table import Annotation, Scope
 from exporter.ownership.allocators.said import Said, Unreadable, WrittenDevice
@@ -48,6 +50,9 @@ def _of_the_pod(written: Said, annotation: Annotation, holders: Sequence[str]) -
             f"it names the devices of the pod, and {counted(len(holders), 'container')} hold some: nothing says whose"
             " each device is"
         )
+    if len(holders) > 1:
+        # the parts are those of all containers together, and nothing says which part is whose
+        entries = tuple(replace(entry, grant=Grant(allocator=entry.grant.allocator)) for entry in entries)
     return dict.fromkeys(holders, entries)
 
 

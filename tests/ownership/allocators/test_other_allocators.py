@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from exporter.model.grants import Grant
 from exporter.ownership.allocators.allocator_table import ALLOCATORS, ANNOTATIONS, marked
 from exporter.ownership.allocators.said import Unreadable
 from tests.ownership.allocators.spelling import A, B, given, names
@@ -161,11 +162,15 @@ def test_koordinator() -> None:
     """The text is that of Koordinator's documentation of fine-grained device scheduling."""
     part = {CORE: "50", "koordinator.sh/gpu-memory": "11520Mi", "koordinator.sh/gpu-memory-ratio": "50"}
     text = json.dumps({"gpu": [{"minor": 1, "resources": part}], "rdma": [{"minor": 0, "resources": {}}]})
-    devices = given("Koordinator", CORE, {DEVICES: text}, "sMN")
-    assert names(devices) == {"M": ["1"], "N": ["1"]}
+    devices = given("Koordinator", CORE, {DEVICES: text}, "sM")
+    assert names(devices) == {"M": ["1"]}
     device = devices["M"][0]
     assert (device.ref.minor, device.ref.shared, device.ref.index) == ("1", True, "")
     assert (device.grant.memory_mib, device.grant.cores_percent, device.grant.fraction) == (11520, 50, None)
+    # the parts are those of the pod, so that two containers do not have them twice
+    both = given("Koordinator", CORE, {DEVICES: text}, "sMN")
+    assert names(both) == {"M": ["1"], "N": ["1"]}
+    assert {device.grant for devices in both.values() for device in devices} == {Grant(allocator="Koordinator")}
 
 
 @pytest.mark.parametrize(
