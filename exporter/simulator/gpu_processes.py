@@ -124,7 +124,7 @@ def _show(root: Path, pid: int, pod: Pod, container: str) -> None:
     _put(folder / "stat", f"{pid} (python3) S 1 {pid} {pid} 0 -1 {' '.join(['0'] * 13)} 1 0 0\n")
     _put(folder / "cmdline", f"python3\0-m\0{pod.owner[1] or container}\0--pod={pod.name}\0")
     _put(folder / "status", "Name:\tpython3\nUid:\t1000\t1000\t1000\t1000\n")
-    environment = next(one.environment for one in pod.containers if one.name == container)
+    environment = next((one.environment for one in pod.containers if one.name == container), ())
     if environment:
         _put(folder / "environ", "".join(f"{name}={value}\0" for name, value in (("PATH", "/usr/bin"), *environment)))
 
