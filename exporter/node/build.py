@@ -120,6 +120,7 @@ def _owners(
         before.knowledge.places if before else NO_PLACES,
         before.requests if before else None,
         by_allocators=ByAllocators(words, unlisted),
+        gpus=before.gpus if before else frozenset(),
     )
 
 

@@ -144,10 +144,11 @@ class CurrentOwners:
         requests: Requests | None = None,
         *,
         by_allocators: ByAllocators | None = None,
+        gpus: frozenset[str] = frozenset(),
     ) -> None:
         """`node` is this node's name. `words` has the words of allocators; by default those of the built-in table.
 
-        `book`, `pods_of_owners`, `places` and `requests` are the predecessor's, before a reload.
+        `book`, `pods_of_owners`, `places`, `requests` and `gpus` are the predecessor's, before a reload.
         """
         self.book = book or CounterBook()
         self.pods_of_owners = pods_of_owners or PodsOfOwners()
@@ -162,7 +163,7 @@ class CurrentOwners:
         self.evidence = NO_EVIDENCE
         self._held: Memo[frozenset[Assignment]] = Memo(frozenset())
         self._looked_up = Memo(None)
-        self._builder = OwnersBuilder()
+        self._builder = OwnersBuilder(gpus)
         self._of_pods: Memo[OfPods] = Memo({})
         self.attribution: Attribution = Attribution(self.owners, policy, book=self.book)
         self._of_pages = Memo(self.owners), Memo(self.attribution)
@@ -236,6 +237,11 @@ class CurrentOwners:
         owners, _ = self._of_pages
         assignments, _, knowledge, allocatable = owners.inputs
         return OwnersBuilder(self._builder.gpus).build(assignments, subjects, knowledge, allocatable)
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """The GPUs of all pages so far, or two of them: a page lacks a lost GPU."""
+        return self._builder.gpus
 
     def keep(self, wanted: Collection[Hashable]) -> None:
         """Forget the attribution of every set of sources that is not in `wanted`."""

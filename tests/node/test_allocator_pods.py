@@ -10,6 +10,7 @@ from exporter.config.named_files import NodeFiles
 from exporter.node.build import make_node
 from exporter.node.handover import WantedStreams
 from exporter.node.node import Node
+from exporter.ownership.owners import Unmatched
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
@@ -132,6 +133,22 @@ async def test_pods_that_were_needed_are_read_over_a_reload_unless_it_turns_that
         assert node.api.lists == 1
     finally:
         await third.close()
+
+
+# issue 24, part 1
+async def test_a_lost_gpu_is_remembered_over_a_reload(node: SimulatedNode) -> None:
+    """The page lacks it, and a token of the one that is left may mean it."""
+    node.world.pods = (token(node),)
+    first = make_node(config_of(**settings(node, allocators_pods="off")), NodeFiles())
+    await first.look(None)
+    node.world.gpus = node.world.gpus[:1]
+    second = make_node(config_of(**settings(node, allocators_pods="off")), NodeFiles(), handover=first.handover)
+    await first.give_way(second)
+    try:
+        owners = (await second.look(None)).owners
+        assert [match.reason for match in owners.matches] == [Unmatched.ALLOCATOR]
+    finally:
+        await second.close()
 
 
 def about_pods(caplog: pytest.LogCaptureFixture) -> list[str]:

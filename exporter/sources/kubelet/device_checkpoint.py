@@ -179,6 +179,7 @@ class DeviceCheckpoint(AskedSource):
         except FileNotFoundError:
             self._lose()
         except OSError as error:
+            self._read_as = None  # what is wrong may pass without a change to the file
             self._fail(_unreadable(self._path, error), started)
         except SourceError as error:
             self._fail(error, started)
@@ -203,7 +204,9 @@ class DeviceCheckpoint(AskedSource):
 
 def _unreadable(path: str, error: OSError) -> Unavailable:
     message = f"{path} cannot be read: {error.strerror or error}"
-    return Unavailable("permission", message, remedy=f"run as uid 0, as the manifests do; {_MEANWHILE}")
+    if isinstance(error, PermissionError):
+        return Unavailable("permission", message, remedy=f"run as uid 0, as the manifests do; {_MEANWHILE}")
+    return Unavailable("unreachable", message, remedy=f"look at the file on this node; {_MEANWHILE}")
 
 
 def _read_file(path: str) -> tuple[CheckpointEntry, ...]:

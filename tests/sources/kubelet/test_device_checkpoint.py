@@ -229,7 +229,8 @@ async def test_what_is_no_file_is_not_read(source: DeviceCheckpoint, path: Path)
     path.parent.mkdir()
     os.mkfifo(path)
     await look(source)
-    assert source.health.reason == "permission"
+    assert source.health.reason == "unreachable"
+    assert "FIFO" in source.health.message
 
 
 async def test_a_file_of_root_says_as_whom_to_run(
@@ -245,6 +246,24 @@ async def test_a_file_of_root_says_as_whom_to_run(
     await look(source)
     assert source.health.reason == "permission"
     assert "uid 0" in source.health.remedy
+
+
+async def test_what_has_passed_is_forgotten_though_the_file_is_the_same(
+    source: DeviceCheckpoint, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet may not write the file again for days."""
+    write(path, ONE)
+
+    def refuse(*_: object) -> bytes:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as while_it_lasts:
+        while_it_lasts.setattr(source_of_checkpoint, "read_at_most", refuse)
+        await look(source)
+        assert (source.health.reason, source.entries) == ("unreachable", ())
+    await look(source)
+    assert source.health.up
+    assert len(source.entries) == 1
 
 
 async def test_a_file_that_is_replaced_while_it_is_read_is_whole(source: DeviceCheckpoint, path: Path) -> None:
