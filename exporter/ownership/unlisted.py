@@ -40,7 +40,7 @@ RESERVED = DeviceRef(form=_LABEL)
 _PODS_UNREAD = Trouble(
     "",
     "this pod reserves its GPU for a group of pods that share it, and nothing here says which pods these are",
-    "let the exporter read pods: give it the kubelet's Pods API or a token with the right to get, list and watch pods"
+    "let the exporter read pods: give it the kubelet's Pods API or a token with the right to list and watch pods"
     " (--pods.source)",
 )
 _NO_RESERVATION = Trouble(

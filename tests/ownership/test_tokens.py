@@ -148,7 +148,7 @@ def test_true_ids_beside_tokens_keep_their_devices() -> None:
 
 # issue 22, line 1
 def test_a_rule_of_the_user_s_makes_ids_true() -> None:
-    """HAMi with enablegetpreferredallocation aligns ids with its choice; docs/devices.md has this rule."""
+    """HAMi with enablegetpreferredallocation aligns ids with its choice; --allocators.hami id says it, too."""
     rules = read_rules({"devices": [{"resource": GPU, "id": "(?P<uuid>GPU-[0-9a-f-]{36})(?P<share>-[0-9]+)"}]}).rules
     assert rules[1:] == RULES
     owners = build_owners([given(f"GPU-{X}-4")], TWO, Knowledge(rules=rules))

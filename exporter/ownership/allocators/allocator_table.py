@@ -279,8 +279,8 @@ _HAMI = Allocator(
         Annotation(key="4pd.io/vgpu-ids-new", grammar=_vgpus("HAMi", ends=None)),
     ),
     tokens=(("*", rf"{_GPU}(?P<share>-[0-9]+)"), ("*", rf"{_MIG}(?P<share>-[0-9]+)")),
-    hint="where HAMi aligns ids with its choice (enablegetpreferredallocation: true), a rule of --device-rules makes"
-    " them count (docs/devices.md has it); else ",
+    hint="where HAMi aligns ids with its choice (enablegetpreferredallocation: true), --allocators.hami id makes them"
+    " count; else ",
 )
 _OF_ASCEND = Annotation(
     key="huawei.com/AscendReal",
