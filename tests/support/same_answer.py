@@ -83,7 +83,7 @@ async def told_by(exporter: Exporter) -> Told:
             for seen in mapping["seen"]
             for owner in seen["owners"]
         ),
-        "/metrics": of_page("".join(re.findall(r"^pod_gpu_allocated_ratio\{.*\n", metrics, re.MULTILINE))),
+        "/metrics": of_page("".join(re.findall(r"^pod_gpu_\w+\{.*UUID=.*\n", metrics, re.MULTILINE))),
     }
     return Told(
         held=held,
