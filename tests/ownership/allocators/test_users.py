@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 import pytest
+import yaml
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment
@@ -16,6 +17,7 @@ from exporter.ownership.device_ids import DeviceRules, read_device_id, read_rule
 from exporter.ownership.owners import Knowledge, Unmatched
 from tests.ownership.allocators.spelling import A, B, given, names
 from tests.support.owners import build_owners
+from tests.support.places import ROOT
 
 RESOURCE = "example.com/gpu"
 KEY = "example.com/gpus"
@@ -32,6 +34,15 @@ OURS = {
 def rules(**changed: str | None) -> DeviceRules:
     fields: Mapping[str, str | None] = {**OURS, **changed}
     return read_rules({"allocators": [{key: text for key, text in fields.items() if text is not None}]})
+
+
+# issue 24, "Must show" 6
+def test_the_example_of_the_docs_is_read() -> None:
+    (example,) = re.findall(r"```yaml\n(allocators:\n.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.DOTALL)
+    (ours,) = read_rules(yaml.safe_load(example)).allocators
+    (device,) = given(ours, RESOURCE, {KEY: f"{A},10240,45:;"}, "M")["M"]
+    assert device.ref.uuid == A
+    assert device.grant == Grant(allocator="Our scheduler", memory_mib=10240, cores_percent=45)
 
 
 @pytest.mark.parametrize(
