@@ -338,7 +338,7 @@ class Owners:
         """The assignments for which the node shows another device than an allocator wrote, and what contradicts it."""
         for match in self.matches:
             word = match.assignment.word
-            if word is not None and word.ref is not None and word.trouble is not None:
+            if word is not None and word.names_device and word.trouble is not None:
                 yield match, word.trouble
 
     @property

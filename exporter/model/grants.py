@@ -66,6 +66,11 @@ class Word:
     trouble: Trouble | None = None
     is_of_id: bool | None = None
 
+    @property
+    def names_device(self) -> bool:
+        """Whether it tells the device. A `ref` that still has an allocator only says whose share it is."""
+        return self.ref is not None and self.ref.names_device and not self.ref.allocator
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:

@@ -16,7 +16,7 @@ def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
     others = defaultdict[str, Counter[str]](Counter)
     for match in snapshot.owners.matches:
         word = match.assignment.word
-        if word is None or word.ref is None or not word.source:
+        if word is None or not word.names_device or not word.source:
             continue
         allocator = word.grant.allocator
         sources[allocator][word.source] += 1

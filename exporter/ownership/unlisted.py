@@ -84,6 +84,8 @@ class UnlistedHolders:
         self._writers = [allocator for allocator in allocators.values() if allocator.gives_without_kubelet]
         # the holders in each pod by its annotations, with what they were made of: to read one may take milliseconds
         self._by_annotations: dict[PodName, tuple[object, Sequence[_ContainerWord]]] = {}
+        # whether a GPU was ever reserved: elsewhere the label is anybody's
+        self._reserves = False
         self._made: dict[Assignment, Assignment] = {}
         self._last: frozenset[Assignment] = frozenset()
         self._of_last: frozenset[Assignment] = frozenset()
@@ -101,13 +103,14 @@ class UnlistedHolders:
         The same object as before if nothing changed. `pods` are the pods that the kubelet runs, by name.
         """
         reserved = [held for held in assignments if is_reservation(held.owner, self._namespaces)]
+        self._reserves = self._reserves or bool(reserved)
         reserving = {held.owner.pod_key for held in reserved}
         alive = [pod for name, pod in pods.items() if pod.phase not in ENDED_PHASES and name not in reserving]
         refs = self._refs_of_groups(reserved, pods)
         names = NamesOfGpus(inventory)
         holding: list[Assignment] = []
         for pod in alive:
-            for holder in (*_of_groups(pod, refs), *self._of_annotations(pod)):
+            for holder in self._holders_in(pod, refs):
                 holding += holder.assignments(evidence, names)
         self._by_annotations = {name: kept for name, kept in self._by_annotations.items() if name in pods}
         looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
@@ -118,6 +121,12 @@ class UnlistedHolders:
             self._of_last = assignments
             self.holding = frozenset(self._made[made] for made in holding)
         return self._last
+
+    def _holders_in(self, pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[_ContainerWord]:
+        """The holders in a pod. `refs` are the GPUs of groups."""
+        if self._reserves:
+            yield from _of_groups(pod, refs)
+        yield from self._of_annotations(pod)
 
     def _look(self, held: Assignment, pod: PodInfo | None) -> Assignment:
         """A reservation pod's assignment, which holds nothing: its container looks at the GPU."""

@@ -95,6 +95,7 @@ def test_without_pods_a_reserved_gpu_has_no_owner_and_its_reservation_pod_is_non
     assert match.assignment.word is not None
     assert match.assignment.word.trouble is not None
     assert "let the exporter read pods" in match.assignment.word.trouble.remedy
+    assert not [*owners.contradictions]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,21 @@ def test_a_word_that_leads_nowhere_names_nobody(pod: PodInfo, says: str) -> None
     assert match.assignment.word is not None
     assert match.assignment.word.trouble is not None
     assert says in match.assignment.word.trouble.message
+    # nothing shows another device
+    assert not [*owners.contradictions]
+
+
+def test_a_label_makes_no_holder_where_no_gpu_is_reserved() -> None:
+    """Anybody can write it: free GPUs would be unknown by it, in every cluster."""
+    pods = by_name(worker("a", "h", gpu_fraction="0.5"))
+    words = UnlistedHolders()
+    none: frozenset[Assignment] = frozenset()
+    assert words.of(none, pods) is none
+    held, reserving = reservation(1, "g")
+    words.of(frozenset([held]), by_name(reserving, *pods.values()))
+    # the reservation pod has gone before the pods that share its GPU, which seems free
+    (left,) = words.of(none, pods)
+    assert left.owner.pod == "a"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -57,7 +57,7 @@ def _contradictions(look: Look) -> Samples:
     counts = Counter[str]()
     for match in look.snapshot.owners.matches:
         word = match.assignment.word
-        if word is not None and word.ref is not None:
+        if word is not None and word.names_device:
             counts[word.grant.allocator] += word.trouble is not None
     return [((allocator,), float(count)) for allocator, count in sorted(counts.items())]
 
