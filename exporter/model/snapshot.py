@@ -83,8 +83,8 @@ class LookContext:
         slices_up: whether the source of ResourceSlices answers; None if there is no such source.
         exposes_processes: the user wants outputs to show command lines of processes.
         idle_below: a device whose activity (0 to 1) is lower is idle.
-        needs_pods: on with `--allocators.pods on`: pods may hold devices of which the kubelet lists nothing.
-        misses_pods: no source of pods has answered yet, although `needs_pods`.
+        misses_pods: pods may hold devices of which the kubelet lists nothing (`--allocators.pods on`), and no pod is
+            known yet.
     """
 
     resources: tuple[str, ...] = ()
@@ -100,7 +100,6 @@ class LookContext:
     slices_up: bool | None = None
     exposes_processes: bool = False
     idle_below: float = IDLE_BELOW
-    needs_pods: bool = False
     misses_pods: bool = False
 
 

@@ -196,5 +196,5 @@ def _settings(config: Config) -> LookContext:
         follows_claims=config.devices.follows_claims,
         exposes_processes=config.processes.is_exposed,
         idle_below=config.accounting.idle_below,
-        needs_pods=config.allocators.pods == "on",
+        misses_pods=config.allocators.pods == "on",
     )

@@ -142,7 +142,9 @@ class Joining:
             evidence=self.evidence.of(assignments, pods.pods, pods.pods_of_names),
             pages=pages,
             of=of,
-            measured=partial(measuring.measured_for, pods=pods.pods, kubelet=kubelet, misses_pods=self._misses_pods)
+            measured=partial(
+                measuring.measured_for, pods=pods.pods, kubelet=kubelet, misses_pods=self._context.value.misses_pods
+            )
             if measuring
             else None,
         )
@@ -153,14 +155,10 @@ class Joining:
         slices = self.sources.slices.now
         slices_up = None if is_absent(slices.health) else slices.health.up is not False
         problems = self.owners.label_problems
+        misses_pods = self.settings.misses_pods and not self.sources.pods.now.pods_of_names
         return self._context.of(
-            self._with_facts, kubelet.outside, kubelet.version, problems, slices.devices, slices_up, self._misses_pods
+            self._with_facts, kubelet.outside, kubelet.version, problems, slices.devices, slices_up, misses_pods
         )
-
-    @property
-    def _misses_pods(self) -> bool:
-        """Whether pods may hold devices of which the kubelet lists nothing, and nobody has named any pod yet."""
-        return self.settings.needs_pods and not self.sources.pods.now.pods_of_names
 
     def _with_facts(
         self,
