@@ -30,6 +30,7 @@ from exporter.ownership.evidence import (
     AllTokens,
     Arrivals,
     Key,
+    ReadIds,
     Turnover,
     by_checkpoint,
     of_every_resource,
@@ -72,6 +73,7 @@ class NodeEvidence:
     checkpoint: DeviceCheckpoint
     environments: "EnvironmentsOfContainers | None" = None  # None: --allocators.environ is off
     _everyone: Memo[frozenset[Assignment]] = field(default_factory=lambda: Memo(frozenset()))
+    _read_ids: ReadIds = field(default_factory=dict)
     _tokens: Memo[AllTokens] = field(default_factory=lambda: Memo(NO_TOKENS))
     _by_checkpoint: Memo[Mapping[Key, Given]] = field(default_factory=lambda: Memo(_NOTHING_GIVEN))
     _ids: Memo[_Ids] = field(default_factory=lambda: Memo(_NO_IDS))
@@ -151,7 +153,7 @@ class NodeEvidence:
         unlisted = self.owners.by_allocators.unlisted
         if unlisted:
             assignments = self._everyone.of(lambda *parts: frozenset().union(*parts), assignments, unlisted)
-        return self._tokens.of(tokens_among, assignments, self.rules)
+        return self._tokens.of(tokens_among, assignments, self.rules, self._read_ids)
 
 
 def _ids_of(tokens: AllTokens) -> _Ids:

@@ -1,5 +1,6 @@
 """Which entry of the kubelet's checkpoint is a container's, and which is of a container that had its ids before."""
 
+from collections.abc import Sequence
 from math import inf
 
 import pytest
@@ -8,7 +9,8 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Claim
 from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Given, Grant
 from exporter.model.pods import Owner, PodInfo, PodOfName, PodsOfNames
-from exporter.ownership.device_ids import RULES, read_rules
+from exporter.ownership import evidence
+from exporter.ownership.device_ids import RULES, Rule, read_device_id, read_rules
 from exporter.ownership.evidence import (
     NO_TOKENS,
     NONE_LATE,
@@ -149,3 +151,27 @@ def test_other_ids_under_the_same_name_are_another_container() -> None:
 
 def test_a_container_that_no_list_had_yet_is_late() -> None:
     assert Arrivals().late(tokens(assigned(A, f"{X}-3")), 3.0, 4.0) == {(A, GPU)}
+
+
+def test_ids_are_read_again_only_of_containers_whose_ids_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every change of List a node with 800 shares would spend 10 ms on it."""
+    texts: list[str] = []
+
+    def counting(resource: str, device_id: str, rules: Sequence[Rule]) -> DeviceRef | None:
+        texts.append(device_id)
+        return read_device_id(resource, device_id, rules)
+
+    monkeypatch.setattr(evidence, "read_device_id", counting)
+    one, other = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
+    gpu = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
+
+    def given(owner: Owner, device_id: str) -> Assignment:
+        return Assignment(owner=owner, resource="nvidia.com/gpu", device_id=device_id)
+
+    read: evidence.ReadIds = {}
+    assert [*tokens_among([given(one, f"{gpu}-1"), given(other, gpu)], RULES, read)] == [(one, "nvidia.com/gpu")]
+    again = tokens_among([given(one, f"{gpu}-1"), given(other, f"{gpu}-2")], RULES, read)
+    assert [*again] == [(owner, "nvidia.com/gpu") for owner in (one, other)]
+    assert sorted(texts) == [gpu, f"{gpu}-1", f"{gpu}-2"]
+    assert tokens_among([], RULES, read) == {}
+    assert read == {}
