@@ -119,7 +119,7 @@ def _owners(
         config.node.name,
         before.knowledge.places if before else NO_PLACES,
         before.requests if before else None,
-        by_allocators=ByAllocators(words, unlisted),
+        by_allocators=ByAllocators(words, unlisted, reads_pods=config.allocators.pods != "off"),
         gpus=before.gpus if before else frozenset(),
     )
 

@@ -18,7 +18,9 @@ _NO_PODS: PodsByName = NOTHING
 class ByAllocators:
     """Gives assignments their words. Nothing is worked out again as long as every input is the same object."""
 
-    def __init__(self, words: Words, unlisted: UnlistedHolders) -> None:
+    def __init__(self, words: Words, unlisted: UnlistedHolders, *, reads_pods: bool = True) -> None:
+        """`reads_pods`: off if words on pods never count, though something else may read pods."""
+        self._reads_pods = reads_pods
         self._words = words
         self._unlisted = unlisted
         # a pod's word is about its own devices, and another pod may have these once it is gone
@@ -37,7 +39,9 @@ class ByAllocators:
     ) -> frozenset[Assignment]:
         """The assignments; the same object while nothing changed. Arguments are those of `CurrentOwners.update`."""
         # a pod may hold devices by its allocator's word of which the kubelet lists nothing
-        pods = self._pods.update(assignments, pods_of_names, listing, listing.listed) if pods_of_names else _NO_PODS
+        pods = _NO_PODS
+        if pods_of_names and self._reads_pods:
+            pods = self._pods.update(assignments, pods_of_names, listing, listing.listed)
         return self._given.of(self._give, assignments, pods, evidence, inventory)
 
     def _give(

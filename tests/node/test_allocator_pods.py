@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,15 @@ async def test_an_annotation_alone_makes_a_holder_only_where_the_user_says_so(
         await exporter.until("/debug/mapping", lambda text: json.loads(text)["sources"]["pods"]["up"])
         page = await exporter.page()
         assert ('pod="liar"' in page) is holds
+
+
+# issue 24, part 3
+async def test_without_pods_for_allocators_no_word_counts_whoever_else_reads_pods(node: SimulatedNode) -> None:
+    word = (("hami.io/vgpu-devices-allocated", f"{node.world.gpus[1].uuid},NVIDIA,1024,10:;"),)
+    node.world.pods = (replace(token(node), uid="1", annotations=word),)
+    shown = settings(node, kubelet_pods_socket=str(node.pods_socket), labels_pod_uid="on", allocators_pods="off")
+    async with running(config_of(**shown)) as exporter:
+        await exporter.until("/debug/mapping", lambda text: json.loads(text)["sources"]["pods"]["up"])
+        await exporter.get("/container/metrics")
+        (assigned,) = json.loads((await exporter.get("/debug/mapping"))[1])["assigned"]
+        assert (assigned["matched"], assigned["reason"]) == (False, "allocator")

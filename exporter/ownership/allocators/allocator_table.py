@@ -154,7 +154,8 @@ class Allocator:
         return Trouble(
             "",
             f"{self.name}'s scheduler chose the GPU, and has not written on the pod yet which one ({self._keys})",
-            f"wait some seconds; if it stays so, look at {self.name}'s scheduler and device plugin",
+            "wait some seconds; if it stays so, does the source pods answer? If it does, look at the scheduler and the"
+            f" device plugin of {self.name}",
         )
 
     @property

@@ -11,9 +11,9 @@ from exporter.wording import escaped
 
 # 20 containers with 16 GPUs each need 20 KiB. A longer text may be cut.
 LONGEST = MOST_ANNOTATION_CHARS
-# More than a node can give one pod. To read so many devices takes some 3 ms.
+# 8 containers with all GPUs of a node. A text that is read takes some 3 ms at most.
 MOST_PLACES = 256
-MOST_DEVICES = 16 * 20
+MOST_DEVICES = 16 * 8
 MOST_MIB = 10 * 1024 * 1024.0
 MOST_PERCENT = 1000.0
 _MOST_SHOWN = 80
