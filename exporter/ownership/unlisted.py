@@ -10,6 +10,7 @@ Pure, except for what `UnlistedHolders` remembers.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from exporter.errors import Trouble
 from exporter.model.device_ref import DeviceRef
@@ -104,14 +105,12 @@ class UnlistedHolders:
         """
         reserved = [held for held in assignments if is_reservation(held.owner, self._namespaces)]
         self._reserves = self._reserves or bool(reserved)
-        reserving = {held.owner.pod_key for held in reserved}
-        alive = [pod for name, pod in pods.items() if pod.phase not in ENDED_PHASES and name not in reserving]
         refs = self._refs_of_groups(reserved, pods)
         names = NamesOfGpus(inventory)
+        with_ids = {held.owner.pod_key for held in assignments}
         holding: list[Assignment] = []
-        for pod in alive:
-            for holder in self._holders_in(pod, refs):
-                holding += holder.assignments(evidence, names)
+        for holder in chain.from_iterable(self._holders_in(pod, refs, with_ids) for pod in _alive(pods, reserved)):
+            holding += holder.assignments(evidence, names)
         self._by_annotations = {name: kept for name, kept in self._by_annotations.items() if name in pods}
         looks = [self._look(held, pods.get(held.owner.pod_key)) for held in reserved]
         before = self._made
@@ -122,11 +121,14 @@ class UnlistedHolders:
             self.holding = frozenset(self._made[made] for made in holding)
         return self._last
 
-    def _holders_in(self, pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[_ContainerWord]:
-        """The holders in a pod. `refs` are the GPUs of groups."""
+    def _holders_in(
+        self, pod: PodInfo, refs: Mapping[str, DeviceRef], with_ids: Collection[PodName]
+    ) -> Iterator[_ContainerWord]:
+        """The holders in a pod. `refs` are the GPUs of groups. An annotation of a pod `with_ids` does not count."""
         if self._reserves:
             yield from _of_groups(pod, refs)
-        yield from self._of_annotations(pod)
+        if (pod.namespace, pod.name) not in with_ids:
+            yield from self._of_annotations(pod)
 
     def _look(self, held: Assignment, pod: PodInfo | None) -> Assignment:
         """A reservation pod's assignment, which holds nothing: its container looks at the GPU."""
@@ -165,6 +167,12 @@ class UnlistedHolders:
             holders = [holder for by in written for holder in _of_annotation(pod, *by)]
             before = self._by_annotations[name] = made_of, holders
         return before[1]
+
+
+def _alive(pods: PodsByName, reserved: Iterable[Assignment]) -> Sequence[PodInfo]:
+    """The pods that may hold something: those that have not ended, and do not only reserve a GPU."""
+    reserving = {held.owner.pod_key for held in reserved}
+    return [pod for name, pod in pods.items() if pod.phase not in ENDED_PHASES and name not in reserving]
 
 
 def _of_groups(pod: PodInfo, refs: Mapping[str, DeviceRef]) -> Iterator[_ContainerWord]:

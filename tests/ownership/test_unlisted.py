@@ -181,6 +181,18 @@ def test_processes_on_another_gpu_beat_the_label(
     assert bool([*owners.contradictions]) is is_contradicted
 
 
+def test_koordinator_gives_nvidias_resource_too_and_the_kubelets_word_comes_first() -> None:
+    given = {"gpu": [{"minor": 2, "resources": {"koordinator.sh/gpu-core": "100"}}]}
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(given)}
+    pod = a_pod("ml", "a", "main", annotations=annotations, asks=frozenset({"nvidia.com/gpu"}))
+    assert [*holders(owners_of([], by_name(pod)))] == [0]
+    owner = Owner(namespace="ml", pod="a", container="main")
+    listed = Assignment(owner=owner, resource="nvidia.com/gpu", device_id=GPUS[1])
+    owners = owners_of([listed], by_name(pod))
+    assert holders(owners) == {1: [("a", "main", None)]}
+    assert [match.reason for match in owners.matches] == [""]
+
+
 def test_nothing_is_made_anew_while_nothing_changes() -> None:
     held, reserving = reservation(1, "g")
     unlisted, assignments = UnlistedHolders(), frozenset([held])

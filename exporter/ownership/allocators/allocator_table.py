@@ -324,7 +324,9 @@ _KOORDINATOR = Allocator(
         Annotation(
             key="scheduling.koordinator.sh/device-allocated",
             grammar=read_koordinator,
-            resources=("koordinator.sh/gpu*",),
+            # The scheduler takes a pod's nvidia.com/gpu, too, and its node has no plugin for it: see koordinator,
+            # pkg/slo-controller/noderesource/plugins/gpudeviceresource.
+            resources=("koordinator.sh/gpu*", "nvidia.com/gpu"),
             scope=Scope.POD,
             counts_units=True,
         ),
