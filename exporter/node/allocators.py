@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from exporter.node.handover import WantedStreams
     from exporter.node.shared_sources import Sources
     from exporter.ownership.current import CurrentOwners
+    from exporter.sources.kubelet.device_checkpoint import DeviceCheckpoint
 
 
 def is_of_allocator(assignment: Assignment, rules: Sequence[Rule], namespaces: Collection[str]) -> bool:
@@ -29,7 +30,10 @@ def is_of_allocator(assignment: Assignment, rules: Sequence[Rule], namespaces: C
 
 
 class AllocatorPods:
-    """Reads pods if ids of the kubelet are an allocator's tokens: the pods' annotations say what the ids do not."""
+    """Reads pods if ids of the kubelet are an allocator's tokens: the pods' annotations say what the ids do not.
+
+    Pods are missed, and the health of their source says so, only where nothing else tells what containers have.
+    """
 
     def __init__(
         self,
@@ -38,14 +42,20 @@ class AllocatorPods:
         owners: "CurrentOwners",
         wanted: "WantedStreams",
         missed: "Health",
+        checkpoint: "DeviceCheckpoint",
     ) -> None:
-        """`missed` is the health of pods if they are needed and nothing has them."""
+        """`missed` is the health of pods if they are needed and nothing has them.
+
+        The `checkpoint` tells what a token means, too. It is read before this part asks.
+        """
         self._settings = settings
         self._kubelet = sources.kubelet
         self._pods = sources.pods
         self._owners = owners
         self._wanted = wanted
         self._missed = missed
+        self._checkpoint = checkpoint
+        self._only_pods_tell = settings.pods == "on"
         self._seen_in: frozenset[Assignment] = frozenset()
 
     def ask(self, asking: Asking) -> None:
@@ -65,16 +75,19 @@ class AllocatorPods:
             return
         rules = self._owners.knowledge.rules
         new = assignments - self._seen_in
-        if any(is_of_allocator(assignment, rules, self._settings.reservation_namespaces) for assignment in new):
+        namespaces = self._settings.reservation_namespaces
+        self._only_pods_tell = self._only_pods_tell or any(is_reservation(held.owner, namespaces) for held in new)
+        if any(is_of_allocator(assignment, rules, namespaces) for assignment in new):
             self._wanted.allocators = True
             self._begin(asking)
         elif any(may_be_marked(assignment.resource) for assignment in new):
-            # only a pod itself says whether its ids are tokens: without pods, ids count, and nobody misses them
+            # only a pod itself says whether its ids are tokens, so nobody misses pods
             self._wanted.maybe_allocators = True
             asking.begin(self._pods)
         self._seen_in = assignments
 
     def _begin(self, asking: Asking) -> None:
-        if isinstance(self._pods.now, NoPods):
+        needs_pods = self._only_pods_tell or not self._checkpoint.health.up
+        if isinstance(self._pods.now, NoPods) and needs_pods:
             self._pods.now.miss(self._missed)
         asking.begin(self._pods)

@@ -48,9 +48,10 @@ def make_parts(
         machine.append(_probe(config, sources, handover))
     wanted = handover.the(WantedStreams)
     missed = no_pods_for_allocators(config.pods.kubelet_socket)
+    checkpoint = _checkpoint(config, sources)
     others: list[object] = [
         PodsPart(sources, wanted),
-        AllocatorPods(config.allocators, sources, owners, wanted, missed),
+        AllocatorPods(config.allocators, sources, owners, wanted, missed, checkpoint),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
         WorkloadsPart(_workloads(config, sources.cache), sources, owners),
@@ -63,16 +64,23 @@ def make_parts(
     return machine, others
 
 
+def _checkpoint(config: Config, sources: Sources) -> DeviceCheckpoint:
+    """The kubelet's checkpoint, which lies beside its socket.
+
+    Two parts ask for it: one reads what plugins gave, the other misses no pods where it is there.
+    """
+    return sources.cache.get(DeviceCheckpoint, path=device_checkpoint_beside(config.kubelet.socket))
+
+
 def make_evidence(config: Config, handover: NodeHandover, sources: Sources, owners: CurrentOwners) -> NodeEvidence:
     """The part, with what the previous one remembers."""
-    path = device_checkpoint_beside(config.kubelet.socket)
     kept = handover.the(KeptEvidence)
     return NodeEvidence(
         sources=sources,
         owners=owners,
         rules=owners.knowledge.rules,
         kept=kept,
-        checkpoint=sources.cache.get(DeviceCheckpoint, path=path),
+        checkpoint=_checkpoint(config, sources),
         environments=_environments(config.root, sources, kept) if config.allocators.reads_environ else None,
     )
 

@@ -47,6 +47,10 @@ class ByAllocators:
     def _give(
         self, assignments: frozenset[Assignment], pods: PodsByName, evidence: Evidence, inventory: Inventory
     ) -> frozenset[Assignment]:
+        """The tokens with their words, then the holders of which the kubelet lists nothing.
+
+        The second step looks at reservation pods, whose ids are true, so the first one leaves them as they are.
+        """
         assignments = self._words.of(assignments, pods, evidence, inventory)
         assignments = self._unlisted.of(assignments, pods, evidence, inventory)
         self.unlisted = self._unlisted.holding

@@ -12,6 +12,8 @@ from exporter.node.build import make_node
 from exporter.node.handover import WantedStreams
 from exporter.node.node import Node
 from exporter.ownership.owners import Unmatched
+from exporter.simulator.allocators import Hami
+from tests.support.allocators import allocated_node
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.simulated import Container, Pod, SimulatedNode, World
 from tests.support.waiting import until
@@ -230,3 +232,18 @@ async def test_without_pods_for_allocators_no_word_counts_whoever_else_reads_pod
         await exporter.get("/container/metrics")
         (assigned,) = json.loads((await exporter.get("/debug/mapping"))[1])["assigned"]
         assert (assigned["matched"], assigned["reason"]) == (False, "allocator")
+
+
+# issue 24, part 4
+async def test_where_the_checkpoint_tells_nobody_misses_pods() -> None:
+    node = allocated_node(Hami(), gpus=2)
+    node.has_device_checkpoint = True
+    await node.start()
+    try:
+        shown = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "kubelet_max_age": "0s"}
+        async with running(config_of(**shown)) as exporter:
+            text = await exporter.until("/debug/mapping", lambda text: '"matched": false' not in text)
+            assert json.loads(text)["sources"]["device-checkpoint"]["up"] is True
+            assert json.loads(text)["sources"].get("pods", {}).get("up") is not False
+    finally:
+        await node.stop()
