@@ -59,6 +59,6 @@ def test_no_scrape_names_a_wrong_owner(
     assert verdict.ratios == []
     for namespace, seconds in verdict.true.items():
         accounted = verdict.accounted[namespace]
-        # A time without an owner is nobody's. Scrapes show it, so it may have begun a scrape later or ended one earlier.
+        # a time without an owner is nobody's; scrapes show it, so it may have begun later or ended earlier
         assert 0.99 * (seconds - verdict.unknown[namespace]) <= accounted <= 1.01 * seconds, namespace
         assert accounted == pytest.approx(seconds, rel=0.05), namespace
