@@ -48,7 +48,7 @@ async def once(exporter: Exporter, is_settled: Callable[[Told], object]) -> Told
 
     async def settled() -> bool:
         nonlocal told
-        told = await told_by(exporter)
+        told = await told_by(exporter, with_counters=False)
         return bool(is_settled(told))
 
     await until(settled, seconds=10, why=lambda: told)

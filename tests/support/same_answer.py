@@ -59,8 +59,16 @@ class Told:
         return [entry for entry in self.assigned if not entry["matched"]]
 
 
-async def told_by(exporter: Exporter) -> Told:
-    """All answers of an exporter, one after another. Everything that has owners is read."""
+# counters go on for pods that are gone
+_COUNTERS = r"(?!\w*_total\{|pod_gpu_idle_since)"
+
+
+async def told_by(exporter: Exporter, *, with_counters: bool = True) -> Told:
+    """All answers of an exporter, one after another. Everything that has owners is read.
+
+    `with_counters`: the accounts are read, too. They keep pods that are gone.
+    """
+    accounts = "" if with_counters else _COUNTERS
     rows = json.loads((await exporter.get("/container/metrics"))[1])
     mapping = json.loads((await exporter.get("/debug/mapping"))[1])
     status, processes = await exporter.get("/processes")
@@ -83,7 +91,7 @@ async def told_by(exporter: Exporter) -> Told:
             for seen in mapping["seen"]
             for owner in seen["owners"]
         ),
-        "/metrics": of_page("".join(re.findall(r"^pod_gpu_\w+\{.*UUID=.*\n", metrics, re.MULTILINE))),
+        "/metrics": of_page("".join(re.findall(rf"^{accounts}pod_gpu_\w+\{{.*UUID=.*\n", metrics, re.MULTILINE))),
     }
     return Told(
         held=held,
