@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from exporter.model.nothing import nothing
 
@@ -100,7 +101,9 @@ class PodOfName:
     `since` is when the source of pods learnt that the kubelet knows the pod (infinity: not yet). `until` is when the
     pod was gone (infinity: it is there), or since when nobody has heard of it. Both are in seconds of
     `time.monotonic`. `is_first`: no other pod of the name was known when this one came. `is_gone`: the source of pods
-    has reported that it is gone.
+    has reported that it is gone. `doubted_since` is since when the kubelet itself has told nothing of the pod
+    (infinity: it tells): its labels count as long as the kubelet may only be restarting, and what decides an owner does
+    not.
     """
 
     pod: PodInfo
@@ -108,6 +111,7 @@ class PodOfName:
     until: float
     is_first: bool
     is_gone: bool = False
+    doubted_since: float = inf
 
 
 PodName = tuple[str, str]  # namespace and name

@@ -49,7 +49,8 @@ def pods_of(
 
     `before` has the pods until now; it is returned if nothing changed. A name in force that is not listed keeps its
     pod. `pods_of_names` has, by name, the pods that have or had it. Without `keeps_gone`, a pod that is gone or
-    has ended is left out although the kubelet's last answer, which may be old, means it.
+    has ended is left out although the kubelet's last answer, which may be old, means it; and so is one of which nobody
+    has told since that answer.
     """
     pods: dict[PodName, PodInfo] = {}
     for name in names:
@@ -57,7 +58,7 @@ def pods_of(
         if name in listing.unlisted or listing.asked_at_seconds is None:
             pod = _as_it_is_now(before.get(name), of_name)
         else:
-            pod = _borne_at(of_name, listing.asked_at_seconds)
+            pod = _borne_at(of_name, listing.asked_at_seconds, doubts=not keeps_gone)
         if pod is not None and (keeps_gone or not _is_gone(pod, of_name)):
             pods[name] = pod
     return before if pods == before else pods
@@ -67,7 +68,7 @@ def may_change(names: Iterable[PodName], pods_of_names: PodsOfNames) -> bool:
     """Whether the kubelet's next answer alone, with the same pods, may change the pod of one of these names."""
     for name in names:
         pods = pods_of_names.get(name, ())
-        if len(pods) > 1 or (pods and pods[0].until < inf):
+        if len(pods) > 1 or (pods and min(pods[0].until, pods[0].doubted_since) < inf):
             return True
     return False
 
@@ -128,13 +129,16 @@ def _is_gone(pod: PodInfo, of_name: Sequence[PodOfName]) -> bool:
     return pod.phase in ENDED_PHASES or any(named.is_gone and named.pod.uid == pod.uid for named in of_name)
 
 
-def _borne_at(of_name: Sequence[PodOfName], moment: float) -> PodInfo | None:
+def _borne_at(of_name: Sequence[PodOfName], moment: float, *, doubts: bool) -> PodInfo | None:
     """The one pod that had a name at `moment`; None for several or none. Seconds as in `PodOfName`.
+
+    With `doubts`, a pod had its name only as long as somebody told of it.
 
     The first pod of a name counts even if it came later: the name can mean no other pod. A pod that has ended counts
     only if no pod of the name is alive, then or now.
     """
-    then = [named for named in of_name if (named.is_first or named.since <= moment) and moment < named.until]
+    named_since = [named for named in of_name if named.is_first or named.since <= moment]
+    then = [named for named in named_since if moment < named.until and not (doubts and moment >= named.doubted_since)]
     alive = [named for named in then if named.pod.phase not in ENDED_PHASES]
     there = [named for named in of_name if named.until == inf]
     if not alive and all(named.pod.phase in ENDED_PHASES for named in there):

@@ -79,11 +79,16 @@ class _KeptPod:
 class PodTable:
     """The present pods by UID (awaited pods are among them), and the last pods that are gone."""
 
-    def __init__(self, *, max_silence_seconds: float = STALE_WHILE_REFUSED_SECONDS) -> None:
+    def __init__(
+        self, *, max_silence_seconds: float = STALE_WHILE_REFUSED_SECONDS, is_of_kubelet: bool = False
+    ) -> None:
         """`max_silence_seconds` is the time for which pods outlive a stream that reports none.
 
         Its default is the time for which owners outlive a kubelet that is down: both wait for the kubelet to come back.
+        `is_of_kubelet`: the kubelet itself tells of pods. Its stream breaks off when it restarts, and meanwhile it makes no
+        pod anew: so pods keep their names, and are only doubted.
         """
+        self._is_of_kubelet = is_of_kubelet
         self._max_silence_seconds = max_silence_seconds
         self._pods: dict[str, _KeptPod] = {}
         self._awaited: dict[str, None] = {}
@@ -134,7 +139,8 @@ class PodTable:
             for kept, until in self._gone.values():
                 pods_of_names.setdefault(kept.name, []).append(replace(kept.named(until), is_gone=True))
             for kept, until in known_until:
-                pods_of_names.setdefault(kept.name, []).append(kept.named(until))
+                named = replace(kept.named(inf), doubted_since=until) if self._is_of_kubelet else kept.named(until)
+                pods_of_names.setdefault(kept.name, []).append(named)
             self._pods_of_names = MappingProxyType({name: tuple(of_name) for name, of_name in pods_of_names.items()})
         return self._pods_of_names
 
@@ -251,7 +257,7 @@ class PodTable:
     def _let_go(self, uid: str, now: float) -> None:
         kept = self._pods.pop(uid)
         # it may have gone at any moment since nobody has heard of it
-        until = min(now, self._known_until(kept.pod))
+        until = now if self._is_of_kubelet else min(now, self._known_until(kept.pod))
         self._awaited.pop(uid, None)
         self._gone[uid] = (kept, until)
         if len(self._gone) > MOST_GONE:

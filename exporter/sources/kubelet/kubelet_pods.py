@@ -103,7 +103,8 @@ class PodsApi(Watch):
         self._annotations = annotations
         self._clock = clock
         self._table = PodTable(
-            max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds
+            is_of_kubelet=True,
+            max_silence_seconds=STALE_WHILE_REFUSED_SECONDS if max_stale_seconds is None else max_stale_seconds,
         )
         self.bounds: Bounds = self._table.bounds(clock)
         self._channel: grpc.aio.Channel | None = None
