@@ -85,8 +85,8 @@ class PodTable:
         """`max_silence_seconds` is the time for which pods outlive a stream that reports none.
 
         Its default is the time for which owners outlive a kubelet that is down: both wait for the kubelet to come back.
-        `is_of_kubelet`: the kubelet itself tells of pods. Its stream breaks off when it restarts, and meanwhile no pod is
-        made anew: so pods keep their names, and are only doubted.
+        `is_of_kubelet`: the kubelet itself tells of pods. Its stream breaks off when it restarts, and meanwhile no pod
+        is made anew: so pods keep their names, and are only doubted.
         """
         self._is_of_kubelet = is_of_kubelet
         self._max_silence_seconds = max_silence_seconds
