@@ -13,26 +13,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import inf
 
 from exporter.model.devices import Assignment
 from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Evidence, Given
 from exporter.model.nothing import NOTHING
 from exporter.model.pods import Owner, PodsOfNames
-from exporter.ownership.allocators.gpu_groups import FRACTION, KAI
+from exporter.ownership.allocators.allocator_table import may_be_marked
 from exporter.ownership.device_ids import Rule, read_device_id
 from exporter.ownership.plugin_answers import as_given_by
 
 Key = tuple[Owner, str]  # a container and a resource; "" stands for every resource
-# Resources whose plugins may follow a scheduler of their own, which nothing in their ids shows, and their names.
-MAYBE_TOKENS: Mapping[str, str] = {
-    "huawei.com/*": "Ascend",
-    "gpu.intel.com/*": "Intel",
-    # of devices that only an allocator's word gives
-    FRACTION: KAI,
-    "koordinator.sh/*": "Koordinator",
-}
 # Within this time a kubelet has written its checkpoint, after List has shown a container's devices.
 SETTLED_SECONDS = 2.0
 # the coarse clock of file systems may be this much behind
@@ -75,27 +66,36 @@ def tokens_among(assignments: Iterable[Assignment], rules: Sequence[Rule], read:
         if assignment.claim is None and not assignment.units:
             by_object[id(assignment.owner), assignment.resource].append(assignment)
     ids: defaultdict[Key, list[str]] = defaultdict(list)
+    # those who gave devices of which the kubelet lists nothing
+    givers: dict[Key, str] = {}
     for of_object in by_object.values():
         first = of_object[0]
         ids[first.owner, first.resource] += [assignment.device_id for assignment in of_object]
+        if first.word is not None:
+            givers[first.owner, first.resource] = first.word.grant.allocator
     before = {} if read is None else dict(read)
     now: ReadIds = {}
     for key, of_key in ids.items():
         as_set = frozenset(of_key)
         kept = before.get(key)
-        now[key] = kept if kept is not None and kept[0] == as_set else (as_set, _tokens_of(key[1], as_set, rules))
+        if kept is None or kept[0] != as_set:
+            giver = givers.get(key) or may_be_marked(key[1])
+            kept = as_set, _tokens_of(key[1], as_set, rules, giver)
+        now[key] = kept
     if read is not None:
         read.clear()
         read |= now
     return {key: tokens for key, (_, tokens) in now.items() if tokens is not None} or NO_TOKENS
 
 
-def _tokens_of(resource: str, ids: frozenset[str], rules: Sequence[Rule]) -> Tokens | None:
-    """The ids of one container as tokens; None if they name their own devices."""
-    maybe = next((name for glob, name in MAYBE_TOKENS.items() if fnmatchcase(resource, glob)), "")
+def _tokens_of(resource: str, ids: frozenset[str], rules: Sequence[Rule], giver: str) -> Tokens | None:
+    """The ids of one container as tokens; None if they name their own devices.
+
+    `giver` is the allocator whose tokens they may be whatever their form; "" if there is none.
+    """
     for device_id in ids:
         ref = read_device_id(resource, device_id, rules)
-        allocator = maybe or (ref.allocator if ref is not None else "")
+        allocator = giver or (ref.allocator if ref is not None else "")
         if allocator:
             return Tokens(ids=ids, allocator=allocator, are_shares=ref is not None and ref.shared)
     return None

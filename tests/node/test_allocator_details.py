@@ -54,8 +54,8 @@ async def test_samples_have_the_uid_of_the_pod_that_holds_the_gpu(kind: type[Sim
     async with running_on(node, labels_pod_uid="on", allocators_pods="on") as exporter:
 
         def has_uids(page: str) -> bool:
-            said = dict(re.findall(r'pod="([^"]+)".*pod_uid="([^"]+)"', page))
-            return said == {pod: uids[pod] for pod in wanted}
+            uid_of = dict(re.findall(r'pod="([^"]+)".*pod_uid="([^"]+)"', page))
+            return uid_of == {pod: uids[pod] for pod in wanted}
 
         await exporter.until_page(has_uids)
 
@@ -157,10 +157,10 @@ async def test_gpu_aware_scheduling_gives_other_cards_than_the_ids_name(tmp_path
     async with running_on(node, **more) as exporter:
 
         async def are_right() -> Told | None:
-            told = await told_by(exporter)
-            return told if all(of == held for of in told.held.values()) else None
+            answers = await told_by(exporter)
+            return answers if all(of == held for of in answers.held.values()) else None
 
-        told: Any = await until(are_right)
-        assert told.unmatched == []
-        assert set(told.states.values()) <= {"used", "idle", "held"}
-        assert [finding for finding in told.problems if finding["level"] == "problem"] == []
+        answers: Any = await until(are_right)
+        assert answers.unmatched == []
+        assert set(answers.states.values()) <= {"used", "idle", "held"}
+        assert [finding for finding in answers.problems if finding["level"] == "problem"] == []

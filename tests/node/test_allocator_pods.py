@@ -50,8 +50,8 @@ def token(node: SimulatedNode) -> Pod:
 
 
 async def sources(exporter: Exporter) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
-    return found
+    health_of: dict[str, dict[str, object]] = json.loads((await exporter.get("/debug/mapping"))[1])["sources"]
+    return health_of
 
 
 def pods_of(node: Node) -> set[str]:

@@ -155,21 +155,21 @@ def truth_of(node: SimulatedNode) -> frozenset[Held]:
 
 async def once(exporter: Exporter, is_settled: Callable[[Told], object]) -> Told:
     """What an exporter tells once it is settled."""
-    told: Told | None = None
+    answers: Told | None = None
 
     async def settled() -> bool:
-        nonlocal told
-        told = await told_by(exporter)
-        return bool(is_settled(told))
+        nonlocal answers
+        answers = await told_by(exporter)
+        return bool(is_settled(answers))
 
-    await until(settled, seconds=5, why=lambda: told)
-    assert told is not None
-    return told
+    await until(settled, seconds=5, why=lambda: answers)
+    assert answers is not None
+    return answers
 
 
-def wrongs_in(told: Told) -> list[Mapping[str, Any]]:
+def wrongs_in(answers: Told) -> list[Mapping[str, Any]]:
     """What `doctor` finds wrong, but that there is no source of pods."""
-    return [finding for finding in told.problems if finding["about"] != "pods"]
+    return [finding for finding in answers.problems if finding["about"] != "pods"]
 
 
 def strangers_in(metrics: str) -> list[str]:
@@ -177,9 +177,9 @@ def strangers_in(metrics: str) -> list[str]:
     return re.findall(r'^pod_gpu_\w+\{.*holds="false".*', metrics, re.MULTILINE)
 
 
-def pods_in(told: Told, node: SimulatedNode) -> set[str]:
+def pods_in(answers: Told, node: SimulatedNode) -> set[str]:
     """The pods of the node that the table of `top` names."""
-    return {pod.name for pod in node.world.pods if f"{pod.namespace}/{pod.name}" in told.table}
+    return {pod.name for pod in node.world.pods if f"{pod.namespace}/{pod.name}" in answers.table}
 
 
 # issue 24, "Must show" 1
@@ -191,32 +191,32 @@ async def test_who_is_told_has_the_right_owners_in_every_answer(
     async with node_of(name, source, gpus, monkeypatch) as (node, exporter):
         truth = truth_of(node)
         measures = node.has_nvidia and source in (*_OF_PODS, NVML)
-        told = await once(
+        answers = await once(
             exporter,
-            lambda told: (
-                all(held == truth for path, held in told.held.items())
-                and (not measures or told.used_by == truth)
-                and wrongs_in(told) == []
+            lambda answers: (
+                all(held == truth for path, held in answers.held.items())
+                and (not measures or answers.used_by == truth)
+                and wrongs_in(answers) == []
             ),
         )
         # nobody has a part of the last of several GPUs, though its tokens are handed out
         held = {uuid for *_, uuid in truth}
-        assert {uuid for uuid, state in told.states.items() if state == "free"} == set(told.states) - held
+        assert {uuid for uuid, state in answers.states.items() if state == "free"} == set(answers.states) - held
         assert gpus == 1 or len(held) < gpus
-        assert told.states.keys() == {gpu.uuid for gpu in node.world.gpus}
-        assert "unknown" not in told.states.values()
-        assert told.unmatched == []
+        assert answers.states.keys() == {gpu.uuid for gpu in node.world.gpus}
+        assert "unknown" not in answers.states.values()
+        assert answers.unmatched == []
         # a sentence that every answer repeats
-        assert pods_in(told, node) == {pod for _, pod, *_ in truth}
-        assert [stranger for stranger in told.strangers if stranger[-1] != "unresolved"] == []
-        assert strangers_in(told.metrics) == []
-        _, _, attributed = told.summary.partition(" of ")
-        assert told.summary.split()[0] == attributed.split()[0], told.summary
+        assert pods_in(answers, node) == {pod for _, pod, *_ in truth}
+        assert [stranger for stranger in answers.strangers if stranger[-1] != "unresolved"] == []
+        assert strangers_in(answers.metrics) == []
+        _, _, attributed = answers.summary.partition(" of ")
+        assert answers.summary.split()[0] == attributed.split()[0], answers.summary
         if source in _OF_PODS or not row.is_token:
-            by = {entry["said_by"] for entry in told.assigned if entry["reason"] == ""}
+            by = {entry["said_by"] for entry in answers.assigned if entry["reason"] == ""}
             assert by == {row.wrote}
         elif gpus > 1:
-            assert {entry["said_by"] for entry in told.assigned} == {source}
+            assert {entry["said_by"] for entry in answers.assigned} == {source}
 
 
 # issue 24, "Must show" 1
@@ -226,30 +226,30 @@ async def test_who_is_told_nothing_names_no_owner_and_says_what_is_needed(
 ) -> None:
     async with node_of(name, source, gpus, monkeypatch) as (node, exporter):
         measures = source == NVML
-        told = await once(exporter, lambda told: not measures or len(told.strangers) == len(truth_of(node)))
+        answers = await once(exporter, lambda answers: not measures or len(answers.strangers) == len(truth_of(node)))
         # npu-exporter's own page names containers, and what came in stays
-        by_page = told.held["/container/metrics"]
+        by_page = answers.held["/container/metrics"]
         assert by_page == (truth_of(node) if name == "Ascend" else frozenset())
-        assert {path: held for path, held in told.held.items() if held not in (frozenset(), by_page)} == {}
-        assert told.held["/debug/mapping, assigned"] == frozenset()
+        assert {path: held for path, held in answers.held.items() if held not in (frozenset(), by_page)} == {}
+        assert answers.held["/debug/mapping, assigned"] == frozenset()
         held_by_page = {uuid for *_, uuid in by_page}
-        assert {state for uuid, state in told.states.items() if uuid not in held_by_page} == {"unknown"}
-        assert len(told.reasons) == 1
-        assert pods_in(told, node) == {pod for _, pod, *_ in by_page}
-        assert told.used_by == frozenset()
+        assert {state for uuid, state in answers.states.items() if uuid not in held_by_page} == {"unknown"}
+        assert len(answers.reasons) == 1
+        assert pods_in(answers, node) == {pod for _, pod, *_ in by_page}
+        assert answers.used_by == frozenset()
         # nobody is accused of the use of a GPU that may well be its own
-        assert {stranger[-1] for stranger in told.strangers} == ({"unresolved"} if measures else set())
-        assert strangers_in(told.metrics) == []
-        of_pods = [finding["remedy"] for finding in told.problems if finding["about"] == "pods"]
+        assert {stranger[-1] for stranger in answers.strangers} == ({"unresolved"} if measures else set())
+        assert strangers_in(answers.metrics) == []
+        of_pods = [finding["remedy"] for finding in answers.problems if finding["about"] == "pods"]
         assert name == "Ascend" or "list and watch pods" in " ".join(of_pods)
         if name == "Koordinator":
-            assert told.assigned == ()
+            assert answers.assigned == ()
             return
-        assert {entry["reason"] for entry in told.assigned} == {"allocator"}
-        explained = {entry["explanation"] for entry in told.assigned}
+        assert {entry["reason"] for entry in answers.assigned} == {"allocator"}
+        explained = {entry["explanation"] for entry in answers.assigned}
         assert all("--pods.source" in explanation for explanation in explained)
-        assert told.summary.startswith("0 of ")
-        assert [finding for finding in told.problems if finding["level"] == "problem"]
+        assert answers.summary.startswith("0 of ")
+        assert [finding for finding in answers.problems if finding["level"] == "problem"]
 
 
 # issue 24, "Must show" 1

@@ -109,7 +109,7 @@ def test_tokens_are_those_of_the_rules_and_of_plugins_that_may_have_a_scheduler(
         GPU: "HAMi",
         "aliyun.com/gpu-mem": "gpushare",
         "huawei.com/Ascend910": "Ascend",
-        "gpu.intel.com/i915": "Intel",
+        "gpu.intel.com/i915": "GPU Aware Scheduling",
     }
     assert [of.are_shares for of in found.values()] == [True, True, False, False]
     assert found[B, GPU].ids == {f"{X}-3", f"{X}-4"}

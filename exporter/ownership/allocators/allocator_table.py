@@ -355,10 +355,13 @@ def usual(resource: str, allocators: Iterable[Allocator]) -> Allocator | None:
     return None
 
 
-def may_be_marked(resource: str) -> bool:
-    """Whether ids of a resource are tokens on pods with a mark, by the table."""
-    annotations = (annotation for allocator in ALLOCATORS.values() for annotation in allocator.annotations)
-    return any(annotation.markers and annotation.is_about(resource) for annotation in annotations)
+@lru_cache(maxsize=256)
+def may_be_marked(resource: str) -> str:
+    """The allocator of the table whose tokens a resource's ids are on pods with a mark; "" if there is none."""
+    for allocator in ALLOCATORS.values():
+        if any(annotation.markers and annotation.is_about(resource) for annotation in allocator.annotations):
+            return allocator.name
+    return ""
 
 
 def named(allocator: str) -> Allocator:
