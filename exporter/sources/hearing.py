@@ -1,0 +1,33 @@
+"""What peers answer, as it came, for a listener that makes a bundle of it. An exporter that serves has no listener."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from exporter.errors import Trouble
+
+
+class Listener(Protocol):
+    """What sources tell of their peers. Only `called` may come from another thread."""
+
+    def answered(self, peer: str, name: str, question: str, body: bytes) -> None:
+        """Take a whole answer, unpacked. `peer`, `name` and `question` are those of a bundle's PeerAnswer."""
+
+    def failed(self, peer: str, name: str, question: str, trouble: Trouble) -> None:
+        """Take the failure of a question."""
+
+    def listed(self, peer: str, name: str, question: str, items: list[Mapping[str, Any]]) -> None:
+        """Take all objects of a collection, as the peer has them now."""
+
+    def changed(self, peer: str, name: str, question: str, item: Mapping[str, Any], *, is_gone: bool) -> None:
+        """Take an object of a collection that is new, has changed, or is gone."""
+
+    def called(self, function: str, arguments: tuple[object, ...], result: object, code: int) -> None:
+        """Take a call of NVML with its result, or with its nvmlReturn_t if that is not 0."""
+
+    def logged(self, record: bytes) -> None:
+        """Take a record of the kernel's log that may be about a GPU."""
+
+
+# A source takes it where it is made; so a node has the listener of the context in which it was made.
+LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
