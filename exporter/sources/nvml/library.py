@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from exporter.errors import SourceError, Unavailable
 from exporter.model.health import HealthReason
+from exporter.sources.hearing import LISTENER
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -134,6 +135,7 @@ class Library:
         self.calling = ""
         self.is_open = False
         self._path = path
+        self._listener = LISTENER.get()
         self._bindings: ModuleType | None = None
 
     def open(self) -> None:
@@ -159,19 +161,31 @@ class Library:
             self._unload()
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - each call has an answer of its own
-        """Call a function of the bindings, and return its result. Raises Failed: it does not succeed."""
+        """Call a function of the bindings, or make a struct of theirs, and return the result.
+
+        Raises Failed: it does not succeed.
+        """
         bindings = self._bindings
         assert bindings is not None, "not open"  # noqa: S101 - a fault of this program
         self.calling = name
         function = getattr(bindings, name, None)
         if function is None:
-            raise Failed(name, FUNCTION_NOT_FOUND)
+            raise self._failed(name, arguments, FUNCTION_NOT_FOUND)
         try:
-            return function(*arguments)
+            result = function(*arguments)
         except bindings.NVMLError as error:
-            raise Failed(name, error.value) from None
+            raise self._failed(name, arguments, error.value) from None
         except UnicodeDecodeError:
-            raise Failed(name, NO_TEXT) from None
+            raise self._failed(name, arguments, NO_TEXT) from None
+        if self._listener is not None and name.startswith("nvml"):
+            self._listener.called(name, arguments, result, SUCCESS)
+        return result
+
+    def _failed(self, name: str, arguments: tuple[object, ...], code: int) -> Failed:
+        """The failure of a call, after the listener was told of it."""
+        if self._listener is not None:
+            self._listener.called(name, arguments, None, code)
+        return Failed(name, code)
 
     def _load(self) -> None:
         import ctypes  # noqa: PLC0415 - only a node with NVML needs it
