@@ -142,7 +142,6 @@ WITHOUT_TROUBLE = {
     "AttachSlow",
     "BadElf",
     "ConfigError",
-    "DamagedBundle",
     "DuplicateKey",
     "Gone",
     "Invalid",

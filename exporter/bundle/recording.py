@@ -72,7 +72,8 @@ class RecordedMoment:
         outputs: what an exporter with these settings answers, by path, such as /gpu/metrics.
 
     A file's place is "root/…" below the node's root, "kubelet/…" below the kubelet's folder, "inventory" for the file
-    of --devices.inventory-file, or "page/NAME" for the file of a source of GPU samples.
+    of --inventory.file, "rules" for that of --device-rules, or "page/NAME" for the file of a source of GPU samples,
+    by the source's name.
     """
 
     at_seconds: float

@@ -1,13 +1,12 @@
 """A look at a node for `doctor`: the running exporter's look, or a look that asks every source in its place."""
 
-import asyncio
 import io
 import json
 import platform
 import sys
 import tarfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,19 +18,14 @@ from exporter.doctor import conformance
 from exporter.doctor.junit import as_junit
 from exporter.errors import ExporterError
 from exporter.model.slices import at_once
-from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
-from exporter.node.measuring import Measuring
-from exporter.node.node import Node
+from exporter.node.first_look import look_at_all
 from exporter.node.role import as_json, diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
 from exporter.outputs.diagnosis import Diagnosis, Finding
 from exporter.outputs.output import LOOK_AT_NODE, Look, Need
 
-# Longer than the 10 s after which the API sources give up a connection that nobody answers.
-FIRST_WORD_SECONDS = 15.0
-_AGAIN_SECONDS = 0.1
 _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
 
 
@@ -99,7 +93,7 @@ async def examine(config: Config) -> Checkup:
     """
     node = make_node(config, read_node_files(config))
     try:
-        snapshot = await _all_heard(node)
+        snapshot = await look_at_all(node, _NEEDS)
         own = at_once(own_metrics.render(Look(snapshot=snapshot, telemetry=node.handover.telemetry)))
         page = gpu_metrics.render(snapshot)
     finally:
@@ -113,28 +107,6 @@ async def examine(config: Config) -> Checkup:
             "settings.json": _json(as_json(config, snapshot)["settings"]),
         },
     )
-
-
-async def _all_heard(node: Node) -> Snapshot:
-    """A look at the node after every source has answered or failed, or after FIRST_WORD_SECONDS."""
-    began = time.monotonic()
-    # on a busy machine, inventories may take longer than a look waits for them
-    await node.hear_watches(FIRST_WORD_SECONDS)
-    snapshot = await node.look(None, _NEEDS)
-    # the node may have begun to measure during the look, and even have ended before the look did
-    measuring = [part for part in node.parts if isinstance(part, Measuring)]
-    was_finding_out = bool(measuring)
-    while was_finding_out or _is_finding_out(measuring) or any(state.up is None for state in snapshot.health.values()):
-        await asyncio.sleep(_AGAIN_SECONDS)
-        was_finding_out = _is_finding_out(measuring)
-        snapshot = await node.look(None, _NEEDS)
-        if time.monotonic() - began > FIRST_WORD_SECONDS:
-            break
-    return snapshot
-
-
-def _is_finding_out(measuring: Iterable[Measuring]) -> bool:
-    return any(part.is_finding_out for part in measuring)
 
 
 def _json(content: object) -> bytes:

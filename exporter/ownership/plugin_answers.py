@@ -88,6 +88,17 @@ def matters(variable: str) -> bool:
     return variable in ENVS or MEMORY_LIMIT.fullmatch(variable) is not None
 
 
+def needed_of(answer: PluginAnswer) -> PluginAnswer:
+    """Only what `read_answer` may read of an answer."""
+    return PluginAnswer(
+        envs={name: value for name, value in answer.envs.items() if matters(name)},
+        annotations={key: names for key, names in answer.annotations.items() if key.startswith(_CDI_ANNOTATION)},
+        cdi_devices=answer.cdi_devices,
+        mounts=[path for path in answer.mounts if path.startswith(_MOUNTS)],
+        nodes=[path for path in answer.nodes if _NODE.fullmatch(path) or _MIG_NODE in path],
+    )
+
+
 def read_answer(answer: PluginAnswer, allocator: str, source: str) -> Given | None:
     """The devices of an answer, by the first of its fields that names some; None if no field does.
 

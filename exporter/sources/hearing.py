@@ -1,10 +1,10 @@
 """What peers answer, as it came, for a listener that makes a bundle of it. An exporter that serves has no listener."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from exporter.errors import Trouble
+from exporter.errors import SourceError, Trouble
 
 
 class Listener(Protocol):
@@ -31,3 +31,14 @@ class Listener(Protocol):
 
 # A source takes it where it is made; so a node has the listener of the context in which it was made.
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
+
+
+async def heard(listener: Listener, peer: str, name: str, question: str, answer: Awaitable[bytes]) -> bytes:
+    """The answer, or its SourceError, once the listener has been told."""
+    try:
+        body = await answer
+    except SourceError as error:
+        listener.failed(peer, name, question, error.trouble)
+        raise
+    listener.answered(peer, name, question, body)
+    return body

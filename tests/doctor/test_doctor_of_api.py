@@ -12,6 +12,7 @@ from aiohttp import web
 
 from exporter.config.tls import ServerTls, server_context
 from exporter.doctor import checkup
+from exporter.node import first_look
 from exporter.outputs.diagnosis import Finding, Level
 from tests.support.certificates import Authority
 from tests.support.exporter import config_of
@@ -116,7 +117,7 @@ async def test_a_black_hole(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, connect_seconds: float, patience_seconds: float
 ) -> None:
     """A listener whose queue is full: the kernel drops what comes, as a firewall does."""
-    monkeypatch.setattr(checkup, "FIRST_WORD_SECONDS", patience_seconds)
+    monkeypatch.setattr(first_look, "FIRST_WORD_SECONDS", patience_seconds)
     monkeypatch.setattr("exporter.sources.kubernetes.api.CONNECT_SECONDS", connect_seconds)
     with ExitStack() as stack:
         hole = stack.enter_context(socket.socket())

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from exporter.config.files import Identity, identity_of, read_at_most, unique_keys
 from exporter.errors import DuplicateKey, Malformed, SourceError, Trouble, Unavailable
+from exporter.lenient import mapping, mappings, text
 from exporter.model.devices import Inventory
 from exporter.model.nothing import NOTHING
 from exporter.ownership.inventories import CdiDevice, CutPlace, inventory_of, read_mig_minors, read_spec
@@ -105,6 +106,27 @@ def read(folders: tuple[str, ...], minors: str, before: SpecsReading | None, mos
     inventory = inventory_of({path: spec.devices for path, spec in files.items()}, caps)
     reading = SpecsReading(files, tuple(wrong), inventory, lacks_minors, caps, list_hash)
     return before if before is not None and before == reading else reading
+
+
+def needed_parts(content: bytes) -> bytes:
+    """A spec with only what is read of it, as JSON. Content that cannot be used becomes the word `broken`."""
+    try:
+        spec = _parse(content.decode())
+    except (ValueError, RecursionError, DuplicateKey):
+        return b"broken"
+    devices = [
+        {
+            **{name: device[name] for name in ("name",) if name in device},
+            "containerEdits": {
+                "deviceNodes": [
+                    {name: node[name] for name in ("path", "hostPath") if name in node}
+                    for node in mappings(mapping(device, "containerEdits"), "deviceNodes", MOST_ENTRIES)
+                ]
+            },
+        }
+        for device in mappings(spec, "devices", MOST_ENTRIES)
+    ]
+    return json.dumps({"kind": text(mapping(spec), "kind"), "devices": devices}, separators=(",", ":")).encode()
 
 
 def _paths_in(folder: str, files_before: Mapping[str, Spec], wrong: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.model.kernel import KernelEvent
 from exporter.model.snapshot import KERNEL_LOG
 from exporter.ownership.kernel_events import MOST_EVENTS, KernelEvents
+from exporter.sources.hearing import LISTENER
 from exporter.sources.kernel_log.kernel_lines import EventReader, may_be_event, read_record
 from exporter.sources.polled import Watch
 from exporter.sources.source import Bound, OnHealth
@@ -49,6 +50,7 @@ class KernelLog(Watch):
         self.bounds = {"kernel_events": Bound(MOST_EVENTS, lambda: len(events.newest))}
         self._path = path
         self._telemetry = telemetry
+        self._listener = LISTENER.get()
         self._reader = EventReader()
         self._part = b""
         self._is_new = False  # whether the next records are newer than the opening of the log
@@ -125,7 +127,11 @@ class KernelLog(Watch):
             lost = record.sequence - self.sequence - 1 if self.sequence is not None else 0
             self.sequence = record.sequence
             self._telemetry.kernel_records.update(read=1, lost=lost)
-        event = self._reader.read(record) if may_be_event(line) else None
+        event = None
+        if may_be_event(line):
+            event = self._reader.read(record)
+            if self._listener is not None:
+                self._listener.logged(line)
         if event is not None and not is_known and (self._is_new or self._hears_old):
             self._hear(event)
         elif event is not None:

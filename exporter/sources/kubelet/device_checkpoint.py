@@ -17,6 +17,7 @@ given devices. Entries of pods that have ended stay until the kubelet gives devi
 import asyncio
 import base64
 import binascii
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from exporter.errors import Malformed, SourceError, Unavailable
 from exporter.lenient import AnyObject, text
 from exporter.model.grants import CheckpointEntry
 from exporter.ownership.counted_ids import grouped
-from exporter.ownership.plugin_answers import PluginAnswer, read_answer
+from exporter.ownership.plugin_answers import PluginAnswer, needed_of, read_answer
 from exporter.sources.json_text import JsonText
 from exporter.sources.source import AskedSource, Attempt, Bound, Bounds, Clock, OnHealth, absent
 
@@ -100,6 +101,31 @@ def _entry(raw: AnyObject) -> CheckpointEntry | None:
     # as the source of List keeps them, since ids join the two
     kept = frozenset(grouped(resource, ids))
     return CheckpointEntry(pod_uid=uid, container=container, resource=resource, ids=kept, given=given)
+
+
+def needed_parts(content: bytes) -> bytes:
+    """A checkpoint with only what is read of it. Content that cannot be read becomes the word `broken`."""
+    try:
+        entries = [_needed(raw) for raw, _ in zip(_raw_entries(JsonText(content, _REMEDY)), range(MOST_ENTRIES + 1))]  # noqa: B905 - the second is the longer one
+    except Malformed:
+        return b"broken"
+    return json.dumps({"Data": {"PodDeviceEntries": entries}}, separators=(",", ":")).encode()
+
+
+def _needed(raw: AnyObject) -> AnyObject:
+    needed = {name: raw[name] for name in ("PodUID", "ContainerName", "ResourceName", "DeviceIDs") if name in raw}
+    answer = _answer(text(raw, "AllocResp"))
+    if answer is None:
+        return {**needed, "AllocResp": "?"}
+    answer = needed_of(answer)
+    response = messages.ContainerAllocateResponse(
+        envs=answer.envs,
+        annotations=answer.annotations,
+        cdi_devices=[messages.CDIDevice(name=name) for name in answer.cdi_devices],
+        mounts=[messages.Mount(container_path=path) for path in answer.mounts],
+        devices=[messages.DeviceSpec(host_path=path) for path in answer.nodes],
+    )
+    return {**needed, "AllocResp": base64.b64encode(response.SerializeToString(deterministic=True)).decode()}
 
 
 def _ids(value: object) -> frozenset[str]:

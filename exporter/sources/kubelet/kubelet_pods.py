@@ -18,6 +18,7 @@ from exporter.errors import SourceError, Unavailable, Unsupported
 from exporter.model.pods import AllocatedDevice, OwnerReference, PodContainer, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
+from exporter.sources.hearing import LISTENER
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
 from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
 from exporter.sources.polled import Watch
@@ -108,6 +109,7 @@ class PodsApi(Watch):
         )
         self.bounds: Bounds = self._table.bounds(clock)
         self._channel: grpc.aio.Channel | None = None
+        self._listener = LISTENER.get()
         # the last version is only asked for after the kubelet said that it does not know the others
         self._version = VERSIONS[0]
 
@@ -146,21 +148,33 @@ class PodsApi(Watch):
         """Take events of this version of the API until the kubelet ends the stream. Raises SourceError: it breaks."""
         if self._channel is None:
             self._channel = open_channel(self._socket)
-        call = self._channel.unary_stream(
-            f"/{version}.Pods/WatchPods", request_serializer=bytes, response_deserializer=bytes
-        )(b"")
+        method = f"{version}.Pods/WatchPods"
+        call = self._channel.unary_stream(f"/{method}", request_serializer=bytes, response_deserializer=bytes)(b"")
         self._table.open_stream()
+        if self._listener is not None:
+            self._listener.listed("pods", PODS, method, [])
         try:
             async for body in call:
                 self._version = version
                 self._take(body)
         except grpc.aio.AioRpcError as error:
-            raise translate(error, self._socket, PODS_API, version) from error
+            failure = translate(error, self._socket, PODS_API, version)
+            if self._listener is not None:
+                self._listener.failed("pods", PODS, method, failure.trouble)
+            raise failure from error
         finally:
             call.cancel()
 
     def _take(self, body: bytes) -> None:
+        """Take an event, a serialised WatchPodsEvent. Raises Malformed: it is none."""
         event = parsed(messages.WatchPodsEvent(), body, f"{self._socket} sends no WatchPodsEvent", PODS_API)
+        if self._listener is not None and event.type in (messages.ADDED, messages.MODIFIED, messages.DELETED):
+            from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - only a bundle needs it
+
+            is_gone = event.type == messages.DELETED
+            method = f"{self._version}.Pods/WatchPods"
+            pod = parsed(messages.Pod(), event.pod, "a pod of the Pods API is no core/v1 Pod", PODS_API)
+            self._listener.changed("pods", PODS, method, MessageToDict(pod), is_gone=is_gone)
         if event.type in (messages.ADDED, messages.MODIFIED):
             self._table.put(parse_pod(event.pod, self._annotations), now=self._clock())
         elif event.type == messages.DELETED:

@@ -14,6 +14,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from exporter.errors import Malformed, SourceError, TimedOut, Unavailable, Unsupported
+from exporter.model.snapshot import KUBELET
+from exporter.sources.hearing import LISTENER, Listener, heard
 
 M = TypeVar("M", bound=Message)
 
@@ -73,12 +75,19 @@ class PodResourcesClient:
     socket: str
     timeout_seconds: float
     _channel: grpc.aio.Channel | None = field(default=None, init=False)
+    _listener: Listener | None = field(default_factory=LISTENER.get, init=False)
 
     async def call(self, method: str, *, versions: str) -> bytes:
         """The answer to a question without parameters. `versions` are the versions that an error names as asked for.
 
         Raises SourceError: there is no answer.
         """
+        if self._listener is not None:
+            question = method.removeprefix("/")
+            return await heard(self._listener, "kubelet", KUBELET, question, self._call(method, versions))
+        return await self._call(method, versions)
+
+    async def _call(self, method: str, versions: str) -> bytes:
         if self._channel is None:
             self._channel = open_channel(self.socket)
         call = self._channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)

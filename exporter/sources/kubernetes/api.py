@@ -18,6 +18,7 @@ from exporter.config.http_file import HttpConfig
 from exporter.config.tls import ClientTls
 from exporter.errors import ConfigError, Malformed, TimedOut, Unavailable, Unsupported
 from exporter.lenient import AnyObject
+from exporter.sources.hearing import LISTENER, heard
 from exporter.sources.http import Client, Peer, retry_after_seconds, why_broken
 from exporter.sources.kubernetes.list_text import MAX_ITEM_BYTES, read_list
 from exporter.wording import one_line
@@ -113,6 +114,7 @@ class KubernetesApi:
         )
         # the rights that were granted once: a later refusal may come from an API server that has just started
         self._allowed: set[str] = set()
+        self._listener = LISTENER.get()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -159,7 +161,10 @@ class KubernetesApi:
     async def get(self, path: str) -> Object:
         """An object, or the kinds of an API group. Raises SourceError: see `lines`; Unsupported: no such path."""
         async with aclosing(self._chunks(path, {}, GET, ANSWER_SECONDS, JSON)) as chunks:
-            return read_object(await self._body(chunks, path, MAX_OBJECT_BYTES), path)
+            body = self._body(chunks, path, MAX_OBJECT_BYTES)
+            if self._listener is not None:
+                body = heard(self._listener, "kubernetes", "kubernetes", path, body)
+            return read_object(await body, path)
 
     async def lines(
         self, path: str, parameters: Mapping[str, str], on_open: Callable[[], None], *, metadata_only: bool = False

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from exporter.errors import Malformed, SourceError, Unavailable, Unsupported
+from exporter.sources.hearing import LISTENER
 from exporter.sources.kubernetes.api import (
     LONGEST_PAUSE_SECONDS,
     WATCH_SECONDS,
@@ -76,6 +77,7 @@ class ListWatch(Watch):
         self._path = ""
         self._version: str | None = None
         self._forgotten = False
+        self._listener = LISTENER.get()
 
     async def close(self) -> None:
         """End the watch, and close the connections to the API."""
@@ -83,6 +85,7 @@ class ListWatch(Watch):
         await self._api.close()
 
     async def _attend(self) -> None:
+        """List unless the last version is known, then watch until the API server forgets that version."""
         try:
             if self._version is None:
                 await self._list()
@@ -94,6 +97,9 @@ class ListWatch(Watch):
         except SourceError as error:
             if isinstance(error, Unsupported):
                 self._version = None  # an upgraded API server may no longer serve the API version of the path
+            if self._listener is not None:
+                self._version = None  # the next list tells the listener that it is well again
+                self._listener.failed("kubernetes", self.name, self._path or self._paths[0], error.trouble)
             raise
 
     async def _list(self) -> None:
@@ -101,12 +107,22 @@ class ListWatch(Watch):
         # "0" asks for the state that the API server has at hand; after a 410 that may be the old state again
         parameters = {**self._selectors, "resourceVersion": "" if self._forgotten else "0"}
         for path in self._paths:
+            read = partial(self._used_of, path)
             try:
                 items, version = await self._api.list(
-                    path, parameters, partial(self._used_of, path), metadata_only=self._metadata_only, most=self._most
+                    path,
+                    parameters,
+                    as_it_is if self._listener is not None else read,
+                    metadata_only=self._metadata_only,
+                    most=self._most,
                 )
-            except Unsupported:
+            except Unsupported as error:
+                if self._listener is not None:
+                    self._listener.failed("kubernetes", self.name, path, error.trouble)
                 continue
+            if self._listener is not None:
+                self._listener.listed("kubernetes", self.name, path, [*items])
+                items = [read(item) for item in items]
             with self._as_specified(path):
                 self._on_list(items)
             self._path = path
@@ -148,6 +164,8 @@ class ListWatch(Watch):
             message = f"the watch of {self._path} failed: {item.get('message')}"
             raise Unavailable("unreachable", message, remedy=_ASKED_AGAIN)
         if kind in ("ADDED", "MODIFIED", "DELETED"):
+            if self._listener is not None:
+                self._listener.changed("kubernetes", self.name, self._path, item, is_gone=kind == "DELETED")
             used = self._used_of(self._path, item)
             with self._as_specified(self._path):
                 (self._on_removal if kind == "DELETED" else self._on_put)(used)

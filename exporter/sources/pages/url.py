@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from exporter.config.http_file import HttpConfig
-from exporter.errors import Malformed, Unavailable
+from exporter.config.parsers import without_secrets
+from exporter.errors import Malformed, TimedOut, Unavailable
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.units import UtilizationUnit
 from exporter.exposition.vendor_pages import Vendor, VendorPages
 from exporter.model.pages import Page
+from exporter.sources.hearing import LISTENER, heard
 from exporter.sources.http import Client, Peer
 from exporter.sources.long_work import in_slices
 from exporter.sources.single_flight import SingleFlight
@@ -113,6 +115,8 @@ class DcgmSource(AskedSource):
         self._unnamed_file = Path(unnamed_file) if unnamed_file else None
         self._unit = UtilizationUnit()
         self._client = _client(http, headers, timeout_seconds, max_bytes)
+        self._listener = LISTENER.get()
+        self._ask = self._client.ask if self._listener is None else self._ask_heard
         self._flight = SingleFlight(self._read, timeout_seconds)
         self.begin = self._flight.begin
         self.wait = self._flight.wait
@@ -132,7 +136,7 @@ class DcgmSource(AskedSource):
         with self._attempts.noted() as odd:
             try:
                 async with self._places:
-                    body = await self._client.ask(self._url)
+                    body = await self._ask(self._url)
                 if too_large := why_too_large(body):
                     remedy = "have dcgm-exporter collect less, or is this another page than its own?"
                     raise Malformed("oversize", too_large, remedy=remedy)
@@ -153,10 +157,23 @@ class DcgmSource(AskedSource):
             except asyncio.CancelledError as error:
                 if not self._flight.timed_out:
                     raise
-                raise self._client.why_late(self._url) from error
+                raise self._why_late() from error
         page = Page(source=self.name, body=body, read_at_seconds=time.time(), moment=time.monotonic())
         self._newest = weakref.ref(page)
         return page
+
+    async def _ask_heard(self, url: str) -> bytes:
+        """The body of the page, which the listener hears, too."""
+        asked = self._client.ask(url)
+        if self._listener is None:
+            return await asked
+        return await heard(self._listener, "page", self.name, without_secrets(url), asked)
+
+    def _why_late(self) -> TimedOut:
+        late = self._client.why_late(self._url)
+        if self._listener is not None:
+            self._listener.failed("page", self.name, without_secrets(self._url), late.trouble)
+        return late
 
 
 def _remedy_of_file(path: Path) -> str:

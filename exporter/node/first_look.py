@@ -1,0 +1,37 @@
+"""The first look at a node that waits for every source, as `doctor` takes it."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from exporter.model.snapshot import Snapshot
+from exporter.node.measuring import Measuring
+from exporter.node.node import Node
+from exporter.outputs.output import Need
+
+# Longer than the 10 s after which the API sources give up a connection that nobody answers.
+FIRST_WORD_SECONDS = 15.0
+_AGAIN_SECONDS = 0.1
+
+
+async def look_at_all(node: Node, needs: AbstractSet[Need]) -> Snapshot:
+    """A look at the node after every source has answered or failed, or after FIRST_WORD_SECONDS."""
+    began = time.monotonic()
+    # on a busy machine, inventories may take longer than a look waits for them
+    await node.hear_watches(FIRST_WORD_SECONDS)
+    snapshot = await node.look(None, needs)
+    # the node may have begun to measure during the look, and even have ended before the look did
+    measuring = [part for part in node.parts if isinstance(part, Measuring)]
+    was_finding_out = bool(measuring)
+    while was_finding_out or _is_finding_out(measuring) or any(state.up is None for state in snapshot.health.values()):
+        await asyncio.sleep(_AGAIN_SECONDS)
+        was_finding_out = _is_finding_out(measuring)
+        snapshot = await node.look(None, needs)
+        if time.monotonic() - began > FIRST_WORD_SECONDS:
+            break
+    return snapshot
+
+
+def _is_finding_out(measuring: Iterable[Measuring]) -> bool:
+    return any(part.is_finding_out for part in measuring)
