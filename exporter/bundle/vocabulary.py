@@ -1,0 +1,78 @@
+"""The program's own words: those that it writes itself, of every bundle alike. All others came from outside. Pure.
+
+They are made of the program's own files as they are installed: the texts in the code that a node's exporter and doctor
+run, the names of fields and arguments there, and the tables. Docstrings and comments are no part of them, and neither
+is the simulator: its pods and nodes have names such as users give. A word has three letters or more, in lower case;
+digits and signs part words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+# Rooms whose words no bundle has: what is simulated, and what other programs say.
+_OTHER_ROOMS = frozenset({"simulator", "_gen", "report", "top", "operator", "cluster", "kubectl", "__pycache__"})
+_TABLES = (".json", ".tsv")
+# NVIDIA's: the help texts and the families of dcgm-exporter's own counters file
+_NVIDIA_TABLE = "simulator/default_counters.json"
+_CODE = re.compile(
+    r'"""[\s\S]*?"""'  # docstrings, as all long texts are here
+    r"|#[^\n]*"
+    r"|(?P<text>\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+    r"|^ +(?P<field>\w+):"
+    r"|(?P<argument>\w+)="
+    r"|^(?P<constant>[A-Z_]+) =",
+    re.MULTILINE,
+)
+_ESCAPE = re.compile(r"\\[nrtbfx]")
+_WORD = re.compile(r"[^\W\d_]{3,}")
+# Words of peers that the program does not name itself.
+_OF_PEERS = (
+    "asserts bound boot bytes cmdline comm compute core cpu cuda debug devices driver error events exporter false"
+    " gib gpu gpus graphics gsp host image info inf int interface irq kernel kernels kib kubelet library linux"
+    " list loaded major mib mig minor mode module model name nan node none null number nvidia nvidiactl nvlink"
+    " nvml nvrm nvswitch open pcie persistence pid proc product production rate release retired sbe dbe serial"
+    " source status system tesla total true type unix unknown usage utc uuid uvm video version volatile xid"
+)
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text, in lower case, as often as they are there."""
+    return (match[0].lower() for match in _WORD.finditer(text))
+
+
+@cache
+def own_words() -> frozenset[str]:
+    """All words of the program."""
+    root = files("exporter")
+    words = set(words_of(_OF_PEERS))
+    for file in _files(root):
+        content = file.read_text("utf-8")
+        words.update(words_of(content) if file.name.endswith(_TABLES) else _words_of_code(content))
+    words.update(words_of(root.joinpath(_NVIDIA_TABLE).read_text("utf-8")))
+    return frozenset(words)
+
+
+def foreign_words(text: str) -> list[str]:
+    """The words of a text that are not the program's own, in their order."""
+    own = own_words()
+    return [word for word in words_of(text) if word not in own]
+
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            if entry.name not in _OTHER_ROOMS:
+                yield from _files(entry)
+        elif entry.name.endswith((".py", *_TABLES)):
+            yield entry
+
+
+def _words_of_code(code: str) -> Iterable[str]:
+    """The words of texts, fields and arguments in a file of Python."""
+    for match in _CODE.finditer(code):
+        kind = match.lastgroup
+        if kind is not None:
+            yield from words_of(_ESCAPE.sub(" ", match[kind]).replace("_", " "))
