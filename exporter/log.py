@@ -7,14 +7,18 @@ import json
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
+from typing import TextIO
 
 LOG = logging.getLogger("pod_gpu_exporter")
 RARELY_SECONDS = 60.0
+MOST_LINES_KEPT = 1_000
+MOST_CHARS_KEPT = 512 * 1024  # a line is ASCII
 _ABOUT: ContextVar[Mapping[str, object]] = ContextVar("_ABOUT", default=MappingProxyType({}))
 
 
@@ -50,13 +54,51 @@ def debug(message: str, /, **fields: object) -> None:
 
 
 def start_logging(level: str, log_format: str) -> None:
-    """Log to standard error from now on."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Log to standard error from now on. The last lines are kept, too, also over a reload, which calls this again."""
+    handler = KeepingHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Logfmt())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
+
+
+def last_lines() -> tuple[str, ...]:
+    """The last lines of the log, oldest first: at most MOST_LINES_KEPT, and MOST_CHARS_KEPT with their ends."""
+    return _LAST_LINES.all()
+
+
+class LastLines:
+    """The last lines of a log. Lines are added by one thread at a time, as a handler does."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()
+        self._chars = 0
+
+    def add(self, line: str) -> None:
+        """Add a line, and forget the oldest ones that are too many. A long line is cut."""
+        kept = line[: MOST_CHARS_KEPT - 1]
+        self._lines.append(kept)
+        self._chars += len(kept) + 1
+        while len(self._lines) > MOST_LINES_KEPT or self._chars > MOST_CHARS_KEPT:
+            self._chars -= len(self._lines.popleft()) + 1
+
+    def all(self) -> tuple[str, ...]:
+        """The lines, oldest first."""
+        return tuple(self._lines)
+
+
+_LAST_LINES = LastLines()
+
+
+class KeepingHandler(logging.StreamHandler[TextIO]):
+    """The handler of a stream that also keeps the last lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, which is kept, too."""
+        line = super().format(record)
+        _LAST_LINES.add(line)
+        return line
 
 
 class RareLog:

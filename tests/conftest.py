@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from exporter.log import LOG
+from exporter.log import LOG, KeepingHandler
 from exporter.sources.source import PATIENCE_SECONDS
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
@@ -56,7 +56,7 @@ def log_as_before() -> Iterator[None]:
     LOG.setLevel(level)
     root.setLevel(root_level)
     for handler in root.handlers[:]:
-        if type(handler) is logging.StreamHandler:  # pytest's own are of kinds of their own
+        if isinstance(handler, KeepingHandler):
             root.removeHandler(handler)
 
 

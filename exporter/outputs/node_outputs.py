@@ -1,7 +1,18 @@
 """The node role's outputs, in the order in which the page for people names them."""
 
 from exporter.model.slices import Work
-from exporter.outputs import containers, events, gpu_metrics, mapping, nodes, openapi, own_metrics, probes, processes
+from exporter.outputs import (
+    containers,
+    events,
+    gpu_metrics,
+    log_lines,
+    mapping,
+    nodes,
+    openapi,
+    own_metrics,
+    probes,
+    processes,
+)
 from exporter.outputs.output import OF_OBJECTS, Answer, Look, Output
 from exporter.outputs.page import document
 
@@ -22,6 +33,7 @@ OUTPUTS = (
     processes.OUTPUT,
     events.OUTPUT,
     mapping.OUTPUT,
+    log_lines.OUTPUT,
     openapi.OUTPUT,
     PAGE,
     document.STYLE,
