@@ -1,0 +1,175 @@
+"""The names that were learned, and the new ones."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from exporter.bundle.names.common_words import KEPT_NAMES
+from exporter.bundle.names.disguise import GENERATED, Disguise
+
+# A name that was met as several kinds is of the first of these.
+KINDS: Final = (
+    "node",
+    "namespace",
+    "pod",
+    "workload",
+    "claim",
+    "request",
+    "container",
+    "pool",
+    "user",
+    "process",
+    "image",
+    "host",
+    "object",
+    "uid",
+    "value",
+)
+# Names of these kinds may end in a number or in letters that were generated; the part before is then a name of its own.
+_MADE = frozenset({"pod", "workload", "claim", "object"})
+_ENDING = re.compile(
+    rf"(?P<base>.*[^-])(?P<ending>-[{GENERATED}]{{5}}|-[{GENERATED}]{{8,10}}|-[0-9]{{8}}|-[0-9]{{1,3}})", re.DOTALL
+)
+_ORDINAL = re.compile(r"-[0-9]{1,3}")
+WORD = re.compile(r"[^\W_]+")
+_LETTER = re.compile(r"[^\W\d_]")
+_WITH_UNIT = re.compile(r"[0-9]{1,4}(?:[KMGTkmgt]?i?[bB]?|[cgGsmhd]|ms|me)|[vV][0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,2})?")
+_SHORTEST = 4
+_TIMES_OR_NUMBERS = re.compile(
+    r"[+-]?[0-9]{1,4}|[+-]?[0-9]*\.[0-9]+|true|false|yes|no|on|off|"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)|v?[0-9]{1,3}(?:\.[0-9]{1,4}){1,3}|(?:[0-9.]+(?:ms|[smhd]))+",
+    re.IGNORECASE,
+)
+
+
+class NameTable:
+    """Learns names until `settle`, and then gives the new ones. Before, every name stays as it is."""
+
+    def __init__(self, disguise: Disguise, vocabulary: AbstractSet[str], taken: Collection[str]) -> None:
+        """`vocabulary` are words in small letters that stay, `taken` are texts that no new name may be."""
+        self.vocabulary = vocabulary
+        self.is_settled = False
+        self._disguise = disguise
+        self._taken = taken
+        self._kinds: dict[str, str] = {}
+        self._rewritten: dict[str, Callable[[str], str]] = {}
+        self._denied: set[str] = set()
+        self._words: dict[str, str] = {}
+        self._new: dict[str, str] = {}
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The new names by the old ones."""
+        return self._new
+
+    def name(self, kind: str, text: str) -> str:
+        """A name of one of `KINDS`."""
+        if self.stays(text):
+            return text
+        if not self.is_settled:
+            before = self._kinds.get(text, kind)
+            self._kinds[text] = min(before, kind, key=KINDS.index)
+        return self._new.get(text, text)
+
+    def stays(self, text: str) -> bool:
+        """Whether a name is nobody's own: a number, a time, or a word that everybody uses."""
+        if not text or text in KEPT_NAMES or _TIMES_OR_NUMBERS.fullmatch(text):
+            return True
+        return text.lower() in self.vocabulary or bool(_WITH_UNIT.fullmatch(text))
+
+    def is_common(self, word: str) -> bool:
+        """Whether a word is of the vocabulary, with or without a number behind it, or a number with a unit."""
+        lower = word.lower()
+        if lower in self.vocabulary or not _LETTER.search(word) or _WITH_UNIT.fullmatch(word):
+            return True
+        without_number = lower.rstrip("0123456789")
+        return len(without_number) > 1 and without_number in self.vocabulary
+
+    def rewrite(self, text: str, new: Callable[[str], str]) -> str:
+        """A text that is a name as a whole, and whose replacement follows from its parts by `new`."""
+        if not self.is_settled:
+            self._rewritten[text] = new
+            new(text)
+            return text
+        return self._new.get(text) or new(text)
+
+    def word(self, word: str) -> str:
+        """A word that is no text of the program: replaced unless it is of the vocabulary."""
+        if self.is_common(word):
+            return word
+        if not self.is_settled:
+            self._denied.add(word.lower())
+        return self._words.get(word.lower(), word)
+
+    def swept(self, word: str) -> str:
+        """A word of a text of the program: replaced if it is a part of some name."""
+        return self._words.get(word.lower(), word) if len(word) >= _SHORTEST else word
+
+    def settle(self) -> None:
+        """Make the new names. From now on nothing is learned."""
+        parts = {text: self._parts(text, kind) for text, kind in self._kinds.items()}
+        roots: dict[str, str] = {}
+        for text, (root, *_) in parts.items():
+            kind = self._kinds[text]
+            roots[root] = min(roots.get(root, kind), kind, key=KINDS.index)
+        self._new = dict(self._numbered(roots))
+        # the names of nodes first, with which others end
+        for text in sorted(parts, key=lambda text: KINDS.index(self._kinds[text])):
+            root, *endings = parts[text]
+            self._new[text] = "".join((self._new.get(root, root), *map(self._new_ending, endings)))
+        self._words = dict(self._new_words())
+        self.is_settled = True
+        for text, new in self._rewritten.items():
+            self._new[text] = new(text)
+
+    def _parts(self, text: str, kind: str) -> Sequence[str]:
+        """The part of a name that is replaced by a number, and its endings of forms of their own."""
+        if kind not in _MADE:
+            return (text,)
+        for dash in range(1, len(text)):  # a static pod's name ends with its node's
+            if text[dash] == "-" and self._kinds.get(text[dash + 1 :]) == "node":
+                return text[:dash], text[dash:]
+        endings: list[str] = []
+        while match := _ENDING.fullmatch(text):
+            endings.insert(0, match["ending"])
+            text = match["base"]
+        return (text, *endings)
+
+    def _new_ending(self, ending: str) -> str:
+        """The ending in a form that decides the same: a number, a node's name, or generated letters."""
+        if not ending or _ORDINAL.fullmatch(ending):
+            return ending
+        node = self._new.get(ending[1:])
+        if node:
+            return f"-{node}"
+        return ending if ending[1:].isdigit() else self._disguise.generated(ending)
+
+    def _numbered(self, kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """New names with numbers, in the order of the old ones, so that sorted names stay sorted."""
+        of_kind: defaultdict[str, list[str]] = defaultdict(list)
+        for text, kind in kinds.items():
+            if not self.stays(text):
+                of_kind[kind].append(text)
+        for kind, texts in of_kind.items():
+            width = len(str(len(texts)))
+            new = self._free(f"{kind}-", width)
+            yield from zip(sorted(texts), new, strict=False)
+
+    def _new_words(self) -> Iterator[tuple[str, str]]:
+        """New words for all words of names, and for those that were denied."""
+        words = set(self._denied)
+        for text in (*self._kinds, *self._rewritten):
+            words.update(word.lower() for word in WORD.findall(text) if len(word) >= _SHORTEST)
+        words = {word for word in words if not self.is_common(word)}
+        return zip(sorted(words), self._free("word", len(str(len(words)))), strict=False)
+
+    def _free(self, start: str, width: int) -> Iterator[str]:
+        """Names that begin so, with numbers, which nobody has."""
+        number = 0
+        while True:
+            number += 1
+            new = f"{start}{number:0{width}}"
+            if new not in self._taken:
+                yield new

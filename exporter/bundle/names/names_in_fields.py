@@ -1,0 +1,132 @@
+"""What a text is by the name of its field: of a label of a sample, or of a field of JSON."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from exporter.bundle.names.common_words import listed
+from exporter.bundle.names.name_table import WORD, NameTable
+from exporter.bundle.names.names_in_texts import NamesInTexts
+
+# fields whose texts are names of a kind, by their names in small letters without _ and -
+_NAMES = """
+pod: pod podname exportedpod
+namespace: namespace podnamespace exportednamespace claimnamespace draclaimnamespace
+container: container containername exportedcontainer
+node: node nodename hostname kubernetesnode
+workload: workload workloadname
+user: user username jobuser
+process: command processname process
+image: image imageid
+claim: claimname draclaimname
+pool: pool poolname drapoolname
+request: request
+"""
+_KINDS: Final[Mapping[str, str]] = {
+    name: kind for kind, _, names in (line.partition(":") for line in _NAMES.splitlines()) for name in names.split()
+}
+# facts of hardware and drivers, whatever words they have
+_FACTS = listed(
+    "gpu gpuindex minor device devfile devname dev_file modelname model productname product brand architecture"
+    " gpuiid gpuiprofile migprofile profile giid ciid pcibusid pciebusid pciebusinfo pcibdf bdf pcidev pcideviceid"
+    " pcivendorid busid location address driver driverversion vbiosversion firmwareversion kernel cudaversion"
+    " cudadriverversion cudacomputecapability computecapability dradevicename dradrivername"
+    " cardmodel cardseries cardvendor vendor make gputype gpupartitionid gpucomputepartitiontype"
+    " gpumemorypartitiontype runtimetag instancetype memorylocation tputopology hwname hwvendor hwmodel hwgputype"
+    " hwfirmwareversion hwsensorlocation hwfrequencydomain hwmemorytype hwmemorylocation hwgputask clocktype"
+    " clockindex statistic aggregation cominteldevicesubid subdev spi fit le quantile version revision type unit"
+    " xid errcode errmsg code verb kind reason result health verdict of vgpu nvlink nvswitch cpu cpucore link"
+    " entity engine severity acceleratorid metric field form allocator"
+)
+_IDS = listed(
+    "uuid gpuuuid gpuid deviceuuid parentuuid uid poduid containerid id ids deviceid deviceids resourceid mig"
+    " vdieid migdeviceid devices shareid cdidevices"
+)
+_SERIALS = listed("serial serialnumber hwserialnumber boardserial dcgmfidevserial dcgmfidevboardserial boardid")
+_RESOURCES = listed("resource resourcename")
+_SOURCES = listed("source saidby knownby sources")
+_TEXTS = listed(
+    "explanation message says remedy text error trouble summary help why warning note reasons healthreasons"
+    " description title"
+)
+_POD_LABEL = "label_"
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+_FACTS_OF_DCGM = re.compile(r"DCGM_FI_(?!.*(?:SERIAL|UUID)).*")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+class NamesInFields:
+    """Replaces texts by the names of their fields. A field that is not known is denied: only common words stay."""
+
+    def __init__(self, table: NameTable, scanner: NamesInTexts) -> None:
+        self._table = table
+        self._scanner = scanner
+        self._by_group: Mapping[frozenset[str], Callable[[str], str]] = {
+            _FACTS: scanner.text,
+            _SERIALS: self.serial,
+            _IDS: self.device_id,
+            _RESOURCES: scanner.wordwise,
+            _SOURCES: scanner.strict,
+            _TEXTS: scanner.text,
+        }
+
+    def label(self, name: str, value: str) -> str:
+        """The value of a label of a sample."""
+        if not value:
+            return value
+        if _FACTS_OF_DCGM.fullmatch(name):
+            return self._scanner.text(value)
+        if name.startswith(_POD_LABEL):
+            return self.value(value)
+        return self.field(name, value, self.value)
+
+    def label_name(self, name: str) -> str:
+        """The name of a label of a sample: those of pods' labels are users' words."""
+        if not name.startswith(_POD_LABEL):
+            return self._scanner.text(name)
+        rest = name.removeprefix(_POD_LABEL)
+        return _POD_LABEL + WORD.sub(lambda match: self._table.word(match[0]), rest)
+
+    def field(self, name: str, value: str, otherwise: Callable[[str], str]) -> str:
+        """A text of a field by the field's name. `otherwise` replaces texts of fields that nobody knows."""
+        plain = _plain(name)
+        if plain in _KINDS:
+            return self.name(_KINDS[plain], value)
+        if plain in ("instance", "host"):
+            return self._scanner.host(value)
+        for names, replace in self._by_group.items():
+            if plain in names:
+                return replace(value)
+        return otherwise(value)
+
+    def name(self, kind: str, text: str) -> str:
+        """A name of a kind of names, or an id in its place. Names with a slash are names of several things."""
+        if self._scanner.is_special(text):
+            return self._scanner.strict(text)
+        return self._table.name(kind, text)
+
+    def value(self, text: str) -> str:
+        """A value that somebody has chosen, such as a label's."""
+        return self.name("value", text)
+
+    def serial(self, text: str) -> str:
+        """A serial number, unless it says that there is none."""
+        return self._table.rewrite(text, self._serial)
+
+    def _serial(self, text: str) -> str:
+        is_number = any(char.isdigit() for char in text) and set(text) - set("0 .-")
+        return self._scanner.serial(text) if is_number else self._scanner.strict(text)
+
+    def device_id(self, text: str) -> str:
+        """The id of a device, a pod or a container."""
+        return self._scanner.opaque(text) if " " not in text else self._scanner.strict(text)
+
+    def label_key(self, key: str) -> str:
+        """The name of a pod's label or annotation. Its name on pages is learned, too."""
+        group, slash, name = key.partition("/")
+        if group == "runai-gpu-group" and slash:
+            return f"{group}/{self.value(name)}"
+        return self._scanner.wordwise(key)

@@ -1,0 +1,243 @@
+"""Names and ids that stand in a text: in the program's own words, in a path, in a URL."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from exporter.bundle.names.disguise import HEX, Disguise
+from exporter.bundle.names.name_table import WORD, NameTable
+
+_UUID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}"
+_FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
+    |(?<![\w])(?i:authorization)["']?\s*[:=]\s*["']?(?:\w+\s+)?[^\s"']+
+    |(?<![\w])(?i:bearer)\s+[\w.~+/=-]{{16,}}
+    |(?<![\w])(?i:password|passwd|pwd|token|secret|api_?key|access_?key)=[^\s"'&,;]+
+    |(?<![\w])eyJ[\w-]{{8,}}\.[\w-]+\.[\w-]+|(?<![\w])AKIA[0-9A-Z]{{16}}(?![\w])
+    |(?<![\w/.])[\w.-]+:[^\s@/:"']+(?=@[\w.-]))
+    |(?P<url>(?<![\w])[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>`\\,;)\]}}]*)
+    |(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
+    |(?P<home>/(?:home|Users)/[^/\s"':,;]+)
+    |(?P<id>(?:(?<![0-9a-zA-Z])|(?<=pod)){_UUID}(?![0-9a-zA-Z])
+    |(?:(?<![0-9a-zA-Z])|(?<=pod))[0-9a-fA-F]{{32,}}(?![0-9a-zA-Z])
+    |(?<![0-9a-zA-Z])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{8}}){{2,}}(?![0-9a-zA-Z]))
+    |(?P<stays>(?<![0-9a-zA-Z:])[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}(?:\.[0-7])?(?![0-9a-zA-Z:]))
+    |(?P<mac>(?<![0-9a-zA-Z:])[0-9a-fA-F]{{2}}(?::[0-9a-fA-F]{{2}}){{5,7}}(?![0-9a-zA-Z:]))
+    |(?P<address>(?<![\w.])[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}(?!\.?[0-9a-zA-Z])
+    |(?<![\w:.-])(?=[^\s]*:[^\s]*:)[0-9a-fA-F:]+(?:[0-9.]+)?(?![\w:]))
+    |(?P<cut>(?<![0-9a-zA-Z])[0-9a-f]{{8,63}}(?:-[0-9a-f]{{1,4}})*(?![0-9a-zA-Z]))"""
+_SPECIAL = re.compile(_FORMS, re.VERBOSE)
+# a path of the user's in a text of the program
+_SPECIAL_OF_TEXT = re.compile(rf"""{_FORMS}|(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)""", re.VERBOSE)
+_LOCAL = frozenset({"", "localhost", "localhost.localdomain", "*"})
+_CUT = 8
+_LONG_NUMBER = re.compile(r"[0-9]{8}")
+_SHORTEST = 4
+GONE = "left-out"
+
+
+class _Replacement(NamedTuple):
+    """A part of a text, and what takes its place."""
+
+    start: int
+    end: int
+    new: str
+
+
+class NamesInTexts:
+    """Replaces names and ids in texts. It learns ids and hosts as long as the table is not settled."""
+
+    def __init__(self, table: NameTable, disguise: Disguise) -> None:
+        self._table = table
+        self._disguise = disguise
+        self._ids: defaultdict[str, set[str]] = defaultdict(set)  # their digits, by the first few
+        self._lengths: dict[str, list[int]] = {}
+        self._weak: frozenset[str] = frozenset()
+        self._cached = lru_cache(maxsize=50_000)(self._scan)
+
+    def settle(self) -> None:
+        """Take the names of the table, which is settled."""
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        weak = set()
+        for name, new in self._table.names.items():
+            words = WORD.findall(name)
+            if not words or name == new:
+                continue
+            if len(words) == 1 and len(name) < _SHORTEST:
+                continue
+            if len(name) < _SHORTEST or all(map(self._table.is_common, words)):
+                weak.add(name)
+            if name.startswith(words[0]):
+                lengths[words[0]].add(len(name))
+        self._weak = frozenset(weak)
+        self._lengths = {word: sorted(of_word, reverse=True) for word, of_word in lengths.items()}
+        self._cached.cache_clear()
+
+    def text(self, text: str) -> str:
+        """A text of this program or of a peer: names and ids in it are replaced, and other words stay."""
+        return self._cached(text, False)
+
+    def strict(self, text: str) -> str:
+        """A text in which only words of the vocabulary stay: a path, a setting, an unknown field."""
+        return self._cached(text, True)
+
+    def wordwise(self, text: str) -> str:
+        """A text whose words are replaced one by one, so that patterns for it can be: a resource, a label's name."""
+        return self._table.rewrite(text, self._by_words)
+
+    def opaque(self, text: str) -> str:
+        """A text that is an id as a whole, whatever its form is. One of common words and small numbers stays."""
+        is_plain = all(map(self._table.is_common, WORD.findall(text))) and not _LONG_NUMBER.search(text)
+        if is_plain or self.is_partly_special(text):
+            return self.strict(text)
+        return self._table.rewrite(text, self._disguise.id)
+
+    def serial(self, text: str) -> str:
+        """A serial number."""
+        return self._disguise.serial(text)
+
+    def is_special(self, text: str) -> bool:
+        """Whether a text is, as a whole, an id, an address or a URL."""
+        match = _SPECIAL.fullmatch(text)
+        return match is not None and self._of_special(match) is not None
+
+    def is_partly_special(self, text: str) -> bool:
+        """Whether there is an id, an address or a URL in a text."""
+        return any(self._of_special(match) is not None for match in _SPECIAL.finditer(text))
+
+    def host(self, text: str) -> str:
+        """A host, with or without a port."""
+        bare = text.removeprefix("[")
+        name, colon, port = bare.rpartition("]" if text.startswith("[") else ":")
+        if not colon or (port and not port.removeprefix(":").isdigit()):
+            name, port, colon = text, "", ""
+        if name.lower() in _LOCAL:
+            return text
+        if self.is_special(name):  # such as an id behind containerd://
+            return f"{self.strict(name)}{colon}{port}"
+        try:
+            new = self._disguise.address(name)
+        except ValueError:
+            new = self._table.name("host", name)
+        return f"[{new}]{port}" if text.startswith("[") else f"{new}{colon}{port}"
+
+    def url(self, text: str) -> str:
+        """A URL, without the user and the password in it."""
+        scheme, _, rest = text.partition("://")
+        place, slash, path = rest.partition("/")
+        place = place.rpartition("@")[2]
+        question = ""
+        if not slash and "?" in place:
+            place, slash, path = place.partition("?")
+        if "?" in path:
+            path, question, query = path.partition("?")
+            question += self.strict(query)
+        new_host = self.host(place) if scheme != "file" else self.strict(place)
+        return f"{self.strict(scheme)}://{new_host}{slash}{self.strict(path)}{question}"
+
+    def _by_words(self, text: str) -> str:
+        """The text with every word of its own replaced."""
+        return WORD.sub(lambda match: self._table.word(match[0]), text)
+
+    def _scan(self, text: str, is_strict: bool) -> str:
+        """The text with every span replaced, and what is between them by words."""
+        of_word = self._table.word if is_strict else self._table.swept
+        pieces: list[str] = []
+        end = 0
+        for span in self._spans(text, _SPECIAL if is_strict else _SPECIAL_OF_TEXT):
+            pieces += (WORD.sub(lambda match: of_word(match[0]), text[end : span.start]), span.new)
+            end = span.end
+        pieces.append(WORD.sub(lambda match: of_word(match[0]), text[end:]))
+        return "".join(pieces)
+
+    def _spans(self, text: str, forms: re.Pattern[str]) -> Iterator[_Replacement]:
+        """The names and ids, from left to right. Of two that begin at one place the longer one counts."""
+        names = self._names_in(text)
+        name = next(names, None)
+        end = 0
+        for match in forms.finditer(text):
+            new = self._of_special(match)
+            if new is None:
+                continue
+            special = _Replacement(match.start(), match.end(), new)
+            while name and (name.start, -name.end) <= (special.start, -special.end):
+                if name.start >= end:
+                    yield name
+                    end = name.end
+                name = next(names, None)
+            if special.start >= end:
+                yield special
+                end = special.end
+        while name:
+            if name.start >= end:
+                yield name
+                end = name.end
+            name = next(names, None)
+
+    def _names_in(self, text: str) -> Iterator[_Replacement]:
+        """The longest known name at each word's beginning; they may overlap."""
+        if not self._lengths:
+            return
+        for match in WORD.finditer(text):
+            start = match.start()
+            for length in self._lengths.get(match[0], ()):
+                end = start + length
+                name = text[start:end]
+                new = self._table.names.get(name)
+                if new is not None and len(name) == length and self._stands_alone(text, start, end, name):
+                    yield _Replacement(start, end, new)
+                    break
+
+    def _stands_alone(self, text: str, start: int, end: int, name: str) -> bool:
+        """Whether no word goes on behind a name. One of common words must not be a part of a longer name, too."""
+        if text[end : end + 1].isalnum():
+            return False
+        if name not in self._weak:
+            return True
+        is_behind = text[start - 1 : start] in tuple("-._") if start else False
+        return not is_behind and not (text[end : end + 1] in tuple("-._") and text[end + 1 : end + 2].isalnum())
+
+    def _of_special(self, match: re.Match[str]) -> str | None:
+        """What takes the place of an id, an address, a URL or a secret; None if it is none after all."""
+        text = match[0]
+        match match.lastgroup:
+            case "secret":
+                return GONE
+            case "url":
+                return self.url(text)
+            case "email":
+                user, _, host = text.partition("@")
+                return f"{self._table.name('user', user)}@{self.host(host)}"
+            case "home":
+                folder, user = text.rsplit("/", 1)
+                return f"{folder}/{self._table.name('user', user)}"
+            case "id":
+                self._learn(text)
+                return self._disguise.id(text)
+            case "mac":
+                return self._disguise.id(text)
+            case "address":
+                return self._address(text)
+            case "path":
+                return self.strict(text)
+            case "cut":
+                return self._disguise.id(text) if self._is_cut(text) else None
+        return text
+
+    def _address(self, text: str) -> str | None:
+        """The new address; None if the text, such as a version, is none."""
+        try:
+            return self._disguise.address(text)
+        except ValueError:
+            return None
+
+    def _learn(self, text: str) -> None:
+        """Remember an id, so that its beginning alone is known again."""
+        digits = "".join(char for char in text.lower() if char in HEX)
+        self._ids[digits[:_CUT]].add(digits)
+
+    def _is_cut(self, text: str) -> bool:
+        """Whether a text is the beginning of an id that was met."""
+        digits = text.replace("-", "")
+        return any(known_id.startswith(digits) for known_id in self._ids.get(digits[:_CUT], ()))

@@ -1,0 +1,57 @@
+"""No word of a user's names is in a recording whose names were replaced, and it decides as the old one does."""
+
+import os
+from collections.abc import Mapping
+
+import pytest
+
+from exporter.bundle.names.replacing import replaced
+from exporter.model.pods import Owner
+from exporter.model.snapshot import Snapshot
+from tests.bundle.names.worlds import Made, bytes_of, snapshot_of, world_of
+
+WORLDS = int(os.environ.get("WORLDS", "25"))
+
+
+def words_left(made: Made, new: bytes) -> list[str]:
+    lower = new.lower()
+    return [word for word in (*made.words, *made.ids) if word.encode() in lower]
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_no_word_of_the_worlds_names_is_left(seed: int) -> None:
+    made = world_of(seed)
+    recording, _ = replaced(made.recording)
+    assert not recording.is_plain
+    for body in bytes_of(recording):
+        assert words_left(made, body) == [], body
+
+
+def owners_of(snapshot: Snapshot) -> dict[str, list[Owner]]:
+    return {
+        f"{key.uuid} {key.instance}": sorted(holder.owner for holder in of_key)
+        for key, of_key in snapshot.owners.holders.items()
+    }
+
+
+def renamed(owner: Owner, names: Mapping[str, str]) -> Owner:
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    return Owner(namespace=new(owner.namespace), pod=new(owner.pod), container=new(owner.container))
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_owners_are_the_same_but_for_their_names(seed: int) -> None:
+    made = world_of(seed)
+    recording, names = replaced(made.recording)
+    before = made.recording.moments[0]
+    after = recording.moments[0]
+    old = owners_of(snapshot_of(before.answers[0].body, before.answers[2].body, "n"))
+    new = owners_of(snapshot_of(after.answers[0].body, after.answers[2].body, "n"))
+    mapped = [sorted(renamed(owner, names) for owner in owners) for owners in old.values()]
+    assert sorted(mapped) == sorted(new.values())
+    assert any(old.values())
+    assert [len(page.splitlines()) for page in before.outputs.values()] == [
+        len(page.splitlines()) for page in after.outputs.values()
+    ]
