@@ -142,6 +142,7 @@ WITHOUT_TROUBLE = {
     "AttachSlow",
     "BadElf",
     "ConfigError",
+    "DamagedBundle",
     "DuplicateKey",
     "Gone",
     "Invalid",
