@@ -1,4 +1,7 @@
-"""The memory that a recording may take: what is the same at several moments is one object, and counts once."""
+"""The memory that a recording may take: what is the same at several moments is one object, and counts once.
+
+A bundle is made beside the exporter, in its container, whose memory is limited.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +13,10 @@ _BYTES_OF_AN_ENTRY = 200
 
 
 class Budget:
-    """Counts the bytes of moments. `is_full`: the last moment did not fit."""
+    """Counts the bytes of moments.
+
+    `is_full`: the last moment did not fit, so it is to be dropped, and none is to follow.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.is_full = False
@@ -18,7 +24,10 @@ class Budget:
         self._bodies: dict[bytes, bytes] = {}
 
     def shared(self, moment: RecordedMoment) -> RecordedMoment:
-        """The moment, with the bodies that an earlier one has, too, as the same objects."""
+        """The moment, with the bodies that an earlier one has, too, as the same objects.
+
+        Its answers, files and outputs count with their bodies' bytes, calls and entries by what they take about.
+        """
         entries = len(moment.answers) + len(moment.files) + len(moment.outputs) + len(moment.kernel_log)
         self._left -= _BYTES_OF_AN_ENTRY * entries + _BYTES_OF_A_CALL * len(moment.calls)
         shared = replace(

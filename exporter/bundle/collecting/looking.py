@@ -84,6 +84,12 @@ async def collect(
 
     It ends before that if `is_over` is set, or if what is kept takes too much memory.
 
+    Args:
+        config: the settings of the exporter in question. What would write, or read secrets, is turned off.
+        for_seconds: looks begin until so long after the first; 0: one look.
+        every_seconds: the time from the beginning of a look to that of the next.
+        is_over: set by whoever wants no further look.
+
     Raises:
         ConfigError: a file that the configuration names cannot be used.
     """
@@ -107,7 +113,10 @@ async def collect(
 
 
 class _Recorder:
-    """Makes a moment of each look at a node."""
+    """Makes a moment of each look at a node.
+
+    `last_look` is the newest look.
+    """
 
     def __init__(self, config: Config, node: Node, listener: NewestAnswers) -> None:
         self.last_look = NOTHING_SEEN
@@ -122,7 +131,10 @@ class _Recorder:
     async def moments(
         self, for_seconds: float, every_seconds: float, is_over: asyncio.Event
     ) -> tuple[RecordedMoment, ...]:
-        """The moments. The node is closed then."""
+        """The moments, the first of which waits for every source. The node is closed then.
+
+        The arguments are those of `collect`.
+        """
         began = time.monotonic()
         moments: list[RecordedMoment] = []
         try:
@@ -163,7 +175,7 @@ class _Recorder:
             yield Absence(what="the kernel's log", why=_NO_KERNEL_LOG)
 
     async def _moment(self) -> RecordedMoment:
-        """The moment of the last look."""
+        """The moment of the last look: what peers have answered up to now, and what the exporter says of it."""
         at_seconds = time.time()
         # the exporter asks this beside its looks, for its accounts
         offers = [source.begin() for source in self._node.sources if isinstance(source, KubeletAllocatable)]

@@ -1,6 +1,11 @@
 """The parts of Kubernetes' objects that the exporter reads. A bundle has nothing else of them.
 
-Pods come as JSON of core/v1, or as protobuf's JSON of the kubelet's Pods API, which names most fields alike.
+What an object has beside these stays on the node: commands, environment, volumes, images, conditions, managed fields
+and whatever annotations other programs write. What reads the parts are sources/kubernetes/node_objects.py,
+sources/kubelet/kubelet_pods.py, resource_claims.py and workloads.py; what they come to read is to be kept here, too.
+
+Pods come as JSON of core/v1, or as protobuf's JSON of the kubelet's Pods API, which names most fields alike: only
+metadata.creationTimestamp is {"seconds": "1700000000"} there, and a quantity {"string": "1"}.
 
 Pure.
 """
@@ -20,7 +25,13 @@ _CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def pod_parts(pod: AnyObject, is_label: IsWanted, is_annotation: IsWanted) -> AnyObject:
-    """The parts of a pod: names, owners, times, the wanted labels and annotations, containers and their devices."""
+    """The parts of a pod: names, owners, times, the wanted labels and annotations, containers and their devices.
+
+    Args:
+        pod: a Pod of core/v1, in either form.
+        is_label: whether a label is kept, by its name.
+        is_annotation: whether an annotation is kept, by its name.
+    """
     spec = mapping(pod, "spec")
     status = mapping(pod, "status")
     of_metadata = mapping(pod, "metadata")

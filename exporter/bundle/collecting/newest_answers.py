@@ -1,4 +1,9 @@
-"""The listener of a bundle: it keeps the newest answer to each question, with only what the exporter reads of it."""
+"""The listener of a bundle: it keeps the newest answer to each question, with only what the exporter reads of it.
+
+A bundle of two minutes has 24 moments, and most peers answer alike at each of them. So what has not changed stays the
+same object, and takes memory once. A page, a kubelet's List and single objects come whole; pods and ResourceSlices come
+as a list and then as changes, and a moment has the objects as they stand then.
+"""
 
 import json
 from collections import deque
@@ -42,11 +47,18 @@ class _Collection:
 class NewestAnswers:
     """A `Listener`. Unchanged answers, and NVML's equal calls, are the same objects from moment to moment.
 
-    `left_out_calls` and `left_out_records` (of the kernel's log) count what did not fit.
+    Attributes:
+        left_out_calls: how many calls of NVML did not fit.
+        left_out_records: how many records of the kernel's log did not fit.
     """
 
     def __init__(self, is_label: IsWanted = every, is_annotation: IsWanted = every) -> None:
-        """`is_label` and `is_annotation` say which labels and annotations of pods are kept, by their names."""
+        """Nothing is known before the first answer.
+
+        Args:
+            is_label: says by its name whether a label of a pod is kept.
+            is_annotation: says by its name whether an annotation of a pod is kept.
+        """
         self.left_out_calls = self.left_out_records = 0
         self._is_label = is_label
         self._is_annotation = is_annotation
@@ -66,7 +78,10 @@ class NewestAnswers:
             self._keep(peer, name, question, body=body)
 
     def failed(self, peer: str, name: str, question: str, trouble: Trouble) -> None:
-        """Keep the failure in the place of the answer. A collection's objects stay, for a watch that goes on."""
+        """Keep the failure in the place of the answer.
+
+        A collection's objects stay: a watch that goes on tells only what has changed.
+        """
         self._keep(peer, name, question, trouble=trouble)
 
     def listed(self, peer: str, name: str, question: str, items: list[Mapping[str, Any]]) -> None:
@@ -89,7 +104,10 @@ class NewestAnswers:
         self._answers.pop((peer, name, question), None)
 
     def called(self, function: str, arguments: tuple[object, ...], result: object, code: int) -> None:
-        """Keep a call."""
+        """Keep a call, as JSON has its values.
+
+        NVML's own thread calls this, right after the call.
+        """
         if len(self._calls) >= MOST_CALLS:
             self.left_out_calls += 1
             return

@@ -1,5 +1,11 @@
 """The files that sources may read, by their places in a bundle. Files in which other things stand are reduced.
 
+- the driver's own, /proc/driver/nvidia and /proc/driver/nvidia-caps/mig-minors, and /proc/devices, as they are;
+- CDI specs, the kubelet's checkpoint of devices and the DRA driver's of claims, with what is read of them: these files
+  also tell environments, mounts and hooks of containers;
+- the files of --inventory.file, --device-rules and --dcgm.file, as they are;
+- the names of the links in /var/log/containers, which say whose they are.
+
 Nothing is read of a process but /proc/PID/cgroup and /proc/PID/stat: neither its command line nor its environment.
 """
 
@@ -32,8 +38,11 @@ _Place = tuple[str, str, _Reduce]
 def read_all(config: Config, pids: Iterable[int]) -> tuple[dict[str, bytes], dict[str, Trouble]]:
     """The content of each file that is there, by its place; and why others cannot be read, by their paths.
 
-    `pids` are the processes on the node's GPUs. It takes as long as the files take: a driver that has lost a GPU may
-    be slow.
+    It takes as long as the files take: a driver that has lost a GPU may be slow.
+
+    Args:
+        config: the settings that name files, and the root of the others.
+        pids: the processes on the node's GPUs, by their numbers on the host.
     """
     contents: dict[str, bytes] = {}
     troubles: dict[str, Trouble] = {}
@@ -50,7 +59,7 @@ def read_all(config: Config, pids: Iterable[int]) -> tuple[dict[str, bytes], dic
 
 
 def _places(config: Config, pids: Iterable[int]) -> Iterator[_Place]:
-    """The files that there may be."""
+    """The files that there may be, those of the driver first."""
     base = config.root.rstrip("/")
     for path in (*_driver_files(base), base + cdi_source.MINORS, f"{base}/{device_files.DEVICES}"):
         yield f"root{path.removeprefix(base)}", path, _as_it_is

@@ -1,5 +1,8 @@
 """The settings with which a bundle is made: those of the exporter, without what writes, pushes or reads secrets.
 
+Accounts and OTLP need no word here: a node that nobody makes beat keeps none and pushes nothing. What a bundle tells of
+the settings is what a node needs that is to see the same: where the exporter answers, and what it writes, is left out.
+
 Pure.
 """
 
@@ -30,7 +33,10 @@ _UNSAFE = frozenset({"probe.mode", "allocators.environ", "processes.expose"})
 
 
 def safe_config(config: Config) -> tuple[Config, tuple[Absence, ...]]:
-    """The configuration of a node that only looks, and what a bundle lacks for it."""
+    """The configuration of a node that only looks, and what a bundle lacks for it.
+
+    A setting that is turned off here is not among `given`, so that the bundle does not show it either.
+    """
     absences = []
     if config.probe.is_on:
         absences.append(_left_out("--probe.mode on", "the CUDA probe loads a program into the kernel"))
