@@ -60,6 +60,7 @@ def start_logging(level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+
     LOG.setLevel({"warn": "WARNING"}.get(level, level.upper()))
 
 
@@ -80,6 +81,7 @@ class LastLines:
         kept = line[: MOST_CHARS_KEPT - 1]
         self._lines.append(kept)
         self._chars += len(kept) + 1
+
         while len(self._lines) > MOST_LINES_KEPT or self._chars > MOST_CHARS_KEPT:
             self._chars -= len(self._lines.popleft()) + 1
 
@@ -115,9 +117,11 @@ class RareLog:
         if now - written < RARELY_SECONDS:
             self._kinds[kind] = (written, left_out + 1)
             return
+
         self._kinds[kind] = (now, 0)
         if left_out:
             fields["left_out_since_the_last"] = left_out
+
         warning(message, **fields)
 
 
@@ -129,9 +133,11 @@ class _EventFormatter(logging.Formatter):
         event: dict[str, object] = {"ts": moment, "level": record.levelname.lower(), "msg": record.getMessage()}
         if record.name != LOG.name:
             event["logger"] = record.name
+
         event.update(getattr(record, "fields", {}))
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
+
         return event
 
 

@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from exporter.bundle.bundle_files import files_of, recording_of
+from exporter.bundle.bundle_reading import recording_of
+from exporter.bundle.bundle_writing import files_of
 from exporter.bundle.recording import Absence, Recording
 from exporter.bundle.unpacking import MOST_UNPACKED_BYTES, DamagedBundle, members_of
 from exporter.errors import ExporterError, Trouble
@@ -57,6 +58,7 @@ def _packed(recording: Recording) -> bytes | None:
     files = files_of(recording)
     if files is None or sum(_size_in_tar(content) for content in files.values()) > MOST_UNPACKED_BYTES - _END_OF_TAR:
         return None
+
     seconds = min(max(int(recording.moments[0].at_seconds), 0), _LATEST)
     archive = BytesIO()
     with (
@@ -70,6 +72,7 @@ def _packed(recording: Recording) -> bytes | None:
             tar.addfile(header, BytesIO(content))
             if archive.tell() > MOST_BYTES:
                 break
+
     return archive.getvalue() if archive.tell() <= MOST_BYTES else None
 
 
@@ -89,6 +92,7 @@ def _with_fewer_moments(recording: Recording) -> bytes | None:
             too_many = count
         else:
             fitting, archive = count, packed
+
     return archive
 
 
@@ -103,12 +107,15 @@ def _with_moments(recording: Recording, count: int) -> Recording:
     left_out = moments[start:end]
     if not left_out:
         return recording
+
     later = moments[end:]
     if later:
         lines = chain.from_iterable(moment.kernel_log for moment in (*left_out, later[0]))
         later = (replace(later[0], kernel_log=tuple(lines)), *later[1:])
+
     times = f"{left_out[0].at_seconds:.0f} to {left_out[-1].at_seconds:.0f}"
     lack = _lack(f"{len(left_out)} of {len(moments)} moments, {times}", "take it with a shorter --for")
+
     return replace(recording, moments=moments[:start] + later, absences=(*recording.absences, lack))
 
 
@@ -120,7 +127,9 @@ def _with_fewer_outputs(recording: Recording) -> bytes:
         packed = _packed(smaller)
         if packed is not None:
             return packed
+
     name, size = _largest(smaller)
+
     raise ExporterError(
         f"the bundle of one moment is larger than {_LARGEST}; what takes most is {escaped(name)}, {size / _MIB:.1f} MiB"
         " -> attach the files that doctor without --bundle shows in its place"
@@ -133,6 +142,7 @@ def _outputs_by_size(recording: Recording) -> list[str]:
     for outputs in (recording.moments[0].outputs, recording.of_exporter):
         for path, content in outputs.items():
             sizes[path] += len(content)
+
     return [path for path, _ in sizes.most_common()]
 
 
@@ -141,6 +151,7 @@ def _without_output(recording: Recording, path: str) -> Recording:
     moment = recording.moments[0]
     of_moment = {other: content for other, content in moment.outputs.items() if other != path}
     of_exporter = {other: content for other, content in recording.of_exporter.items() if other != path}
+
     return replace(
         recording,
         moments=(replace(moment, outputs=of_moment),),
@@ -157,6 +168,7 @@ def _largest(recording: Recording) -> tuple[str, int]:
     sizes["NVML's answers"] = sum(len(str(call)) for call in moment.calls)
     sizes["the kernel's log"] = sum(map(len, moment.kernel_log))
     sizes["the exporter's log"] = sum(map(len, recording.log))
+
     return max(sizes.items(), key=lambda row: row[1])
 
 

@@ -48,6 +48,7 @@ def _opened(path: Path) -> BinaryIO:
     """Open a plain file: a pipe would be waited for. Raises OSError, DamagedBundle."""
     if path.exists() and not path.is_file():
         raise DamagedBundle("it is no plain file")
+
     return path.open("rb")
 
 
@@ -70,6 +71,7 @@ class _Unpacked:
             written = taken.write(self._piece[:left])
             self._piece = self._piece[written:]
             left -= written
+
         return taken.getvalue()
 
 
@@ -97,6 +99,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
                 raise DamagedBundle(f"unpacked it is larger than {MOST_UNPACKED_BYTES >> 20} MiB, as no bundle is")
             if piece:
                 yield piece
+
     if unpacker.unused_data.strip(b"\0") or file.read(_CHUNK).strip(b"\0"):
         raise DamagedBundle(f"something follows its end -> {_COPY}")
 
@@ -126,8 +129,10 @@ def _members(unpacked: _Unpacked) -> dict[str, bytes]:
             if below in members:
                 raise DamagedBundle(f"its file {_shown(name)} is there twice")
             members[below] = content
+
     while unpacked.take(_CHUNK):  # up to the checksum
         pass
+
     return members
 
 
@@ -136,13 +141,16 @@ def _name(header: bytes, kind: str) -> str:
     checked = header[:148] + b" " * 8 + header[156:]
     if _octal(header, 148, 8) != sum(checked):
         raise DamagedBundle(f"it is damaged, or no .tar.gz (a tar header's checksum) -> {_COPY}")
+
     prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
     name = _text(header[:100])
     whole = f"{prefix}/{name}" if prefix else name
     if kind not in (*_FILE, _FOLDER, *_EXTENDED):
         raise DamagedBundle(f"its member {_shown(whole)} is {_KINDS.get(kind, 'no plain file')}, as no bundle has")
+
     if kind in _FILE and not _is_plain(whole):
         raise DamagedBundle(f"its file {_shown(whole)} has a name that leads out of its folder, as no bundle has")
+
     return whole
 
 
@@ -162,6 +170,7 @@ def _octal(header: bytes, start: int, length: int) -> int:
     digits = header[start : start + length].strip(b" \0")
     if not digits or digits.strip(b"01234567"):
         raise DamagedBundle(f"it is damaged, or no .tar.gz (a number in a tar header) -> {_COPY}")
+
     return int(digits, 8)
 
 
