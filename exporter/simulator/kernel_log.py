@@ -47,6 +47,10 @@ class SimulatedKernelLog:
         self._records += 1
         process = f" pid={pid}, name=python3," if pid else ""
         message = f"NVRM: Xid (PCI:{bus_id(gpu.index)[4:-2].lower()}{instance}): {xid},{process} {words}"
+        self.write_record(f"3,{self._records},{time.monotonic_ns() // 1000},-;{message}")
+
+    def write_record(self, record: str) -> None:
+        """Write a record as /dev/kmsg has it: priority, number and microseconds since boot, then the message."""
         for pipe in self._pipes:
             with suppress(BlockingIOError):
-                os.write(pipe, f"3,{self._records},{time.monotonic_ns() // 1000},-;{message}\n".encode())
+                os.write(pipe, f"{record}\n".encode())

@@ -8,11 +8,12 @@
      mig <gpu> <place> <gpu instance> <compute instance> <slices> <compute slices> <MiB> <uuid> <name to the end>
      process <gpu> <gpu instance or -1> <compute instance or -1> <pid> <list: c, g or m> <bytes, or -1: not known>
      sample <gpu> <pid> <microseconds> <percent of the time>
-     memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used>
-     value <gpu> <call> <its argument, or which of its numbers> <number>; a call without one is not supported
+     memory <gpu> <gpu instance or -1> <bytes in all> <reserved> <used> <free; without it, what is left>
+     value <gpu> <call> <its argument, or which of its numbers> <number> <its nvmlValueType_t; 3 without it>
+       A call without a value is not supported; of MIG devices, kinds of events and licences it has a usual answer.
      text <gpu, or -1> <call> <text to the end>
      gpm <gpu> <gpu instance or -1> <metric> <value>; a GPU without one has no profiling counters
-     fail <call> <return code> <gpu, or -1: all>
+     fail <call> <return code> <gpu, or -1: all> <0: the GPU itself, or 1 + place of a MIG device; without it, both>
      hang <call> <milliseconds, or until the file says no more of it>
      events <0 or 1: whether changes are told> <a number that is another one after each change>
      xid <gpu> <the error's code> <a number that grows with each error>            */
@@ -34,7 +35,8 @@ enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9, TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25
 };
-enum { MOST = 4096, TEXT = 96 };
+enum { UNSIGNED_LONG_LONG = 3 }; /* of nvmlValueType_t */
+enum { MOST = 4096, MOST_FEW = 2048, TEXT = 96 };
 
 typedef struct { unsigned index; int minor, mig; unsigned long long memory; char uuid[TEXT]; } gpu_t;
 typedef struct {
@@ -44,11 +46,11 @@ typedef struct {
 } mig_t;
 typedef struct { unsigned gpu; int instance, part; unsigned pid; char list; long long memory; } running_t;
 typedef struct { unsigned gpu, pid; unsigned long long at; unsigned percent; } used_t;
-typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used; } held_t;
-typedef struct { unsigned gpu; char call[TEXT]; unsigned of; unsigned long long number; } value_t;
+typedef struct { unsigned gpu; int instance; unsigned long long total, reserved, used, free; } held_t;
+typedef struct { unsigned gpu; char call[TEXT]; unsigned of; unsigned long long number; unsigned type; } value_t;
 typedef struct { unsigned gpu; int instance; unsigned metric; double value; } gpm_t;
 typedef struct { int gpu; char call[TEXT], text[TEXT]; } text_t;
-typedef struct { char call[TEXT]; int code, gpu; unsigned ms; } fault_t;
+typedef struct { char call[TEXT]; int code, gpu, place; unsigned ms; } fault_t;
 typedef struct { unsigned gpu, code; long number; } xid_t;
 
 /* of nvml.h */
@@ -73,7 +75,14 @@ typedef struct { unsigned version, is_supported; } support_t;
 typedef struct { unsigned gpu; int instance; } gpm_sample_t;
 typedef struct { unsigned metric; result_t result; double value; char *names[3]; } gpm_metric_t;
 typedef struct { unsigned version, count; gpm_sample_t *first, *second; gpm_metric_t metrics[]; } gpm_metrics_t;
-typedef struct { int is_supported; unsigned count; } licences_t; /* its beginning: no feature follows */
+typedef struct {
+    int code;
+    unsigned state;
+    char info[128], product[128];
+    unsigned is_enabled;
+    char expiry[16];
+} licence_t;
+typedef struct { int is_supported; unsigned count; licence_t licences[3]; } licences_t;
 typedef struct {
     unsigned field, scope;
     long long at, took;
@@ -92,8 +101,8 @@ static struct {
     held_t held[MOST];
     value_t values[MOST];
     gpm_t gpms[MOST];
-    text_t texts[256];
-    fault_t faults[256];
+    text_t texts[MOST_FEW];
+    fault_t faults[MOST_FEW];
     xid_t xids[256];
     unsigned xid_count, gpu_count, mig_count, running_count, used_count, held_count, value_count,
         text_count, gpm_count, fault_count;
@@ -109,6 +118,7 @@ static int load(void)
     Dl_info self;
     char path[4096], line[1024];
     unsigned of, slices;
+    int fields;
     struct stat now;
     if (!dladdr((void *)load, &self) || !self.dli_fname)
         return 0;
@@ -135,8 +145,8 @@ static int load(void)
         held_t *h = &state.held[state.held_count % MOST];
         value_t *v = &state.values[state.value_count % MOST];
         gpm_t *p = &state.gpms[state.gpm_count % MOST];
-        text_t *t = &state.texts[state.text_count % 256];
-        fault_t *f = &state.faults[state.fault_count % 256];
+        text_t *t = &state.texts[state.text_count % MOST_FEW];
+        fault_t *f = &state.faults[state.fault_count % MOST_FEW];
         xid_t *x = &state.xids[state.xid_count % 256];
         if (sscanf(line, "gpu %u %d %d %llu %95s", &g->index, &g->minor, &g->mig, &g->memory, g->uuid) == 5)
             state.gpu_count++;
@@ -150,17 +160,26 @@ static int load(void)
             state.running_count++;
         else if (sscanf(line, "sample %u %u %llu %u", &u->gpu, &u->pid, &u->at, &u->percent) == 4)
             state.used_count++;
-        else if (sscanf(line, "memory %u %d %llu %llu %llu", &h->gpu, &h->instance, &h->total, &h->reserved,
-                        &h->used) == 5)
+        else if ((fields = sscanf(line, "memory %u %d %llu %llu %llu %llu", &h->gpu, &h->instance, &h->total,
+                                  &h->reserved, &h->used, &h->free)) >= 5) {
+            if (fields == 5)
+                h->free = h->total - h->reserved - h->used;
             state.held_count++;
-        else if (sscanf(line, "value %u %95s %u %llu", &v->gpu, v->call, &v->of, &v->number) == 4)
+        } else if ((fields = sscanf(line, "value %u %95s %u %llu %u", &v->gpu, v->call, &v->of, &v->number,
+                                    &v->type)) >= 4) {
+            if (fields == 4)
+                v->type = UNSIGNED_LONG_LONG;
             state.value_count++;
+        }
         else if (sscanf(line, "text %d %95s %95[^\n]", &t->gpu, t->call, t->text) == 3)
             state.text_count++;
         else if (sscanf(line, "gpm %u %d %u %lf", &p->gpu, &p->instance, &p->metric, &p->value) == 4)
             state.gpm_count++;
-        else if (sscanf(line, "fail %95s %d %d", f->call, &f->code, &f->gpu) == 3)
+        else if ((fields = sscanf(line, "fail %95s %d %d %d", f->call, &f->code, &f->gpu, &f->place)) >= 3) {
+            if (fields == 3)
+                f->place = -1;
             state.fault_count++;
+        }
         else if (sscanf(line, "hang %95s %u", f->call, &f->ms) == 2)
             state.fault_count++;
         else if (sscanf(line, "xid %u %u %ld", &x->gpu, &x->code, &x->number) == 3)
@@ -176,7 +195,7 @@ static unsigned gpu_of(device_t device) { return (unsigned)((uintptr_t)device / 
 
 static int hangs(const char *call)
 {
-    for (unsigned i = 0; i < state.fault_count && i < 256; i++)
+    for (unsigned i = 0; i < state.fault_count && i < MOST_FEW; i++)
         if (state.faults[i].ms && (!strcmp(state.faults[i].call, call) || !strcmp(state.faults[i].call, "*")))
             return 1;
     return 0;
@@ -192,13 +211,14 @@ static result_t enter(const char *call, device_t device)
         code = DRIVER_NOT_LOADED;
     else if (!users && strcmp(call, "nvmlInitWithFlags"))
         code = UNINITIALIZED;
-    for (unsigned i = 0; i < state.fault_count && i < 256; i++) {
+    for (unsigned i = 0; i < state.fault_count && i < MOST_FEW; i++) {
         fault_t *f = &state.faults[i];
         if (strcmp(f->call, call) && strcmp(f->call, "*"))
             continue;
         if (f->ms)
             ms = f->ms;
-        else if (f->gpu < 0 || (device && f->gpu == (int)gpu_of(device)))
+        else if (f->gpu < 0 || (device && f->gpu == (int)gpu_of(device)
+                                && (f->place < 0 || f->place == (int)((uintptr_t)device % 1000))))
             code = f->code;
     }
     for (unsigned waited = 0; waited < ms; waited += 10) {
@@ -247,6 +267,32 @@ static result_t text(char *to, unsigned length, const char *from)
     return leave(SUCCESS);
 }
 
+/* The text of a call; NULL where the file has none. */
+static const char *text_of(int of, const char *call)
+{
+    for (unsigned i = 0; i < state.text_count && i < MOST_FEW; i++)
+        if (state.texts[i].gpu == of && !strcmp(state.texts[i].call, call))
+            return state.texts[i].text;
+    return NULL;
+}
+
+/* The number of a call; NULL where the file has none. */
+static const value_t *value_of(device_t device, const char *call, unsigned of)
+{
+    for (unsigned i = 0; i < state.value_count && i < MOST; i++) {
+        const value_t *v = &state.values[i];
+        if (v->gpu == gpu_of(device) && v->of == of && !strcmp(v->call, call))
+            return v;
+    }
+    return NULL;
+}
+
+static unsigned long long number_or(device_t device, const char *call, unsigned of, unsigned long long usual)
+{
+    const value_t *v = value_of(device, call, of);
+    return v ? v->number : usual;
+}
+
 result_t nvmlInitWithFlags(unsigned flags)
 {
     (void)flags;
@@ -289,7 +335,8 @@ result_t nvmlDeviceGetName(device_t device, char *name, unsigned length)
 {
     ENTER(device);
     mig_t *m = mig(device);
-    return text(name, length, m ? m->name : "NVIDIA H100 80GB HBM3");
+    const char *of_gpu = text_of((int)gpu_of(device), __func__);
+    return text(name, length, m ? m->name : of_gpu ? of_gpu : "NVIDIA H100 80GB HBM3");
 }
 
 result_t nvmlDeviceGetMinorNumber(device_t device, unsigned *minor)
@@ -308,7 +355,7 @@ static result_t memory(device_t device, memory_v2_t *told)
     gpu_t *g = gpu(device);
     mig_t *m = mig(device);
     told->reserved = told->used = 0;
-    told->total = g ? g->memory : 0;
+    told->total = told->free = g ? g->memory : 0;
     for (unsigned i = 0; i < state.held_count && i < MOST; i++) {
         held_t *h = &state.held[i];
         if (h->gpu != gpu_of(device) || h->instance != (m ? (int)m->instance : -1))
@@ -316,8 +363,8 @@ static result_t memory(device_t device, memory_v2_t *told)
         told->total = h->total;
         told->reserved = h->reserved;
         told->used = h->used;
+        told->free = h->free;
     }
-    told->free = told->total - told->reserved - told->used;
     return !g && !m ? INVALID_ARGUMENT : told->total ? SUCCESS : NOT_SUPPORTED;
 }
 
@@ -353,7 +400,7 @@ result_t nvmlDeviceGetMigMode(device_t device, unsigned *now, unsigned *pending)
 result_t nvmlDeviceGetMaxMigDeviceCount(device_t device, unsigned *count)
 {
     ENTER(device);
-    *count = 7;
+    *count = (unsigned)number_or(device, __func__, 0, 7);
     return leave(SUCCESS);
 }
 
@@ -461,10 +508,16 @@ result_t nvmlDeviceGetProcessUtilization(device_t device, sample_t *samples, uns
 enum { XID = 0x8, MIG_CHANGE = 0x100 };
 static struct { unsigned long long types[64]; long change, xid; } told;
 
+static unsigned long long types_of(device_t device)
+{
+    unsigned long long usual = 0xf | (state.tells_changes ? MIG_CHANGE : 0);
+    return number_or(device, "nvmlDeviceGetSupportedEventTypes", 0, usual);
+}
+
 result_t nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
 {
     ENTER(device);
-    *types = 0xf | (state.tells_changes ? MIG_CHANGE : 0);
+    *types = types_of(device);
     return leave(SUCCESS);
 }
 
@@ -490,7 +543,7 @@ result_t nvmlDeviceRegisterEvents(device_t device, unsigned long long types, voi
 {
     (void)set;
     ENTER(device);
-    if (types & ~(0xfull | (state.tells_changes ? MIG_CHANGE : 0)))
+    if (types & ~types_of(device))
         return leave(NOT_SUPPORTED);
     told.types[gpu_of(device) % 64] |= types;
     return leave(SUCCESS);
@@ -530,14 +583,10 @@ static result_t number(device_t device, const char *call, unsigned of, unsigned 
 {
     if (!gpu(device))
         return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < state.value_count && i < MOST; i++) {
-        value_t *v = &state.values[i];
-        if (v->gpu == gpu_of(device) && v->of == of && !strcmp(v->call, call)) {
-            *told = v->number;
-            return SUCCESS;
-        }
-    }
-    return NOT_SUPPORTED;
+    const value_t *v = value_of(device, call, of);
+    if (v)
+        *told = v->number;
+    return v ? SUCCESS : NOT_SUPPORTED;
 }
 
 static result_t small_number(device_t device, const char *call, unsigned of, unsigned *told)
@@ -628,7 +677,11 @@ result_t nvmlDeviceGetRemappedRows(
 result_t nvmlDeviceGetGridLicensableFeatures_v4(device_t device, licences_t *told)
 {
     ENTER(device);
-    told->is_supported = 0;
+    told->is_supported = (int)number_or(device, __func__, 1, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        told->licences[i].code = (int)number_or(device, __func__, 10 + 2 * i, 0);
+        told->licences[i].state = (unsigned)number_or(device, __func__, 11 + 2 * i, 0);
+    }
     return leave(small_number(device, __func__, 0, &told->count));
 }
 
@@ -636,19 +689,18 @@ result_t nvmlDeviceGetFieldValues(device_t device, int count, field_t *fields)
 {
     ENTER(device);
     for (int i = 0; i < count; i++) {
-        fields[i].value.large = 0;
-        fields[i].type = 3; /* unsigned long long */
-        fields[i].result = number(device, __func__, fields[i].field, &fields[i].value.large);
+        const value_t *v = value_of(device, __func__, fields[i].field);
+        fields[i].type = v ? v->type : UNSIGNED_LONG_LONG;
+        fields[i].value.large = v ? v->number : 0;
+        fields[i].result = v ? SUCCESS : NOT_SUPPORTED;
     }
     return leave(gpu(device) ? SUCCESS : INVALID_ARGUMENT);
 }
 
 static result_t told_text(int of, const char *call, char *to, unsigned length)
 {
-    for (unsigned i = 0; i < state.text_count && i < 256; i++)
-        if (state.texts[i].gpu == of && !strcmp(state.texts[i].call, call))
-            return text(to, length, state.texts[i].text);
-    return leave(NOT_SUPPORTED);
+    const char *told = text_of(of, call);
+    return told ? text(to, length, told) : leave(NOT_SUPPORTED);
 }
 
 result_t nvmlDeviceGetPciInfo_v3(device_t device, pci_t *told)

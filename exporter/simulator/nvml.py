@@ -52,7 +52,10 @@ class SimulatedNvml:
         it.
         """
         self._changes += is_recut
-        lines = [*_lines(gpus), f"events {int(self.tells_changes)} {self._changes}", *more]
+        self.write_lines([*_lines(gpus), f"events {int(self.tells_changes)} {self._changes}", *more])
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Let the library answer by these lines from now on."""
         new = self._answers.with_suffix(".new")
         new.write_text("\n".join(lines) + "\n")
         new.replace(self._answers)

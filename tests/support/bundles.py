@@ -1,7 +1,20 @@
 """Bundles as tests make them: recordings of simulated nodes."""
 
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from exporter.bundle.collecting.looking import CollectedMoments, collect
+from exporter.bundle.collecting.safe_settings import recorded_settings
 from exporter.bundle.nvml_calls import CallRecorder
-from exporter.bundle.recording import RecordedCall
+from exporter.bundle.recording import RecordedCall, Recording
+from exporter.config.node_settings import Config
+from exporter.simulator.replay.replay_node import ReplayNode
+from tests.support.exporter import config_of
+from tests.support.simulated import SimulatedNode
 
 
 class HearsNvml:
@@ -18,3 +31,79 @@ class HearsNvml:
         pass
 
     answered = failed = listed = changed = logged = _nothing
+
+
+def recording_of(config: Config, collected: CollectedMoments) -> Recording:
+    """The bundle of what was collected with these settings."""
+    return Recording(
+        made_by="test",
+        settings=recorded_settings(config),
+        moments=collected.moments,
+        report=collected.report.render(),
+        versions=collected.versions,
+        absences=collected.absences,
+    )
+
+
+def config_of_node(node: SimulatedNode, **settings: Any) -> Config:
+    """The settings of an exporter in front of a simulated node."""
+    places = {
+        "kubelet_socket": str(node.socket),
+        "dcgm_url": node.url,
+        "kubelet_pods_socket": str(node.pods_socket),
+        "kubernetes_url": node.api_url,
+        "kernel_log_mode": "on",
+        "nvml_mode": "on" if node.nvml.loaded else "off",
+        "root": str(node.root),
+    }
+    return config_of(**{**places, **settings})
+
+
+@asynccontextmanager
+async def replay_of(recording: Recording) -> AsyncIterator[ReplayNode]:
+    """A node that plays the bundle, at its first moment."""
+    node = ReplayNode(recording)
+    try:
+        await node.start()
+        yield node
+    finally:
+        await node.stop()
+
+
+def in_recorded_words(node: ReplayNode, text: bytes) -> str:
+    """A text of an exporter in front of a replay, with the places of the node that was recorded."""
+    words = text.decode()
+    for place, recorded in node.recorded_texts.items():
+        words = words.replace(place, recorded)
+    return words
+
+
+async def recorded_moments(node: SimulatedNode, config: Config, steps: Sequence[Callable[[], object]]) -> Recording:
+    """A bundle of a simulated node, with a moment after each of these steps."""
+    collected = []
+    for step in steps:
+        step()
+        node.write_processes()
+        collected.append(await collect(config))
+    moments = tuple(moment for of_step in collected for moment in of_step.moments)
+    return recording_of(config, replace(collected[-1], moments=moments))
+
+
+# What each look has anew: when it was, and how long it took.
+_OF_THE_LOOK = re.compile(
+    r"^(?:pod_gpu_exporter_(?:source_duration|source_last_success_timestamp|assignments_age)_seconds\b.*"
+    r'|\s*"assignments_age_seconds": .*)$\n?',
+    re.MULTILINE,
+)
+_TIMESTAMPS = re.compile(r'"(timestamp|read_at|holder_since)":(?:null|"[^"]*")')
+
+
+def without_times(text: str) -> str:
+    """A page or JSON of an exporter without what is another in each look."""
+    return _TIMESTAMPS.sub(r'"\1":""', _OF_THE_LOOK.sub("", text))
+
+
+def findings_in(mapping: str) -> Sequence[Mapping[str, str]]:
+    """Doctor's findings in /debug/mapping, but for those that count seconds."""
+    findings: Sequence[Mapping[str, str]] = json.loads(mapping)["doctor"]["findings"]
+    return findings

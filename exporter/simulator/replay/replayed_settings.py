@@ -1,0 +1,99 @@
+"""The settings of a bundle, for an exporter in front of its replay: places of the replay in place of the recorded ones.
+
+Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.bundle.recording import PeerAnswer, Recording
+from exporter.config.node_settings import SETTINGS
+from exporter.config.page_settings import DEFAULT_DCGM_URL, source_names
+
+_DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
+
+# Settings about the machine that was recorded, its secrets, and what an exporter writes or sends.
+_LEFT_OUT = frozenset(
+    {
+        "accounting.state",
+        "dcgm.http-config",
+        "dcgm.selector",
+        "dcgm.selector-namespace",
+        "kubernetes.ca-file",
+        "kubernetes.token-file",
+        "log.format",
+        "log.level",
+        "probe.mode",
+    }
+)
+_LEFT_OUT_GROUPS = ("web.", "otlp.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPage:
+    """A source of GPU samples in a bundle.
+
+    Attributes:
+        name: the source's name, as in labels of /metrics.
+        question: its URL, or the path of its file.
+        is_file: whether it is a file.
+    """
+
+    name: str
+    question: str
+    is_file: bool = False
+
+
+def answers_of(recording: Recording, peer: str) -> Iterable[PeerAnswer]:
+    """The answers of a kind of peer, at all moments."""
+    for moment in recording.moments:
+        for answer in moment.answers:
+            if answer.peer == peer:
+                yield answer
+
+
+def recorded_pages(recording: Recording) -> Sequence[RecordedPage]:
+    """The sources of GPU samples: first those that settings name, in their order, and then discovered ones."""
+    settings = recording.settings
+    pages: dict[str, RecordedPage] = {}
+
+    urls = settings.get("dcgm.url", ())
+    is_nvml = settings.get("dcgm.mode") == ("off",)
+    if not urls and not is_nvml and not settings.keys() & {"dcgm.file", "dcgm.selector"}:
+        urls = (DEFAULT_DCGM_URL,)
+    for name, url in zip(source_names(urls), urls, strict=True):
+        pages[name] = RecordedPage(name=name, question=url)
+
+    for path in settings.get("dcgm.file", ()):
+        name = f"file:{path}"
+        pages[name] = RecordedPage(name=name, question=path, is_file=True)
+
+    for answer in answers_of(recording, "page"):
+        if not answer.name.startswith("file:"):
+            pages.setdefault(answer.name, RecordedPage(name=answer.name, question=answer.question))
+    return tuple(pages.values())
+
+
+def replayed_settings(recording: Recording, places: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The settings of an exporter in front of the replay, by flag without dashes.
+
+    Args:
+        recording: the bundle.
+        places: the settings that name places of the replay. An empty one leaves the setting out.
+    """
+    settings = {
+        name: texts
+        for name, texts in recording.settings.items()
+        if name in _DEFAULTS and name not in _LEFT_OUT and not name.startswith(_LEFT_OUT_GROUPS)
+    }
+    for name, texts in places.items():
+        settings.pop(name, None)
+        if texts:
+            settings[name] = tuple(texts)
+    return settings
+
+
+def recorded_place(recording: Recording, setting: str) -> str:
+    """What a setting of one value said where the bundle was made; "" if nothing."""
+    texts = recording.settings.get(setting) or (_DEFAULTS[setting] or "",)
+    return texts[0]
