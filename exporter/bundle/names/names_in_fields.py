@@ -121,8 +121,8 @@ class NamesInFields:
         return self._scanner.serial(text) if is_number else self._scanner.strict(text)
 
     def device_id(self, text: str) -> str:
-        """The id of a device, a pod or a container."""
-        return self._scanner.opaque(text) if " " not in text else self._scanner.strict(text)
+        """The id of a device, a pod or a container. One with slashes has names: driver/pool/device."""
+        return self._scanner.strict(text) if " " in text or "/" in text else self._scanner.opaque(text)
 
     def label_key(self, key: str) -> str:
         """The name of a pod's label or annotation. Its name on pages is learned, too."""

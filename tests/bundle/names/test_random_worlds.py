@@ -1,14 +1,16 @@
 """No word of a user's names is in a recording whose names were replaced, and it decides as the old one does."""
 
+import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from exporter.bundle.names.replacing import replaced
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
-from tests.bundle.names.worlds import Made, bytes_of, snapshot_of, world_of
+from tests.bundle.names.worlds import Made, bytes_of, outputs_of, snapshot_of, world_of
 
 WORLDS = int(os.environ.get("WORLDS", "25"))
 
@@ -55,3 +57,26 @@ def test_owners_are_the_same_but_for_their_names(seed: int) -> None:
     assert [len(page.splitlines()) for page in before.outputs.values()] == [
         len(page.splitlines()) for page in after.outputs.values()
     ]
+
+
+def in_any_order(value: Any) -> Any:
+    """JSON without the order of lists, which is by name."""
+    if isinstance(value, dict):
+        return {key: in_any_order(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted(map(in_any_order, value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_what_was_replaced_gives_the_outputs_that_were_replaced(seed: int) -> None:
+    made = world_of(seed)
+    recording, _ = replaced(made.recording)
+    moment = recording.moments[0]
+    (node,) = recording.settings["node-name"]
+    outputs = outputs_of(moment.answers[0].body, moment.answers[2].body, node)
+    for path, body in outputs.items():
+        if path == "/gpu/metrics":
+            assert sorted(body.splitlines()) == sorted(moment.outputs[path].splitlines())
+        else:
+            assert in_any_order(json.loads(body)) == in_any_order(json.loads(moment.outputs[path]))
