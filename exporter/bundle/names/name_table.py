@@ -35,8 +35,13 @@ _ENDING = re.compile(
 _ORDINAL = re.compile(r"-[0-9]{1,3}")
 WORD = re.compile(r"[^\W_]+")
 _LETTER = re.compile(r"[^\W\d_]")
-_WITH_UNIT = re.compile(r"[0-9]{1,4}(?:[KMGTkmgt]?i?[bB]?|[cgGsmhd]|ms|me)|[vV][0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,2})?")
+_WITH_UNIT = re.compile(
+    r"[0-9]{1,4}(?:[KMGTkmgt]?i?[bB]?|[cgGsmhd]|ms|me|g[0-9]{1,4}gb)|[vV][0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,2})?"
+)
 _SHORTEST = 4
+_INITIALS = 2
+# A text that is a fact of hardware is no name of these kinds, wherever else it stands.
+_WEAK_KINDS = frozenset({"object", "uid", "value"})
 _TIMES_OR_NUMBERS = re.compile(
     r"[+-]?[0-9]{1,4}|[+-]?[0-9]*\.[0-9]+|true|false|yes|no|on|off|"
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)|v?[0-9]{1,3}(?:\.[0-9]{1,4}){1,3}|(?:[0-9.]+(?:ms|[smhd]))+",
@@ -56,6 +61,9 @@ class NameTable:
         self._kinds: dict[str, str] = {}
         self._rewritten: dict[str, Callable[[str], str]] = {}
         self._denied: set[str] = set()
+        self._families: set[str] = set()
+        self._facts: set[str] = set()
+        self._whole_facts: set[str] = set()
         self._words: dict[str, str] = {}
         self._new: dict[str, str] = {}
 
@@ -77,7 +85,7 @@ class NameTable:
         """Whether a name is nobody's own: a number, a time, or a word that everybody uses."""
         if not text or text in KEPT_NAMES or _TIMES_OR_NUMBERS.fullmatch(text):
             return True
-        return text.lower() in self.vocabulary or bool(_WITH_UNIT.fullmatch(text))
+        return bool(WORD.fullmatch(text) and _LETTER.search(text)) and self.is_common(text)
 
     def is_common(self, word: str) -> bool:
         """Whether a word is of the vocabulary, with or without a number behind it, or a number with a unit."""
@@ -86,6 +94,11 @@ class NameTable:
             return True
         without_number = lower.rstrip("0123456789")
         return len(without_number) > 1 and without_number in self.vocabulary
+
+    @property
+    def rewritten(self) -> Mapping[str, str]:
+        """The new texts of those whose replacement follows from their parts."""
+        return {text: self._new.get(text, text) for text in self._rewritten}
 
     def rewrite(self, text: str, new: Callable[[str], str]) -> str:
         """A text that is a name as a whole, and whose replacement follows from its parts by `new`."""
@@ -96,8 +109,8 @@ class NameTable:
         return self._new.get(text) or new(text)
 
     def word(self, word: str) -> str:
-        """A word that is no text of the program: replaced unless it is of the vocabulary."""
-        if self.is_common(word):
+        """A word that is no text of the program: replaced unless it is of the vocabulary, or of one or two letters."""
+        if len(word) <= _INITIALS or self.is_common(word):
             return word
         if not self.is_settled:
             self._denied.add(word.lower())
@@ -107,8 +120,20 @@ class NameTable:
         """A word of a text of the program: replaced if it is a part of some name."""
         return self._words.get(word.lower(), word) if len(word) >= _SHORTEST else word
 
+    def family(self, name: str) -> None:
+        """Learn the name of a family of samples. Its words are the vendor's."""
+        self._families.update(word.lower() for word in WORD.findall(name))
+
+    def fact(self, text: str) -> None:
+        """Learn a text about hardware. Its words may stay elsewhere, too, unless they are a part of some name."""
+        self._facts.update(word.lower() for word in WORD.findall(text))
+        self._whole_facts.add(text)
+
     def settle(self) -> None:
         """Make the new names. From now on nothing is learned."""
+        for text in self._whole_facts:
+            if self._kinds.get(text) in _WEAK_KINDS:
+                del self._kinds[text]
         parts = {text: self._parts(text, kind) for text, kind in self._kinds.items()}
         roots: dict[str, str] = {}
         for text, (root, *_) in parts.items():
@@ -159,10 +184,10 @@ class NameTable:
 
     def _new_words(self) -> Iterator[tuple[str, str]]:
         """New words for all words of names, and for those that were denied."""
-        words = set(self._denied)
+        words = self._denied - self._facts
         for text in (*self._kinds, *self._rewritten):
             words.update(word.lower() for word in WORD.findall(text) if len(word) >= _SHORTEST)
-        words = {word for word in words if not self.is_common(word)}
+        words = {word for word in words - self._families if not self.is_common(word)}
         return zip(sorted(words), self._free("word", len(str(len(words)))), strict=False)
 
     def _free(self, start: str, width: int) -> Iterator[str]:

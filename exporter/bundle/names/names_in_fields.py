@@ -1,7 +1,8 @@
 """What a text is by the name of its field: of a label of a sample, or of a field of JSON."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from exporter.bundle.names.common_words import listed
@@ -27,16 +28,17 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 # facts of hardware and drivers, whatever words they have
 _FACTS = listed(
-    "gpu gpuindex minor device devfile devname dev_file modelname model productname product brand architecture"
-    " gpuiid gpuiprofile migprofile profile giid ciid pcibusid pciebusid pciebusinfo pcibdf bdf pcidev pcideviceid"
-    " pcivendorid busid location address driver driverversion vbiosversion firmwareversion kernel cudaversion"
-    " cudadriverversion cudacomputecapability computecapability dradevicename dradrivername"
+    "gpu gpuindex minor device devfile devname dev_file modelname model gpumodel productname product brand"
+    " architecture gpuiid gpuiprofile migprofile profile giid ciid pcibusid pciebusid pciebusinfo pcibdf bdf"
+    " pcidev pcideviceid pcivendorid busid location address driver driverversion vbiosversion firmwareversion"
+    " kernel cudaversion cudadriverversion cudacomputecapability computecapability dradevicename dradrivername"
     " cardmodel cardseries cardvendor vendor make gputype gpupartitionid gpucomputepartitiontype"
     " gpumemorypartitiontype runtimetag instancetype memorylocation tputopology hwname hwvendor hwmodel hwgputype"
     " hwfirmwareversion hwsensorlocation hwfrequencydomain hwmemorytype hwmemorylocation hwgputask clocktype"
-    " clockindex statistic aggregation cominteldevicesubid subdev spi fit le quantile version revision type unit"
-    " xid errcode errmsg code verb kind reason result health verdict of vgpu nvlink nvswitch cpu cpucore link"
-    " entity engine severity acceleratorid metric field form allocator"
+    " clockindex statistic aggregation cominteldeviceid comintelsubdeviceid comintelsubdevicecount subdev spi fit"
+    " le quantile version revision type unit xid errcode errmsg code verb kind reason result health verdict of"
+    " vgpu nvlink nvswitch cpu cpucore link implementation major patchlevel entity engine severity acceleratorid"
+    " metric field form allocator"
 )
 _IDS = listed(
     "uuid gpuuuid gpuid deviceuuid parentuuid uid poduid containerid id ids deviceid deviceids resourceid mig"
@@ -50,7 +52,7 @@ _TEXTS = listed(
     " description title"
 )
 _POD_LABEL = "label_"
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+_NOTHING = "(?!)"
 _FACTS_OF_DCGM = re.compile(r"DCGM_FI_(?!.*(?:SERIAL|UUID)).*")
 
 
@@ -64,11 +66,13 @@ class NamesInFields:
     def __init__(self, table: NameTable, scanner: NamesInTexts) -> None:
         self._table = table
         self._scanner = scanner
+        self._label_keys: set[str] = set()
+        self._resources: set[str] = set()
         self._by_group: Mapping[frozenset[str], Callable[[str], str]] = {
-            _FACTS: scanner.text,
+            _FACTS: self.fact,
             _SERIALS: self.serial,
             _IDS: self.device_id,
-            _RESOURCES: scanner.wordwise,
+            _RESOURCES: self.resource,
             _SOURCES: scanner.strict,
             _TEXTS: scanner.text,
         }
@@ -78,14 +82,25 @@ class NamesInFields:
         if not value:
             return value
         if _FACTS_OF_DCGM.fullmatch(name):
-            return self._scanner.text(value)
+            return self.fact(value)
         if name.startswith(_POD_LABEL):
             return self.value(value)
         return self.field(name, value, self.value)
 
+    def learn_family(self, name: str) -> None:
+        """Learn the name of a family of samples, whose words stay."""
+        if not self._table.is_settled:
+            self._table.family(name)
+
+    def fact(self, text: str) -> str:
+        """A fact of hardware: a model, a version, a device's name."""
+        self._table.fact(text)
+        return self._scanner.text(text)
+
     def label_name(self, name: str) -> str:
         """The name of a label of a sample: those of pods' labels are users' words."""
         if not name.startswith(_POD_LABEL):
+            self.learn_family(name)
             return self._scanner.text(name)
         rest = name.removeprefix(_POD_LABEL)
         return _POD_LABEL + WORD.sub(lambda match: self._table.word(match[0]), rest)
@@ -129,4 +144,41 @@ class NamesInFields:
         group, slash, name = key.partition("/")
         if group == "runai-gpu-group" and slash:
             return f"{group}/{self.value(name)}"
+        self._label_keys.add(key)
         return self._scanner.wordwise(key)
+
+    def label_pattern(self, pattern: str) -> str:
+        """A regular expression for names of labels. The new one fits those that the old one fits.
+
+        If no expression of the same form does, it lists their names.
+        """
+        new = self._scanner.wordwise(pattern)
+        old_ones = {key for key in self._label_keys if _fits(pattern, key)}
+        new_ones = {key for key in self._label_keys if _fits(new, self._scanner.wordwise(key))}
+        if old_ones == new_ones or not self._table.is_settled:
+            return new
+        return "|".join(sorted(re.escape(self._scanner.wordwise(key)) for key in old_ones)) or _NOTHING
+
+    def resource_patterns(self, pattern: str) -> Sequence[str]:
+        """A glob for resources, or the resources that it fits if no glob of the same form fits them."""
+        new = self._scanner.wordwise(pattern)
+        pairs = self._table.rewritten
+        resources = {old: pairs[old] for old in self._resources if old in pairs}
+        old_ones = {old for old in resources if fnmatchcase(old, pattern)}
+        new_ones = {old for old, new_one in resources.items() if fnmatchcase(new_one, new)}
+        if old_ones == new_ones or not self._table.is_settled:
+            return (new,)
+        return sorted(resources[old] for old in old_ones) or (new,)
+
+    def resource(self, text: str) -> str:
+        """A resource, such as nvidia.com/gpu."""
+        self._resources.add(text)
+        return self._scanner.wordwise(text)
+
+
+def _fits(pattern: str, key: str) -> bool:
+    """Whether a regular expression fits a whole name; not if it is none."""
+    try:
+        return re.fullmatch(pattern, key) is not None
+    except re.error:
+        return False

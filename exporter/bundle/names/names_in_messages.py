@@ -101,7 +101,7 @@ class NamesInMessages:
     def _devices(self, devices: Sequence[Any]) -> None:
         """Resources and their ids."""
         for device in devices:
-            device.resource_name = self._scanner.wordwise(device.resource_name)
+            device.resource_name = self._fields.resource(device.resource_name)
             device.device_ids[:] = [self._fields.device_id(device_id) for device_id in device.device_ids]
 
     def _join(self, names: Sequence[str]) -> None:

@@ -95,7 +95,7 @@ class NamesInObjects:
             return {self._fields.label_key(name): self._label(item) for name, item in value.items()}
         if key in _BY_RESOURCE and all(isinstance(item, str | int | list) for item in value.values()):
             return {
-                self._scanner.wordwise(name): self.walked(item, "device_ids", object_kind, depth + 1)
+                self._fields.resource(name): self.walked(item, "device_ids", object_kind, depth + 1)
                 for name, item in value.items()
             }
         return {
@@ -128,7 +128,7 @@ class NamesInObjects:
     def resource_or_claim(self, text: str) -> str:
         """A resource, or claim:<name>/<request>."""
         if not text.startswith("claim:"):
-            return self._scanner.wordwise(text)
+            return self._fields.resource(text)
         claim, slash, request = text.removeprefix("claim:").partition("/")
         return f"claim:{self._fields.name('claim', claim)}{slash}{self._fields.name('request', request)}"
 

@@ -37,17 +37,19 @@ class NamesInPages:
         return "\n".join(map(self._replaced_line, text.split("\n")))
 
     def _replaced_line(self, line: str) -> str:
-        """A line. Only samples and comments of a known form have words that may stay."""
+        """A line, whose family is learned. Only samples and comments of a known form have words that may stay."""
         if not line.strip():
             return line
         if line.startswith("#"):
             comment = _COMMENT.fullmatch(line)
             if comment is None:
                 return self._scanner.strict(line)
+            self._fields.learn_family(comment["name"])
             return f"# {comment['kind']} {self._scanner.text(comment['name'])}{self._scanner.text(comment['rest'])}"
         sample = _SAMPLE.fullmatch(line)
         if sample is None:
             return self._scanner.strict(line)
+        self._fields.learn_family(sample["name"])
         name = self._scanner.text(sample["name"])
         labels = "" if sample["labels"] is None else f"{{{self._line(sample['labels'])}}}"
         rest = sample["rest"] or ""

@@ -1,6 +1,7 @@
 """Settings, by their flags."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from exporter.bundle.names.common_words import listed
 from exporter.bundle.names.names_in_fields import NamesInFields
@@ -8,7 +9,7 @@ from exporter.bundle.names.names_in_texts import NamesInTexts
 
 _NAMESPACES = listed("claims.admin-namespaces allocators.reservation-namespaces")
 _LABEL_KEYS = listed("workload.labels")
-_WORDWISE = listed("resources labels.pod-labels")
+_LABEL_PATTERNS = listed("labels.pod-labels")
 
 
 class NamesInSettings:
@@ -20,9 +21,17 @@ class NamesInSettings:
 
     def all(self, settings: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """All settings."""
-        return {flag: tuple(self._setting(flag, value) for value in values) for flag, values in settings.items()}
+        return {flag: tuple(self._values(flag, values)) for flag, values in settings.items()}
 
-    def _setting(self, flag: str, value: str) -> str:
+    def _values(self, flag: str, values: Iterable[str]) -> Iterator[str]:
+        """The values of a flag, which may become more."""
+        for value in values:
+            if flag == "resources":
+                yield ",".join(chain.from_iterable(map(self._fields.resource_patterns, value.split(","))))
+            else:
+                yield self._value(flag, value)
+
+    def _value(self, flag: str, value: str) -> str:
         """A value of a flag."""
         if flag == "node-name":
             return self._fields.name("node", value)
@@ -30,6 +39,6 @@ class NamesInSettings:
             return ",".join(self._fields.name("namespace", name) for name in value.split(","))
         if flag in _LABEL_KEYS:
             return ",".join(self._fields.label_key(key) for key in value.split(","))
-        if flag in _WORDWISE:
-            return ",".join(map(self._scanner.wordwise, value.split(",")))
+        if flag in _LABEL_PATTERNS:
+            return self._fields.label_pattern(value)
         return self._scanner.strict(value)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from exporter.bundle.names.disguise import HEX, Disguise
+from exporter.bundle.names.kept_keys import KEPT_DOMAINS, KEPT_KEYS, is_well_known
 from exporter.bundle.names.name_table import WORD, NameTable
 
 _UUID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}"
@@ -22,7 +23,8 @@ _FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
     |(?P<id>(?:(?<![0-9a-zA-Z])|(?<=pod)){_UUID}(?![0-9a-zA-Z])
     |(?:(?<![0-9a-zA-Z])|(?<=pod))[0-9a-fA-F]{{32,}}(?![0-9a-zA-Z])
     |(?<![0-9a-zA-Z])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{8}}){{2,}}(?![0-9a-zA-Z]))
-    |(?P<stays>(?<![0-9a-zA-Z:])[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}(?:\.[0-7])?(?![0-9a-zA-Z:]))
+    |(?P<stays>(?<!\w)[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9:.]{{5,}}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?
+    |(?<![0-9a-zA-Z:])[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}(?:\.[0-7])?(?![0-9a-zA-Z:]))
     |(?P<mac>(?<![0-9a-zA-Z:])[0-9a-fA-F]{{2}}(?::[0-9a-fA-F]{{2}}){{5,7}}(?![0-9a-zA-Z:]))
     |(?P<address>(?<![\w.])[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}(?!\.?[0-9a-zA-Z])
     |(?<![\w:.-])(?=[^\s]*:[^\s]*:)[0-9a-fA-F:]+(?:[0-9.]+)?(?![\w:]))
@@ -137,7 +139,12 @@ class NamesInTexts:
         return f"{self.strict(scheme)}://{new_host}{slash}{self.strict(path)}{question}"
 
     def _by_words(self, text: str) -> str:
-        """The text with every word of its own replaced."""
+        """The text with every word of its own replaced. What belongs to an allocator or a vendor stays."""
+        domain, slash, name = text.partition("/")
+        if text in KEPT_KEYS or is_well_known(text):
+            return text
+        if slash and domain in KEPT_DOMAINS:
+            return f"{domain}/{WORD.sub(lambda match: self._table.word(match[0]), name)}"
         return WORD.sub(lambda match: self._table.word(match[0]), text)
 
     def _scan(self, text: str, is_strict: bool) -> str:
@@ -195,8 +202,8 @@ class NamesInTexts:
             return False
         if name not in self._weak:
             return True
-        is_behind = text[start - 1 : start] in tuple("-._") if start else False
-        return not is_behind and not (text[end : end + 1] in tuple("-._") and text[end + 1 : end + 2].isalnum())
+        is_behind = start > 0 and text[start - 1] in "-."
+        return not is_behind and not (text[end : end + 1] in tuple("-.") and text[end + 1 : end + 2].isalnum())
 
     def _of_special(self, match: re.Match[str]) -> str | None:
         """What takes the place of an id, an address, a URL or a secret; None if it is none after all."""

@@ -89,10 +89,15 @@ class _Walk:
             report=self._scanner.text(recording.report),
             of_exporter={path: self._output(body) for path, body in recording.of_exporter.items()},
             log=tuple(map(self._line, recording.log)),
-            versions={name: self._scanner.strict(version) for name, version in recording.versions.items()},
+            versions={name: self._version(name, version) for name, version in recording.versions.items()},
             absences=tuple(map(self._absence, recording.absences)),
             is_plain=False,
         )
+
+    def _version(self, name: str, version: str) -> str:
+        """A version. What `uname` says has the host's name, too."""
+        is_of_host = name in ("uname", "host", "hostname", "platform")
+        return self._scanner.strict(version) if is_of_host else self._scanner.text(version)
 
     def _forget(self) -> None:
         """Forget what bodies became: of several moments most are the same."""
@@ -156,6 +161,8 @@ class _Walk:
             return type(value)(self._of_call(item, what) for item in value)
         if not isinstance(value, str):
             return value
+        if value.startswith("nvml"):  # a handle: the call that returned it
+            return self._scanner.text(value)
         lower = what.lower()
         if lower.endswith("uuid"):
             return self._fields.device_id(value)

@@ -3,16 +3,24 @@
 import json
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 
 from exporter.bundle.names.replacing import replaced
+from exporter.bundle.recording import Recording
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
 from tests.bundle.names.worlds import Made, bytes_of, outputs_of, snapshot_of, world_of
 
 WORLDS = int(os.environ.get("WORLDS", "25"))
+
+
+@cache
+def replaced_world(seed: int) -> tuple[Made, Recording, Mapping[str, str]]:
+    made = world_of(seed)
+    return made, *replaced(made.recording)
 
 
 def words_left(made: Made, new: bytes) -> list[str]:
@@ -22,8 +30,7 @@ def words_left(made: Made, new: bytes) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_no_word_of_the_worlds_names_is_left(seed: int) -> None:
-    made = world_of(seed)
-    recording, _ = replaced(made.recording)
+    made, recording, _ = replaced_world(seed)
     assert not recording.is_plain
     for body in bytes_of(recording):
         assert words_left(made, body) == [], body
@@ -45,8 +52,7 @@ def renamed(owner: Owner, names: Mapping[str, str]) -> Owner:
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_owners_are_the_same_but_for_their_names(seed: int) -> None:
-    made = world_of(seed)
-    recording, names = replaced(made.recording)
+    made, recording, names = replaced_world(seed)
     before = made.recording.moments[0]
     after = recording.moments[0]
     old = owners_of(snapshot_of(before.answers[0].body, before.answers[2].body, "n"))
@@ -70,8 +76,7 @@ def in_any_order(value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_what_was_replaced_gives_the_outputs_that_were_replaced(seed: int) -> None:
-    made = world_of(seed)
-    recording, _ = replaced(made.recording)
+    _, recording, _ = replaced_world(seed)
     moment = recording.moments[0]
     (node,) = recording.settings["node-name"]
     outputs = outputs_of(moment.answers[0].body, moment.answers[2].body, node)

@@ -1,0 +1,264 @@
+"""Names that are hard to tell from other words, and places that are hard to read."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from exporter._gen import podresources_v1_pb2 as v1
+from exporter.bundle.names.replacing import replaced
+from exporter.bundle.recording import PeerAnswer, RecordedCall, RecordedMoment, Recording
+from exporter.errors import Trouble
+from exporter.sources.kubelet.pod_resources import parse
+from exporter.sources.kubernetes.node_objects import read_pod
+from tests.bundle.names.worlds import KUBELET_LIST, bytes_of
+
+GPU = "GPU-5e1f0a3c-90d2-4b7e-8a6f-1c2d3e4f5a6b"
+UUID = "0b7c9f4e-1d2a-4c3b-9e8f-7a6b5c4d3e2f"
+Holder = tuple[str, str, str]
+
+
+def listed(holders: Sequence[Holder], resource: str = "nvidia.com/gpu", device_id: str = GPU) -> bytes:
+    response = v1.ListPodResourcesResponse()
+    for namespace, pod, container in holders:
+        entry = response.pod_resources.add(namespace=namespace, name=pod)
+        devices = [v1.ContainerDevices(resource_name=resource, device_ids=[device_id])]
+        entry.containers.add(name=container, devices=devices)
+    body: bytes = response.SerializeToString()
+    return body
+
+
+def recording_of(*answers: PeerAnswer, settings: Mapping[str, tuple[str, ...]] | None = None, **more: Any) -> Recording:
+    of_moment = {name: more.pop(name) for name in ("files", "calls", "kernel_log", "outputs") if name in more}
+    moment = RecordedMoment(at_seconds=1.0, answers=answers, **of_moment)
+    return Recording(made_by="1", settings=settings or {}, moments=(moment,), **more)
+
+
+def of_kubelet(body: bytes) -> PeerAnswer:
+    return PeerAnswer(peer="kubelet", name="kubelet", question=KUBELET_LIST, body=body)
+
+
+def holders_in(body: bytes) -> list[Holder]:
+    owners = sorted(assignment.owner for assignment in parse(body).assignments)
+    return [(owner.namespace, owner.pod, owner.container) for owner in owners]
+
+
+def new_holders(*holders: Holder, report: str = "") -> tuple[list[Holder], Recording, Mapping[str, str]]:
+    recording, names = replaced(recording_of(of_kubelet(listed(holders)), report=report))
+    return holders_in(recording.moments[0].answers[0].body), recording, names
+
+
+def test_words_that_everybody_uses_are_no_names() -> None:
+    report = "The page has metrics of each gpu by default; monitoring is on."
+    found, recording, names = new_holders(
+        ("default", "metrics", "gpu"), ("monitoring", "exporter", "main"), report=report
+    )
+    assert found == [("default", "metrics", "gpu"), ("monitoring", "exporter", "main")]
+    assert recording.report == report
+    assert not names
+
+
+def test_names_that_contain_each_other_stay_apart() -> None:
+    holders = [("a", "ab", "ab-c"), ("ab", "ab-c", "a"), ("ab-c", "a", "ab"), ("zoltan", "zoltan-x", "zoltan-x-y")]
+    texts = [f"{'/'.join(holder)} holds a GPU" for holder in holders]
+    found, recording, names = new_holders(*holders, report="\n".join(texts))
+    assert len(set(found)) == len(holders)
+    assert len(set(names.values())) == len(names)
+    by_text = sorted(tuple(line.partition(" ")[0].split("/")) for line in recording.report.splitlines())
+    assert by_text == sorted(found)
+    assert "zoltan" not in recording.report
+
+
+def test_a_short_name_is_replaced_where_it_stands_with_others() -> None:
+    ((namespace, pod, container),), recording, _ = new_holders(
+        ("zq", "wx", "qx"), report="qx is short; zq/wx/qx has it"
+    )
+    assert "zq" not in (namespace, pod, container)
+    assert recording.report == f"qx is short; {namespace}/{pod}/{container} has it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("StatefulSet", "jupyter-zoltan-0"),
+        ("StatefulSet", "jupyter-zoltan-12"),
+        ("ReplicaSet", "zoltan-7c9f5d678-x2k4b"),
+        ("Job", "zoltan-28374650-zz9qk"),
+        ("DaemonSet", "zoltan-x2k4b"),
+    ],
+)
+def test_a_pod_stays_of_its_kind(kind: str, name: str) -> None:
+    owner = re.sub(r"-(?:[0-9]{1,2}|[a-z0-9]{5})$", "", name)
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": UUID, "controller": True}
+    metadata = {"name": name, "namespace": "zoltans", "uid": UUID, "ownerReferences": [reference]}
+    body = json.dumps({"items": [{"metadata": metadata}]}).encode()
+    recording, names = replaced(
+        recording_of(PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=body))
+    )
+    (item,) = json.loads(recording.moments[0].answers[0].body)["items"]
+    pod = read_pod(item)
+    ending = name.removeprefix(owner)
+    assert pod.owners[0].kind == kind
+    assert pod.name.startswith(f"{pod.owners[0].name}-")
+    assert re.fullmatch(r"-[0-9]{1,2}" if ending[1:].isdigit() else "-[bcdfghjklmnpqrstvwxz2456789]{5}", ending)
+    assert len(pod.name.removeprefix(pod.owners[0].name)) == len(ending)
+    assert names[name] == pod.name
+    assert pod.uid == pod.owners[0].uid != UUID
+
+
+def test_a_statefulset_of_a_person_is_pod_and_a_number() -> None:
+    found, _, _ = new_holders(("zoltans", "jupyter-zoltan-0", "notebook"), ("zoltans", "jupyter-zoltan-1", "notebook"))
+    assert [pod for _, pod, _ in found] == ["pod-1-0", "pod-1-1"]
+
+
+def test_a_name_that_is_a_uuid_becomes_a_uuid() -> None:
+    found, recording, _ = new_holders(
+        (UUID, UUID, UUID), report=f"{UUID} and {UUID[:8]} and pod{UUID.replace('-', '_')}"
+    )
+    ((namespace, pod, container),) = found
+    assert namespace == pod == container != UUID
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", pod)
+    assert recording.report == f"{pod} and {pod[:8]} and pod{pod.replace('-', '_')}"
+
+
+def test_ids_of_devices_keep_their_forms() -> None:
+    forms = [GPU, f"{GPU}::3", GPU.removeprefix("GPU-"), f"MIG-{GPU}/1/0", f"MIG-{UUID}", f"{GPU[4:]}-_-2", f"{GPU}-7"]
+    stay = ["nvidia0", "nvidia1/gi2", "nvidia3/vgpu1", "4/vgpu", "12", "Ascend910-3", "0000:65:00.0", "card1-0"]
+    bodies = [listed([("n", "p", "c")], device_id=device_id) for device_id in (*forms, *stay)]
+    recording, _ = replaced(recording_of(*map(of_kubelet, bodies)))
+    new = [next(iter(parse(answer.body).assignments)).device_id for answer in recording.moments[0].answers]
+    uuid = new[0].removeprefix("GPU-")
+    assert new[: len(forms)] == [form.replace(GPU[4:], uuid).replace(UUID, new[4][4:]) for form in forms]
+    assert uuid not in GPU
+    assert new[len(forms) :] == stay
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["zol.*tan|(x", "żółtan läßt", "zoltan" * 42, '{"zoltan": ["zoltan", 1]}', "zoltan\\", 'zo"ltan\n', "🜁zoltan"],
+)
+def test_any_value_of_a_label_goes(value: str) -> None:
+    page = 'DCGM_FI_DEV_GPU_TEMP{{gpu="0",team="{0}",exported_pod="{0}"}} 40\n'.format(
+        value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    )
+    answer = PeerAnswer(peer="page", name="dcgm", question="http://localhost/metrics", body=page.encode())
+    recording, _ = replaced(recording_of(answer, report=f"it is {value}."))
+    body = recording.moments[0].answers[0].body.decode()
+    match = re.fullmatch(r'DCGM_FI_DEV_GPU_TEMP\{gpu="0",team="([a-z]+-[0-9]+)",exported_pod="\1"\} 40\n', body)
+    assert match, body
+    assert not {"zoltan", "żółtan", "läßt", "ltan"} & set(re.findall(r"[^\W_]+", recording.report))
+
+
+def test_patterns_of_settings_fit_what_they_fitted() -> None:
+    labels = {"costCenter": "x", "costly": "y", "team": "z", "acme.example/owner": "zoltan"}
+    body = json.dumps({"items": [{"metadata": {"name": "p", "namespace": "n", "labels": labels}}]}).encode()
+    patterns = ("cost.*", r"\bteam\b", r"acme\.example/.*", "nothing")
+    recording, _ = replaced(
+        recording_of(
+            PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=body),
+            of_kubelet(listed([("n", "p", "c")], "acme.example/gpux")),
+            of_kubelet(listed([("n", "p", "c")], "acme.example/gpuy")),
+            settings={"labels.pod-labels": patterns, "resources": ("acme.example/gpu*", "nvidia.com/*")},
+        )
+    )
+    (item,) = json.loads(recording.moments[0].answers[0].body)["items"]
+    keys = dict(zip(labels, item["metadata"]["labels"], strict=True))
+    for old, new in zip(patterns, recording.settings["labels.pod-labels"], strict=True):
+        for key, new_key in keys.items():
+            assert bool(re.fullmatch(old, key)) == bool(re.fullmatch(new, new_key)), (old, new, key)
+    resources = [next(iter(parse(answer.body).assignments)).resource for answer in recording.moments[0].answers[1:]]
+    assert recording.settings["resources"] == (",".join(resources), "nvidia.com/*")
+    assert "acme" not in repr(recording)
+
+
+def test_resources_and_annotations_of_allocators_stay() -> None:
+    annotation = f"{GPU},NVIDIA,10489,12:;;"
+    annotations = {"hami.io/vgpu-devices-allocated": annotation, "zoltan.example/note": "by zoltan"}
+    metadata = {"name": "p", "namespace": "n", "annotations": annotations}
+    limits = {"volcano.sh/vgpu-number": "1", "huawei.com/Ascend910B4": "1", "nvidia.com/GA102GL_A10": "1"}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    body = json.dumps({"items": [pod]}).encode()
+    recording, _ = replaced(
+        recording_of(
+            PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=body),
+            of_kubelet(listed([("n", "p", "c")])),
+        )
+    )
+    first, second = recording.moments[0].answers
+    (item,) = json.loads(first.body)["items"]
+    device_id = next(iter(parse(second.body).assignments)).device_id
+    assert item["metadata"]["annotations"].pop("hami.io/vgpu-devices-allocated") == annotation.replace(GPU, device_id)
+    assert item["spec"]["containers"][0]["resources"]["limits"] == limits
+    assert "zoltan" not in json.dumps(item)
+
+
+def test_nothing_secret_is_left() -> None:
+    secrets = (
+        "Authorization: Basic em9sdGFuOnF1eXN0eQ==",
+        "Bearer quystyquystyquysty",
+        "https://zoltan:quysty@localhost:9400/metrics",
+        "password=quysty",
+        "-----BEGIN PRIVATE KEY-----\nquysty\n-----END PRIVATE KEY-----",
+    )
+    recording, _ = replaced(
+        recording_of(
+            report="\n".join(secrets),
+            log=secrets,
+            files={"root/proc/1/environ": b"A=quysty", "root/etc/cdi/a.yaml": b"env:\n  - TOKEN=quysty\n"},
+            outputs={"/x": json.dumps({"env": {"A": "quysty"}, "b": list(secrets)}).encode()},
+        )
+    )
+    assert b"quysty" not in b"".join(bytes_of(recording))
+    assert b"zoltan" not in b"".join(bytes_of(recording))
+
+
+def test_garbage_stays_garbage() -> None:
+    answers = (
+        of_kubelet(b"\xff\xffzoltan"),
+        PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=b"{zoltan"),
+        PeerAnswer(peer="page", name="dcgm", question="", body=b"zoltan{ 1\nDCGM_FI_X{a=zoltan} 1\n# zoltan\n\xff 1\n"),
+        PeerAnswer(peer="page", name="dcgm", question="", trouble=Trouble("garbage", "it says 'zoltan'", "ask zoltan")),
+    )
+    files = {"kubelet/device-plugins/kubelet_internal_checkpoint": b"[zoltan", "root/x": b"\xffzoltan"}
+    recording, _ = replaced(
+        recording_of(*answers, of_kubelet(listed([("zoltan", "zoltan", "zoltan")])), files=files, log=('{"a": zoltan',))
+    )
+    assert b"zoltan" not in b"".join(bytes_of(recording))
+    with pytest.raises(Exception, match="ListPodResourcesResponse"):
+        parse(recording.moments[0].answers[0].body)
+
+
+def test_calls_of_nvml_keep_what_decides() -> None:
+    calls = (
+        RecordedCall(function="nvmlDeviceGetUUID", arguments=(f"nvmlDeviceGetHandleByUUID({GPU})",), result=GPU),
+        RecordedCall(function="nvmlDeviceGetSerial", result="1650123000042"),
+        RecordedCall(function="nvmlDeviceGetName", result="NVIDIA GeForce RTX 9090 Zuper"),
+        RecordedCall(function="nvmlDeviceGetPciInfo", result={"busId": "00000000:65:00.0", "device": 0x123}),
+        RecordedCall(function="nvmlSystemGetProcessName", arguments=(5,), result="/opt/zoltan/run --key x"),
+    )
+    recording, _ = replaced(recording_of(calls=calls))
+    uuid, serial, name, pci, process = recording.moments[0].calls
+    assert uuid.arguments == (f"nvmlDeviceGetHandleByUUID({uuid.result})",)
+    assert uuid.result != GPU
+    assert re.fullmatch("[0-9]{13}", str(serial.result))
+    assert serial.result != "1650123000042"
+    assert (name, pci) == calls[2:4]
+    assert process.result == "process-1"
+
+
+def test_new_names_are_nobodys_names() -> None:
+    holders = [(f"namespace-{number}", f"pod-{number}", f"container-{number}") for number in (1, 2, 3)]
+    found, _, names = new_holders(("zoltan", "xyloph", "quirx"), *holders)
+    assert len(set(found)) == len(holders) + 1
+    assert not set(names.values()) & set(names)
+
+
+def test_a_replaced_recording_is_replaced_again() -> None:
+    once, _ = replaced(
+        recording_of(of_kubelet(listed([("zoltan", "xyloph-0", "quirx")])), report="zoltan/xyloph-0/quirx")
+    )
+    twice, _ = replaced(once)
+    ((namespace, pod, container),) = holders_in(twice.moments[0].answers[0].body)
+    assert twice.report == f"{namespace}/{pod}/{container}"
