@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare lint format protos docs dashboards reference lock release clean
+.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs dashboards reference lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -111,6 +111,18 @@ profile: $(VENV)/installed-dev  ## where the time of a steady scrape goes: a lis
 
 bench-compare: $(VENV)/installed-dev  ## the last `make bench` against a saved one: WITH=saved.json
 	@$(BIN)/python -m benchmarks.compare $(WITH)
+
+# On a bare machine: its own Python is left as it is, and nothing is fetched. tests/hardware/README.md
+HARDWARE := .cache/hardware
+PYTHONS := 3.12
+MACHINE := x86_64
+hardware:  ## the exporter on this machine's GPU beside nvidia-smi, in less than five minutes; OUT=folder, LIBRARY=a mock
+	@PYTHONDONTWRITEBYTECODE=1 $(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m tests.hardware \
+		--out $(if $(filter .,$(OUT)),hardware-report,$(OUT)) $(if $(LIBRARY),--library $(LIBRARY)) $(ARGS)
+
+hardware-wheels: | $(VENV)/bin/pip  ## what `make hardware` takes along to a machine without a network; PYTHONS="3.11 3.12", MACHINE=aarch64
+	@release/compile-probe --if-possible
+	@$(BIN)/python -m tests.hardware.wheels $(HARDWARE)/wheels $(PYTHONS:%=--python %) --machine $(MACHINE)
 
 OUT := .
 protos: $(VENV)/installed-dev  ## generate exporter/_gen from protos/

@@ -60,7 +60,7 @@ def read_log(text: bytes) -> SmiLog:
 def _gpu(element: ET.Element, driver: str) -> SmiGpu:
     values = {family: read(element) for family, read in FAMILIES.items()}
     labels = {
-        "pci_bus_id": element.get("id", ""),
+        "pci_bus_id": _said(element.get("id", "")),
         "modelName": _text(element, "product_name"),
         "device": f"nvidia{_text(element, 'minor_number')}",
         "DCGM_FI_DRIVER_VERSION": driver,
@@ -79,7 +79,10 @@ def _gpu(element: ET.Element, driver: str) -> SmiGpu:
 
 def _text(element: ET.Element, path: str) -> str:
     """The text at a path; "" for none, and for N/A."""
-    text = (element.findtext(path) or "").strip()
+    return _said((element.findtext(path) or "").strip())
+
+
+def _said(text: str) -> str:
     return "" if text in {"N/A", "[N/A]"} else text
 
 
