@@ -51,7 +51,7 @@ _TEXTS = listed(
     "explanation message says remedy text error trouble summary help why warning note reasons healthreasons"
     " description title"
 )
-_POD_LABEL = "label_"
+POD_LABEL = "label_"
 _NOTHING = "(?!)"
 _FACTS_OF_DCGM = re.compile(r"DCGM_FI_(?!.*(?:SERIAL|UUID)).*")
 
@@ -83,7 +83,7 @@ class NamesInFields:
             return value
         if _FACTS_OF_DCGM.fullmatch(name):
             return self.fact(value)
-        if name.startswith(_POD_LABEL):
+        if name.startswith(POD_LABEL):
             return self.value(value)
         return self.field(name, value, self.value)
 
@@ -99,11 +99,11 @@ class NamesInFields:
 
     def label_name(self, name: str) -> str:
         """The name of a label of a sample: those of pods' labels are users' words."""
-        if not name.startswith(_POD_LABEL):
+        if not name.startswith(POD_LABEL):
             self.learn_family(name)
             return self._scanner.text(name)
-        rest = name.removeprefix(_POD_LABEL)
-        return _POD_LABEL + WORD.sub(lambda match: self._table.word(match[0]), rest)
+        rest = name.removeprefix(POD_LABEL)
+        return POD_LABEL + WORD.sub(lambda match: self._table.word(match[0]), rest)
 
     def field(self, name: str, value: str, otherwise: Callable[[str], str]) -> str:
         """A text of a field by the field's name. `otherwise` replaces texts of fields that nobody knows."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from exporter.bundle.names.common_words import listed
-from exporter.bundle.names.names_in_fields import NamesInFields
+from exporter.bundle.names.names_in_fields import POD_LABEL, NamesInFields
 from exporter.bundle.names.names_in_texts import NamesInTexts
 
 _INDENTED = re.compile(rb"[\[{]\n( +)")
@@ -99,10 +99,14 @@ class NamesInObjects:
                 for name, item in value.items()
             }
         return {
-            self._scanner.text(name): self._field(name, item, key, value, object_kind, depth + 1)
+            self._key(name): self._field(name, item, key, value, object_kind, depth + 1)
             for name, item in value.items()
             if name not in _NEVER_SHOWN
         }
+
+    def _key(self, name: str) -> str:
+        """The name of a field, which may be a label's of a pod."""
+        return self._fields.label_name(name) if name.startswith(POD_LABEL) else self._scanner.text(name)
 
     def _field(self, name: str, item: Any, around: str, fields: Any, object_kind: str, depth: int) -> Any:  # noqa: ANN401 - JSON
         """A field of an object; `around` is the field that has the object, `fields` are all of the object."""
@@ -133,6 +137,8 @@ class NamesInObjects:
         return f"claim:{self._fields.name('claim', claim)}{slash}{self._fields.name('request', request)}"
 
     def _text(self, text: str, key: str) -> str:
+        if key.startswith(POD_LABEL):
+            return self._fields.value(text)
         return self._fields.field(key, text, self._scanner.strict)
 
     def _label(self, value: object) -> object:

@@ -67,7 +67,7 @@ class Namer:
         return "-".join(map(self.hex, (8, 4, 4, 4, 12)))
 
     def address(self) -> str:
-        return ".".join(str(self.chance.randint(11, 197)) for _ in range(4))
+        return ".".join(str(self.chance.randint(11, 126)) for _ in range(4))
 
 
 @dataclass(frozen=True)
