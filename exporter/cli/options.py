@@ -68,6 +68,13 @@ def read_config(given: AnyObject, **fixed: str) -> Config:
     return load(flags, os.environ, file, socket.gethostname(), path, own_namespace())
 
 
+def read_config_elsewhere(given: AnyObject, environ: Mapping[str, str], folder: Path) -> Config:
+    """The configuration of another process of this machine: `environ` is its environment, `folder` its own folder."""
+    path, file = file_of(given, environ, folder)
+    flags = flags_of(given, SETTINGS, {}, folder)
+    return load(flags, environ, file, socket.gethostname(), path, own_namespace())
+
+
 def read_role_config(given: AnyObject, load_role: Callable[..., ConfigT], settings: Sequence[Setting]) -> ConfigT:
     """The configuration of another role, likewise, by its own settings and its own `load_…`."""
     path, file = file_of(given)
@@ -86,33 +93,42 @@ def web_of(given: AnyObject) -> WebSettings:
         raise
 
 
-def flags_of(given: AnyObject, settings: Sequence[Setting], fixed: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """The texts of the given flags, by setting. Raises ConfigError if a setting that takes one value has several."""
+def flags_of(
+    given: AnyObject, settings: Sequence[Setting], fixed: Mapping[str, str], folder: Path | None = None
+) -> Mapping[str, tuple[str, ...]]:
+    """The texts of the given flags, by setting. Raises ConfigError if a setting that takes one value has several.
+
+    Paths are relative to `folder`; None: to the present one.
+    """
     flags = {}
     for setting in settings:
         texts = given.get(setting.parameter) or ()
         if len(texts) > 1 and not setting.repeatable:
             raise ConfigError(f"{setting.flag} is given {len(texts)} times; give it once")
         if texts:
-            flags[setting.name] = tuple(_from_here(text) if setting.kind.is_path else text for text in texts)
+            flags[setting.name] = tuple(_from_here(text, folder) if setting.kind.is_path else text for text in texts)
         if setting.parameter in fixed:
             flags[setting.name] = (fixed[setting.parameter],)
     return flags
 
 
-def _from_here(path: str) -> str:
+def _from_here(path: str, folder: Path | None) -> str:
     """An absolute path: on the command line, a path is relative to the present folder.
 
     In the environment or a file it is not, since the exporter may be started in any folder.
     """
-    return str(Path(path).absolute()) if path and "://" not in path else path
+    return str((folder or Path.cwd()) / path) if path and "://" not in path else path
 
 
-def file_of(given: AnyObject) -> tuple[str | None, AnyObject | None]:
+def file_of(
+    given: AnyObject, environ: Mapping[str, str] = os.environ, folder: Path | None = None
+) -> tuple[str | None, AnyObject | None]:
     """The path of --config.file, and its content. Raises ConfigError unless that is keys and values."""
-    path = given.get("config_file") or os.environ.get(CONFIG_FILE)
+    path = given.get("config_file") or environ.get(CONFIG_FILE)
     if not path:
         return path, None
+    if folder is not None:
+        path = str(folder / path)
     content = read_structured(path, "--config.file")
     content = {} if content is None else content
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

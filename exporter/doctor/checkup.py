@@ -1,10 +1,6 @@
 """A look at a node for `doctor`: the running exporter's look, or a look that asks every source in its place."""
 
-import io
 import json
-import platform
-import sys
-import tarfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +16,7 @@ from exporter.errors import ExporterError
 from exporter.model.slices import at_once
 from exporter.node.build import make_node
 from exporter.node.first_look import look_at_all
-from exporter.node.role import as_json, diagnose
+from exporter.node.role import diagnose
 from exporter.outputs import gpu_metrics, mapping, own_metrics
 from exporter.outputs.complaints import why_not
 from exporter.outputs.diagnosis import Diagnosis, Finding
@@ -33,7 +29,7 @@ _NEEDS = LOOK_AT_NODE | {Need.DIAGNOSIS, Need.VERDICTS}
 class Checkup:
     """The result of one look at a node, by the exporter at `where`, or by doctor in its place if that is "".
 
-    `files` are those of the bundle, by name. They have no token and no password.
+    `files` are what evidence is made of, by name. They have no token and no password.
     """
 
     report: Diagnosis
@@ -43,17 +39,6 @@ class Checkup:
     def remarked(self, *findings: Finding) -> "Checkup":
         """A copy of this checkup, with these findings first."""
         return replace(self, report=replace(self.report, findings=(*findings, *self.report.findings)))
-
-    def write_bundle(self, path: Path) -> None:
-        """Write report, versions and files as a .tar.gz for a bug report. Raises OSError if that fails."""
-        versions = f"exporter {__version__}\npython {sys.version}\n{platform.platform()}\n"
-        files = {"report.txt": self.report.render().encode(), "versions.txt": versions.encode(), **self.files}
-        with tarfile.open(path, "w:gz") as archive:
-            for name, body in files.items():
-                entry = tarfile.TarInfo(f"pod-gpu-metrics-exporter/{name}")
-                entry.size = len(body)
-                entry.mtime = int(time.time())
-                archive.addfile(entry, io.BytesIO(body))
 
     def with_evidence(self, path: Path) -> "Checkup":
         """Write the evidence for Kubernetes' AI conformance, as YAML at `path` and as JUnit (.xml) beside it.
@@ -104,7 +89,6 @@ async def examine(config: Config) -> Checkup:
             "mapping.json": _json(mapping.debug(snapshot)),
             "gpu-metrics.prom": b"".join(page[0]) if page else why_not(snapshot).encode(),
             "metrics.prom": b"".join(own),
-            "settings.json": _json(as_json(config, snapshot)["settings"]),
         },
     )
 

@@ -1,34 +1,25 @@
 """`doctor`: the command, which asks the exporter that runs here, or every source in its place."""
 
 import asyncio
-import json
 import shutil
-import socket
 import sys
-from collections.abc import Mapping
-from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from exporter.cli.commands import Help, command
 from exporter.cli.options import read_config, setting_options
-from exporter.config.http_file import HttpConfig
 from exporter.config.node_settings import Config
-from exporter.config.parsers import Address
-from exporter.errors import ConfigError, ExporterError
-from exporter.lenient import AnyObject
+from exporter.errors import ConfigError
 from exporter.log import start_logging
-from exporter.top.transport import Gone, HttpTransport, OtherProtocol
+from exporter.top.transport import Gone
 
 if TYPE_CHECKING:
     from exporter.doctor.checkup import Checkup
 
 # These settings say where the exporter answers and how this command logs. All others change the findings.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
-_ANSWER_SECONDS = 20.0  # long, since an exporter asks its own sources before it answers
 
 
 _HELP = Help(
@@ -36,6 +27,7 @@ _HELP = Help(
     groups={
         "What it does": {
             "--bundle": "Also a file for a bug report",
+            "--for": "Look for so long for it, such as 2m",
             "--strict": "Warnings, too, end it with exit code 1",
             "--conformance": "Also evidence for AI conformance",
             "--cuda-binary": "Only list the CUDA kernels in a file",
@@ -57,7 +49,14 @@ _HELP = Help(
 
 
 @command(_HELP)
-@click.option("--bundle", metavar="FILE.tar.gz", help="Also write all of it to a file for a bug report; no secrets.")
+@click.option(
+    "--bundle",
+    metavar="FILE.tar.gz",
+    help="Also write what the exporter reads and says to a file for a bug report, with other names and without secrets;"
+    " - is standard output, and all words then go to standard error.",
+)
+@click.option("--for", "duration", metavar="DURATION", help="With --bundle: look every 5 s for so long, at most 10m.")
+@click.option("--plain", is_flag=True, help="With --bundle: keep the names.")
 @click.option(
     "--conformance",
     metavar="FILE",
@@ -69,7 +68,15 @@ _HELP = Help(
     "--cuda-binary", metavar="FILE", help="Only list the CUDA kernels in a program, library, object, fatbin or cubin."
 )
 @setting_options()
-def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binary: str | None, **given: Any) -> None:  # noqa: ANN401 - see serve; click's way
+def doctor(
+    bundle: str | None,
+    duration: str | None,
+    plain: bool,
+    conformance: str | None,
+    strict: bool,
+    cuda_binary: str | None,
+    **given: Any,  # noqa: ANN401 - see serve
+) -> None:
     """Say what works, what does not, why, and what to do.
 
     Without flags the exporter that runs here is asked, at its default address (or the one that the environment or
@@ -79,48 +86,72 @@ def doctor(bundle: str | None, conformance: str | None, strict: bool, cuda_binar
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
     if cuda_binary is not None:
-        from exporter.doctor.cuda_file import listing  # noqa: PLC0415 - see _look
-
         if bundle or conformance or strict:
             raise ConfigError("--cuda-binary is about a file alone; leave out --bundle, --conformance and --strict")
-        print(listing(cuda_binary, shutil.get_terminal_size().columns if sys.stdout.isatty() else None), end="")
+        _list_kernels(cuda_binary)
         return
     config = read_config(given)
     start_logging("error", config.log.format)
-    seen = _look(config, by_own_settings=any(value for name, value in given.items() if name not in _WHERE))
-    if conformance:
-        seen = seen.with_evidence(Path(conformance))
-    print(seen.report.render(), end="")
+    by_own_settings = any(value for name, value in given.items() if name not in _WHERE)
     if bundle:
-        try:
-            seen.write_bundle(Path(bundle))
-        except OSError as error:
-            raise ExporterError(f"--bundle: {bundle} cannot be written: {error.strerror}") from error
+        seen = _bundle(bundle, duration, conformance, config, is_plain=plain, by_own_settings=by_own_settings)
+    elif duration or plain:
+        raise ConfigError("--for and --plain go with --bundle FILE")
+    else:
+        seen = _reported(_look(config, by_own_settings=by_own_settings), conformance, sys.stdout)
     if not seen.report.works(strict=strict):
         sys.exit(1)
+
+
+def _list_kernels(cuda_binary: str) -> None:
+    from exporter.doctor.cuda_file import listing  # noqa: PLC0415 - see _look
+
+    print(listing(cuda_binary, shutil.get_terminal_size().columns if sys.stdout.isatty() else None), end="")
+
+
+def _bundle(
+    to: str, duration: str | None, conformance: str | None, config: Config, *, is_plain: bool, by_own_settings: bool
+) -> "Checkup":
+    """Make a bundle, print its report, and write it. Returns the checkup with that report.
+
+    Raises ExporterError: it cannot be written; Gone: see `_look`.
+    """
+    from exporter.doctor.bundling import BundleMaking, BundleOrder  # noqa: PLC0415 - see _look
+
+    order = BundleOrder.of_flags(to, duration, is_plain=is_plain)
+    making = BundleMaking(order)
+    try:
+        seen = _reported(making.collect(config, by_own_settings=by_own_settings), conformance, order.words)
+        making.write()
+    finally:
+        making.close()
+    return seen
+
+
+def _reported(seen: "Checkup", conformance: str | None, words: TextIO) -> "Checkup":
+    """Print the report, with what the evidence says if that is wanted. Returns the checkup with it."""
+    if conformance:
+        seen = seen.with_evidence(Path(conformance))
+    print(seen.report.render(), end="", file=words)
+    return seen
 
 
 def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
     """The report of the exporter that runs here, or one by these settings. Raises Gone: a host elsewhere is silent."""
     # imported only here: the node exporter must not carry the imports of this command
-    from exporter.doctor import checkup  # noqa: PLC0415
-    from exporter.outputs.diagnosis import fine, read_report, warning  # noqa: PLC0415
+    from exporter.doctor import asked_exporter, checkup  # noqa: PLC0415
+    from exporter.outputs.diagnosis import warning  # noqa: PLC0415
 
     if by_own_settings:
         return asyncio.run(checkup.examine(config))
     try:
-        exporter, mapping, body = _find(config.web.listen_addresses[0])
-        report = read_report(mapping["doctor"])
+        return asked_exporter.checkup_of(*asked_exporter.exporter_at(config.web.listen_addresses[0]))
     except Gone as error:
-        if _is_elsewhere(config.web.listen_addresses[0].host):
+        if asked_exporter.is_elsewhere(config.web.listen_addresses[0].host):
             raise
         why = str(error).removesuffix(": Connection refused")
     except (KeyError, TypeError, ValueError):
         why = "the exporter that runs here is of another version"
-    else:
-        seen = checkup.Checkup(report=report, files={"mapping.json": body, **_pages(exporter)}, where=exporter.url)
-        asked = f"asked the exporter that runs here, {exporter.url} ({mapping.get('version')})"
-        return seen.remarked(fine("doctor", asked))
     return asyncio.run(checkup.examine(config)).remarked(
         warning(
             "doctor",
@@ -128,50 +159,3 @@ def _look(config: Config, *, by_own_settings: bool) -> "Checkup":
             "give it the flags of the exporter in question, or its --web.listen-address",
         )
     )
-
-
-def _is_elsewhere(host: str) -> bool:
-    """Whether a name is certainly not this machine's. Then the sources here say nothing about the exporter there."""
-    if host in ("", "localhost", socket.gethostname()):
-        return False
-    try:
-        ip_address(host)
-    except ValueError:
-        return True
-    return False
-
-
-def _find(address: Address) -> tuple[HttpTransport, AnyObject, bytes]:
-    """The exporter that listens at an address, its /debug/mapping as JSON, and the same as bytes.
-
-    Raises:
-        Gone: there is no exporter, or it asks for a password or a client certificate.
-    """
-    for exporter in HttpTransport.here(address, HttpConfig(), _ANSWER_SECONDS):
-        try:
-            status, body = exporter.get("/debug/mapping")
-        except OtherProtocol:
-            continue
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise Gone(f"the exporter at {exporter.url} asks for a password (--web.config.file)")
-        try:
-            mapping = json.loads(body) if status == HTTPStatus.OK else None
-        except (ValueError, RecursionError):
-            mapping = None
-        if not isinstance(mapping, dict) or "doctor" not in mapping:
-            raise Gone(f"what answers at {exporter.url} is not this exporter (HTTP status {status})")
-        return exporter, mapping, body
-    # TLS 1.3 closes the connection without a reason if the client has no certificate
-    why = "it asks for a client certificate, or speaks neither HTTP nor TLS"
-    raise Gone(f"what listens at {address} cannot be read: {why}")
-
-
-def _pages(exporter: HttpTransport) -> Mapping[str, bytes]:
-    """The exporter's pages, by their names in the bundle."""
-    pages = {}
-    for path, name in (("/gpu/metrics", "gpu-metrics.prom"), ("/metrics", "metrics.prom")):
-        try:
-            pages[name] = exporter.get(path)[1]
-        except Gone as error:  # the exporter is gone meanwhile, and the bundle says so in place of the page
-            pages[name] = f"{path}: {error}\n".encode()
-    return pages

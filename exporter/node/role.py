@@ -25,7 +25,9 @@ def diagnose(config: Config, snapshot: Snapshot) -> "Diagnosis":
 
 def as_json(config: Config, snapshot: Snapshot) -> Mapping[str, Any]:
     """The part of /debug/mapping beside the mapping: the program, its settings (without secrets), and the report."""
-    return {"version": __version__, "settings": config.shown(), "doctor": diagnose(config, snapshot).as_json()}
+    # only the simulated node has another root, and `doctor --bundle` must find its files
+    root = {} if config.root == "/" else {"root": config.root}
+    return {"version": __version__, **root, "settings": config.shown(), "doctor": diagnose(config, snapshot).as_json()}
 
 
 def make_role(

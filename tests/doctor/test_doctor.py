@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from exporter.bundle import archive
 from exporter.config.tls import ServerTls, server_context
 from exporter.doctor import checkup
 from exporter.errors import ConfigError
@@ -407,18 +408,20 @@ async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -
     (tmp_path / "token").write_text("hunter2")
     command = [
         sys.executable, "-m", "exporter", "doctor", "--kubelet.socket", str(node.socket), "--dcgm.url", url,
-        "--web.listen-address", "127.0.0.1:1", "--bundle", str(bundle),
+        "--web.listen-address", "127.0.0.1:1", "--bundle", str(bundle), "--plain",
         "--kubernetes.token-file", str(tmp_path / "token"),
     ]  # fmt: skip
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout.endswith("The main job works.\n")
-    with tarfile.open(bundle) as archive:
-        names = {Path(name).name for name in archive.getnames()}
-        contents = b"".join(file.read() for name in archive.getnames() if (file := archive.extractfile(name)))
-    assert names == {"report.txt", "mapping.json", "gpu-metrics.prom", "metrics.prom", "settings.json", "versions.txt"}
+    assert "The main job works.\n" in done.stdout
+    with tarfile.open(bundle) as packed:
+        contents = b"".join(file.read() for name in packed.getnames() if (file := packed.extractfile(name)))
     assert b"hunter2" not in contents
-    assert b"DCGM_FI_DEV_GPU_TEMP" in contents
+    recording = archive.read(bundle)
+    assert recording.settings["dcgm.url"] == (node.url,)
+    assert recording.report in done.stdout
+    (moment,) = recording.moments
+    assert b"DCGM_FI_DEV_GPU_TEMP" in moment.outputs["/gpu/metrics"]
     await node.kubelet.stop()
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
     assert done.returncode == 1

@@ -14,8 +14,9 @@ import pytest
 import yaml
 from aiohttp import web
 
+from exporter.bundle import archive
 from exporter.config.http_file import HttpConfig
-from exporter.doctor import command
+from exporter.doctor import asked_exporter
 from exporter.top.transport import Gone, HttpTransport
 from tests.support.certificates import Authority
 from tests.support.exporter import Start
@@ -52,19 +53,18 @@ async def test_the_configuration_that_runs_is_judged(start: Start, simulated: Si
     without = await start(dcgm_url=url)
     calls = simulated.kubelet.calls
     bundle = tmp_path / "bundle.tar.gz"
-    code, report = await doctor(without.base.removeprefix("http://"), f"--bundle={bundle}")
+    code, report = await doctor(without.base.removeprefix("http://"), f"--bundle={bundle}", "--plain")
     # by its own defaults doctor would find neither a kubelet nor a page
     assert "MIG id and no inventory" in report
     assert f"asked the exporter that runs here, {without.base} (" in report
     assert code == 1
     assert simulated.kubelet.calls > calls
-    with tarfile.open(bundle) as archive:
-        files = {Path(name).name: archive.extractfile(name) for name in archive.getnames()}
-        contents = {name: file.read() for name, file in files.items() if file}
-    assert set(contents) == {"report.txt", "versions.txt", "mapping.json", "gpu-metrics.prom", "metrics.prom"}
-    assert b"hunter2" not in b"".join(contents.values())
-    assert b"DCGM_FI_DEV_GPU_TEMP" in contents["gpu-metrics.prom"]
-    shown = json.loads(contents["mapping.json"])
+    with tarfile.open(bundle) as packed:
+        contents = [file.read() for name in packed.getnames() if (file := packed.extractfile(name))]
+    assert b"hunter2" not in b"".join(contents)
+    recording = archive.read(bundle)
+    assert b"DCGM_FI_DEV_GPU_TEMP" in recording.of_exporter["/gpu/metrics"]
+    shown = json.loads(recording.of_exporter["/debug/mapping"])
     assert shown["settings"]["dcgm.url"] == {"value": f"{simulated.url}?…", "from": "--dcgm.url"}
     assert shown["settings"]["kubelet.socket"]["value"] == str(simulated.socket)
 
@@ -168,5 +168,5 @@ def test_a_page_whose_answer_breaks_off_is_named_in_its_place(monkeypatch: pytes
         raise Gone("it broke off")
 
     monkeypatch.setattr(HttpTransport, "get", breaks_off)
-    pages = command._pages(HttpTransport("http://localhost:1", HttpConfig()))
+    pages = asked_exporter.pages_of(HttpTransport("http://localhost:1", HttpConfig()))
     assert pages["metrics.prom"] == b"/metrics: it broke off\n"

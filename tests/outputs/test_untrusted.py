@@ -83,7 +83,7 @@ async def test_every_output(evil_node: SimulatedNode, tmp_path: Path, capsys: py
         assert is_plain(ran.stderr.decode()), ran.stderr
         with tarfile.open(bundle) as archive:
             names = archive.getnames()
-        assert all(re.fullmatch(r"pod-gpu-metrics-exporter/[a-z.-]+", name) for name in names)
+        assert all(re.fullmatch(r"gpu-bundle(/[\w.-]+)+", name, re.ASCII) for name in names), names
     finally:
         await evil_node.stop()
 

@@ -46,14 +46,15 @@ EVERY_SECONDS = 5.0
 _FILES_SECONDS = 20.0
 _LIBRARIES = ("grpcio", "protobuf", "aiohttp", "prometheus-client")
 # What an output answers if it has nothing to show for want of a source.
-_SHOWN = frozenset({200, 503})
-# What is always the same, or is for people's eyes.
-_LEFT_OUT = frozenset({"/", "/openapi.json", "/processes"})
+SHOWN_STATUS = frozenset({200, 503})
+# The page for people, and the command lines of processes; what needs nothing is always the same, too.
+_LEFT_OUT = frozenset({"/", "/processes"})
 # optional sources whose absence explains something
 _MISSED = frozenset({"nvml", "driver", "cdi", "kernel-log"})
 _NO_TOKEN = Trouble("missing", "there is no token for it here", "mount the service account's token")
 _NO_KERNEL_LOG = Trouble("missing", "--kernel-log.mode is off", "turn it on, and give the exporter /dev/kmsg")
 _TEXTS = ("text/plain", "application/json", "application/openmetrics-text")
+RECORDED = tuple(output for output in OUTPUTS if output.needs and output.path not in _LEFT_OUT and not output.is_probe)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +126,7 @@ class _Recorder:
         self._listener = listener
         self._budget = Budget()
         self._unreadable: dict[str, Trouble] = {}
-        self._outputs = [output for output in OUTPUTS if output.path not in _LEFT_OUT and not output.is_probe]
-        self._needs = frozenset({Need.DIAGNOSIS}).union(*(output.needs for output in self._outputs))
+        self._needs = frozenset({Need.DIAGNOSIS}).union(*(output.needs for output in RECORDED))
 
     async def moments(
         self, for_seconds: float, every_seconds: float, is_over: asyncio.Event
@@ -182,7 +182,7 @@ class _Recorder:
         asked = [attempt for attempt in offers if attempt is not None]
         if asked:
             await asyncio.wait(asked, timeout=self._config.kubelet.timeout_seconds)
-        outputs = {output.path: body for output in self._outputs if (body := self._body(output)) is not None}
+        outputs = {output.path: body for output in RECORDED if (body := self._body(output)) is not None}
         return RecordedMoment(
             at_seconds=at_seconds,
             answers=self._listener.answers_now(),
@@ -203,7 +203,7 @@ class _Recorder:
         made = output.make(look)
         answer = made if isinstance(made, Answer) else at_once(made)
         is_text = answer.content_type.startswith(_TEXTS)
-        return b"".join(answer.pieces) if is_text and answer.status in _SHOWN else None
+        return b"".join(answer.pieces) if is_text and answer.status in SHOWN_STATUS else None
 
     async def _files(self) -> Mapping[str, bytes]:
         """The files by their places. Those of a driver that does not answer are left out."""

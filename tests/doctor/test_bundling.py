@@ -1,0 +1,251 @@
+"""`doctor --bundle`: a bundle of a node, also beside an exporter that hangs, is dead, or has no rights."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+
+from exporter.bundle import archive
+from exporter.bundle.recording import Recording
+from exporter.doctor import asked_exporter, bundling
+from exporter.doctor.bundling import BundleFile, BundleMaking, BundleOrder
+from exporter.errors import ConfigError, ExporterError
+from tests.support.exporter import Start, config_of
+from tests.support.simulated import SimulatedNode, World
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[SimulatedNode]:
+    """Eight GPUs: whole ones, shares, MIG instances and claims."""
+    simulated = SimulatedNode(World(gpus=8, mig=1, shared=2, claims=2, seed=7))
+    await simulated.start()
+    yield simulated
+    await simulated.stop()
+
+
+def flags_of(node: SimulatedNode) -> list[str]:
+    return [f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}", "--nvml.mode=off"]
+
+
+async def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-m", "exporter", "doctor", *arguments]
+    env = {**os.environ, **environ}
+    return await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=60, env=env)
+
+
+def lacks(recording: Recording, what: str) -> str:
+    """Why the recording lacks it."""
+    (absence,) = [absence for absence in recording.absences if what in absence.what]
+    return str(absence.why)
+
+
+@asynccontextmanager
+async def serving(node: SimulatedNode, *more: str) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
+    """An exporter as a process of its own, once it listens, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    words = [sys.executable, "-m", "exporter", "serve", f"--web.listen-address={address}", *flags_of(node), *more]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        while b"listening" not in await asyncio.to_thread(process.stderr.readline):
+            assert process.poll() is None, "it ended"
+        yield process, address
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+
+
+async def test_standard_output_has_the_bundle_alone(node: SimulatedNode, tmp_path: Path) -> None:
+    done = await command("--bundle=-", *flags_of(node), "--web.listen-address=127.0.0.1:1")
+    bundle = tmp_path / "bundle.tar.gz"
+    bundle.write_bytes(done.stdout)
+    recording = archive.read(bundle)
+    words = done.stderr.decode()
+    assert words.startswith("Collecting what the exporter reads and says: ")
+    assert "Names are replaced." in words
+    assert "at most 10 MiB" in words
+    assert "Wrote the bundle to standard output: " in words
+    assert "bundle show FILE" in words
+    assert not recording.is_plain
+    # a pod's name is in no part of it
+    names = {pod.name for pod in node.world.pods}
+    assert not any(name in repr(recording) for name in names)
+    assert done.returncode == (0 if "The main job works" in words else 1)
+
+
+@pytest.mark.parametrize("state", ["stopped", "dead"])
+async def test_beside_an_exporter_that_does_not_answer(
+    node: SimulatedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Stopped, its settings are known by its process; dead, by doctor's own flags."""
+    monkeypatch.setattr(asked_exporter, "_ANSWER_SECONDS", 1.0)
+    to = tmp_path / "bundle.tar.gz"
+    async with serving(node, "--labels.pod-uid=on") as (process, address):
+        process.send_signal(signal.SIGSTOP if state == "stopped" else signal.SIGKILL)
+        if state == "dead":
+            await asyncio.to_thread(process.wait)
+        is_known = state == "dead"
+        own = {"kubelet_socket": str(node.socket), "dcgm_url": node.url} if is_known else {}
+        config = config_of(web_listen_address=address, **own)
+        making = BundleMaking(BundleOrder(to=str(to), is_plain=True))
+        seen = await asyncio.to_thread(making.collect, config, by_own_settings=is_known)
+        making.write()
+    recording = archive.read(to)
+    assert recording.settings["kubelet.socket"] == (str(node.socket),)
+    assert ("labels.pod-uid" in recording.settings) is (state == "stopped")
+    assert b"DCGM_FI_DEV_GPU_TEMP" in recording.moments[0].outputs["/gpu/metrics"]
+    why = lacks(recording, "the answers of the exporter that runs here")
+    assert ("does not answer within 1 s" if state == "stopped" else "no exporter answers at") in why
+    assert not recording.of_exporter
+    says = "those of process" if state == "stopped" else "doctor's own"
+    assert says in recording.report
+    assert seen.report.render() == recording.report
+
+
+async def test_beside_one_that_answers_and_shows_its_settings(
+    start: Start, simulated: SimulatedNode, tmp_path: Path
+) -> None:
+    exporter = await start(inventory_file=str(simulated.inventory_file), sharing="split")
+    to = tmp_path / "bundle.tar.gz"
+    address = exporter.base.removeprefix("http://")
+    done = await command(f"--bundle={to}", "--plain", POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
+    assert done.stderr == b""
+    recording = archive.read(to)
+    assert "those that the exporter shows at /debug/mapping" in recording.report
+    assert recording.settings["sharing"] == ("split",)
+    assert recording.of_exporter.keys() >= {"/gpu/metrics", "/metrics", "/container/metrics", "/debug/mapping"}
+    assert "/processes" not in recording.of_exporter
+    assert recording.versions.keys() >= {"kernel", "python", "exporter", "grpcio", "protobuf", "aiohttp"}
+    (moment,) = recording.moments
+    assert moment.files["inventory"] == simulated.inventory_file.read_bytes()
+    # what both say of the same page is alike
+    ours, theirs = (json.loads(body["/container/metrics"]) for body in (moment.outputs, recording.of_exporter))
+    assert [row["device_uuid"] for row in ours] == [row["device_uuid"] for row in theirs]
+
+
+async def test_one_that_asks_for_a_password(start: Start, simulated: SimulatedNode, tmp_path: Path) -> None:
+    web = tmp_path / "web.yaml"
+    web.write_text(yaml.safe_dump({"basic_auth_users": {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()}}))
+    exporter = await start(web_config_file=str(web))
+    to = tmp_path / "bundle.tar.gz"
+    address = exporter.base.removeprefix("http://")
+    done = await command(f"--bundle={to}", "--plain", *flags_of(simulated), f"--web.listen-address={address}")
+    assert done.stderr == b""
+    recording = archive.read(to)
+    assert "asks for a password" in lacks(recording, "the answers of the exporter")
+    assert "$2" not in repr(recording)
+    assert recording.moments[0].answers
+
+
+async def test_without_rights_each_lack_has_its_reason(node: SimulatedNode, tmp_path: Path) -> None:
+    """No kubelet, no page, no kernel's log, no NVML and no token."""
+    config = config_of(
+        kubelet_socket=str(tmp_path / "nothing" / "kubelet.sock"),
+        dcgm_url="http://127.0.0.1:2/metrics",
+        kernel_log_mode="on",
+        nvml_mode="on",
+        kubernetes_url="https://127.0.0.1:1",
+        web_listen_address="127.0.0.1:1",
+        root=str(tmp_path),
+    )
+    to = tmp_path / "bundle.tar.gz"
+    making = BundleMaking(BundleOrder(to=str(to), is_plain=True))
+    seen = await asyncio.to_thread(making.collect, config, by_own_settings=True)
+    making.write()
+    assert not seen.report.works()
+    recording = archive.read(to)
+    for what in ("kubelet", "dcgm:127.0.0.1:2", "kernel-log", "nvml", "the Kubernetes API", "the answers of"):
+        assert " -> " in lacks(recording, what), what
+    assert recording.moments[0].answers
+    assert all(answer.trouble is not None for answer in recording.moments[0].answers)
+
+
+async def test_what_is_unsafe_is_off_and_told(node: SimulatedNode, tmp_path: Path) -> None:
+    config = config_of(
+        kubelet_socket=str(node.socket),
+        dcgm_url=node.url,
+        nvml_mode="auto",
+        probe_mode="on",
+        allocators_environ="on",
+        processes_expose="on",
+        accounting_state=str(tmp_path / "accounts.json"),
+        otlp_endpoint="http://127.0.0.1:1",
+        root=str(node.root),
+    )
+    to = tmp_path / "bundle.tar.gz"
+    making = BundleMaking(BundleOrder(to=str(to), is_plain=True))
+    await asyncio.to_thread(making.collect, config, by_own_settings=True)
+    making.write()
+    recording = archive.read(to)
+    for flag in ("--probe.mode on", "--allocators.environ on", "--processes.expose on"):
+        assert "off while one is made" in lacks(recording, flag)
+    assert recording.settings.keys().isdisjoint({"probe.mode", "accounting.state", "otlp.endpoint"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.gz"]
+
+
+async def test_ctrl_c_ends_the_looks_and_keeps_what_there_is(node: SimulatedNode, tmp_path: Path) -> None:
+    to = tmp_path / "bundle.tar.gz"
+    words = [sys.executable, "-m", "exporter", "doctor", f"--bundle={to}", "--plain", "--for=10m", *flags_of(node)]
+    process = subprocess.Popen([*words, "--web.listen-address=127.0.0.1:1"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        first = await asyncio.to_thread(process.stdout.readline)
+        assert b"for 600 s" in first
+        asked = node.kubelet.calls
+        await until(lambda: node.kubelet.calls > asked)
+        process.send_signal(signal.SIGINT)
+        rest, _ = await asyncio.to_thread(process.communicate)
+    finally:
+        process.kill()
+    assert b"Wrote the bundle" in rest
+    assert process.returncode == (0 if b"The main job works" in rest else 1)
+    assert archive.read(to).moments
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--for=2m"], "--for and --plain go with --bundle"),
+        (["--bundle=b.tar.gz", "--for=11m"], "at most 10m"),
+        (["--bundle=b.tar.gz", "--for=soon"], "--for: 'soon' is not allowed"),
+        (["--bundle=/nowhere/b.tar.gz"], "--bundle: /nowhere/b.tar.gz cannot be written: No such file"),
+        (["--bundle=/"], "--bundle: / cannot be written: Is a directory"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_at_once(flags: list[str], says: str) -> None:
+    done = await command(*flags)
+    assert says in done.stderr.decode()
+    assert done.stdout == b""
+    assert done.returncode in (1, 2)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = BundleFile("/dev/full")
+    with pytest.raises(ExporterError, match="/dev/full cannot be written: No space left on device -> name a file"):
+        file.write(b"x" * 100_000)
+    to = tmp_path / "bundle.tar.gz"
+    to.write_bytes(b"before")
+    beside = BundleFile(str(to))
+    assert len([*tmp_path.iterdir()]) == 2
+    beside.close()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]
+
+
+def test_no_bundle_goes_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(ConfigError, match="is a terminal"):
+        BundleOrder.of_flags("-", None, is_plain=False)
+    assert BundleOrder.of_flags("b.tar.gz", "2m", is_plain=True).for_seconds == 120
+    assert bundling.MOST_SECONDS == 600
