@@ -162,6 +162,11 @@ def integral(series: Series) -> float:
     return sum((after - before) * (low + high) / 2 for (before, low), (after, high) in pairwise(series))
 
 
+def sum_of_rates(series: Series) -> float:
+    """The sum of what rates stand for that are each the mean of the time since the one before, as GPM's."""
+    return sum((after - before) * rate for (before, _), (after, rate) in pairwise(series))
+
+
 # What a device's own counter may differ from samples once a second: the issue's aim
 ENERGY_TOLERANCE = 0.02
 _ENERGY_SECONDS = 20.0
@@ -287,7 +292,7 @@ def copied(what: str, rate: Series, copied_bytes: Series) -> Row:
     """Bytes over PCIe by GPM's rate (bytes/s), beside the growth of what the load copied, over the same time."""
     if len(rate) < 3 or len(copied_bytes) < 2:
         return _left_out(what, "too few samples")
-    counted = integral(rate)
+    counted = sum_of_rates(rate)
     did = value_at(copied_bytes, rate[-1][0]) - value_at(copied_bytes, rate[0][0])
     if did <= 0:
         return _left_out(what, "the load copied nothing meanwhile")

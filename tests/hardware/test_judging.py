@@ -19,6 +19,7 @@ from tests.hardware.judging import (
     memory_of,
     owners,
     same_text,
+    sum_of_rates,
     value_at,
     within,
 )
@@ -108,6 +109,11 @@ def test_labels_are_the_same_texts() -> None:
 def test_the_integral_is_that_of_straight_lines() -> None:
     assert integral([(0, 100), (10, 100), (12, 200)]) == 1300
     assert integral([(0, 100)]) == 0
+
+
+def test_rates_are_means_of_the_time_before_them() -> None:
+    assert sum_of_rates([(0, 100), (1, 5), (3, 10)]) == 25
+    assert sum_of_rates([(0, 100)]) == 0
 
 
 @pytest.mark.parametrize(("joules", "verdict"), [(4000, "ok"), (4079, "ok"), (4081, "fails"), (3919, "fails")])

@@ -18,6 +18,8 @@ ENGINE, SM, TENSOR, DRAM = (
 )
 RECEIVED, SENT = "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES"
 USED = "DCGM_FI_DEV_FB_USED"
+# what rows of a share have of their own: docs/sharing.md
+_MEASURED = frozenset({USED, "DCGM_FI_DEV_GPU_UTIL"})
 LABELS = ("pci_bus_id", "modelName", "device", "DCGM_FI_DRIVER_VERSION")
 # The first page waits for the first reading, and may come before the first assignments
 STARTS_MOMENTS = 2
@@ -83,18 +85,28 @@ def _is_of_gpu(sample: Sample) -> bool:
 
 
 def _ours(moments: Iterable[Moment], uuid: str) -> Mapping[str, Series]:
-    """The families of a GPU over time. Rows of a share carry what the pod uses of the GPU: no device's value."""
+    """The families of a GPU over time, each value once: while it is shared, the rows of its pods are copies.
+
+    Only what is measured for each pod is then the pod's value, and no GPU's.
+    """
     series: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for moment in moments:
-        for sample in moment.samples:
-            if sample.labels.get("UUID") == uuid and sample.labels.get("gpu_shared") != "true":
-                series[sample.family].append((moment.at, sample.value))
+        samples = [sample for sample in moment.samples if sample.labels.get("UUID") == uuid]
+        is_shared = any(sample.labels.get("gpu_shared") == "true" for sample in samples)
+        left_out_now = _MEASURED if is_shared else frozenset[str]()
+        values = {sample.family: sample.value for sample in samples if sample.family not in left_out_now}
+        for family, value in values.items():
+            series[family].append((moment.at, value))
     return series
 
 
 def judge(folder: Path) -> list[Row]:
     """All rows of a run. Raises OSError, ValueError: the folder holds none."""
-    run = Run(json.loads((folder / "about.json").read_text()), read_moments(folder))
+    return judged(Run(json.loads((folder / "about.json").read_text()), read_moments(folder)))
+
+
+def judged(run: Run) -> list[Row]:
+    """All rows."""
     parts: Sequence[Callable[[Run], Iterator[Row]]] = (
         _moments,
         _labels,
@@ -206,7 +218,7 @@ def _copies(run: Run) -> Iterator[Row]:
         return
     for place, family, name in ((1, RECEIVED, "to the GPU"), (2, SENT, "from the GPU")):
         did = [(float(line[0]), float(line[place])) for line in run.about["copied"]]
-        rate = run.series_in("copy", family)
+        rate = [(at, value) for at, value in run.ours[run.uuid].get(family, ()) if did[0][0] <= at <= did[-1][0]]
         yield judging.copied(f"bytes copied {name}", rate, [pair for pair in did if pair[1]] and did)
 
 

@@ -18,7 +18,17 @@ from exporter.errors import Trouble
 from exporter.model.devices import DeviceKey, Inventory, InventoryGpu
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.health import HealthReason
-from exporter.sources.nvml.gpus import ListedProcess, Memory, NvmlGpu, busy, listed, memory_of, read_gpu, together
+from exporter.sources.nvml.gpus import (
+    NO_INSTANCE,
+    ListedProcess,
+    Memory,
+    NvmlGpu,
+    busy,
+    listed,
+    memory_of,
+    read_gpu,
+    together,
+)
 from exporter.sources.nvml.library import (
     IN_A_POD,
     LACKS,
@@ -291,9 +301,14 @@ class NvmlReader:
         return {DeviceKey(uuid=uuid): min(of_any) for uuid, of_any in busy_gpus if of_any}
 
     def _entries(self, gpu: NvmlGpu) -> list[ListedProcess] | None:
-        """The processes of a GPU. If it is cut, each instance is asked: the GPU itself answers only the privileged."""
+        """The processes of a GPU. If it is cut, each instance is asked: the GPU itself answers only the privileged.
+
+        By nvml.h a process of a GPU that is not cut has no instance; NVIDIA's mock of NVML gives it instance 0, which
+        would be the whole GPU, too.
+        """
         if not gpu.is_cut:
-            return listed(self.library, gpu.handle)
+            of_gpu = listed(self.library, gpu.handle)
+            return of_gpu and [entry if entry.instance else entry._replace(instance=NO_INSTANCE) for entry in of_gpu]
         entries: list[ListedProcess] = []
         for handle, instance in gpu.instances:
             of_instance = listed(self.library, handle)

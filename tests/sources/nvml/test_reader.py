@@ -93,6 +93,11 @@ def test_gpus_instances_and_processes(new_reader: Callable[[], NvmlReader]) -> N
     assert reader.trouble is None
 
 
+def test_a_gpu_that_is_not_cut_has_no_instance_0(nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]) -> None:
+    nvml.write(whole_and_cut(), ["process 0 0 0 41 c 4823449600", "process 0 0 0 41 g 5"])
+    assert of(new_reader().read(0)) == {(41, 0, ""): (4823449600, 0.0, "cg")}
+
+
 def test_each_reader_hears_of_the_time_since_its_own_last_read(
     nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader]
 ) -> None:
