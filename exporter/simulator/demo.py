@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from exporter import log, service
 from exporter.cli.commands import Help, command
-from exporter.cli.options import read_config, setting_options
+from exporter.cli.options import flags_of, read_config, setting_options
 from exporter.config.common import WebSettings
 from exporter.config.files import as_yaml
-from exporter.config.node_settings import Config
+from exporter.config.node_settings import SETTINGS, Config
 from exporter.config.parsers import Address
 from exporter.errors import ExporterError
 from exporter.lenient import AnyObject
@@ -42,6 +43,8 @@ _GPUS_OF_A_MIXED_NODE = 4
 _LATE_SECONDS = 1.0  # the most by which an allocator's word comes after the kubelet's List
 _ALLOCATORS = ("hami", "volcano", "gpushare", "kai", "ascend")
 _NO_ASCEND = "--allocator ascend goes with one node, and without --shared, --mig, --claims, --units and --fail"
+_WITH_REPLAY = frozenset({"replay", "speed"})
+_ALL_IS_RECORDED = "the bundle has the node and its settings; only settings of serve may be given beside it"
 _ANY_PORT = Address(host="127.0.0.1", port=0)
 # A user of the demo should not have to wait 10 s for a change.
 _QUICK = {"cluster.interval": ["2s"], "cluster.max-age": ["10s"]}
@@ -71,6 +74,7 @@ _HELP = Help(
             "--allocator": "Who chooses GPUs: hami, kai, …",
             "--fail": "A GPU falls off the bus after so long",
             "--speed": "How much faster pods come and go",
+            "--replay": "In place of all that: a user's bundle",
         },
         "What is served": {
             "--sharing": "What a shared GPU's samples become",
@@ -82,6 +86,7 @@ _HELP = Help(
         "demo",
         "demo --nodes 5 --speed 10",
         "demo --gpus 4 --mig 1 --fail 30",
+        "demo --replay bundle.tar.gz --speed 10",
     ),
     more="--help-all shows all flags, those of serve included.",
 )
@@ -136,7 +141,7 @@ _HELP = Help(
 )
 @_takes(
     "--speed",
-    "How much faster the pods live. Watts and joules stay those of real time.",
+    "How much faster the pods live, or a bundle's moments follow. Watts and joules stay those of real time.",
     click.FloatRange(0.1, 1000),
     default=1.0,
 )
@@ -165,6 +170,12 @@ _HELP = Help(
     metavar="SECONDS",
 )
 @_takes("--seed", "The same seed makes the same node.", click.INT, default=1)
+@_takes(
+    "--replay",
+    "Play a bundle, which doctor makes, in place of a simulated node: its peers answer as they did, with its settings.",
+    click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.tar.gz",
+)
 @setting_options(without=("kubelet.socket", "dcgm.url"))
 def demo(
     *,
@@ -186,6 +197,8 @@ def demo(
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
+    if _has_replayed(speed, given):
+        return
     # imported only here: the node exporter must not carry the simulator's memory
     from exporter.simulator.simulated_node import SimulatedNode  # noqa: PLC0415
     from exporter.simulator.world import World  # noqa: PLC0415
@@ -194,18 +207,35 @@ def demo(
     _check_flags(nodes, settings_file, given)
     if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails_after < inf))):
         raise click.UsageError(_NO_ASCEND)
-    of_dcgm = {"counters": counters, "with_parents": not is_alone, "collect_seconds": collect_interval}
+    of_node: dict[str, Any] = {"counters": counters, "with_parents": not is_alone, "collect_seconds": collect_interval}
     simulated = []
     for number in range(nodes):
-        is_mixed = is_alone or (number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE)
-        is_mixed = is_mixed and not allocator
+        is_mixed = not allocator and (is_alone or _is_mixed(number, gpus))
         parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
         parts |= {"allocator": _allocator_of(allocator, seed + number), "seed": seed + number, "speed": speed}
         name = socket.gethostname() if is_alone else f"gpu-node-{number + 1}"
-        lost_after = inf if number else fails_after
-        world = World(gpus=gpus, **parts)
-        simulated.append(SimulatedNode(world, name, generation, fails_after_seconds=lost_after, **of_dcgm))
+        of_node["fails_after_seconds"] = inf if number else fails_after
+        simulated.append(SimulatedNode(World(gpus=gpus, **parts), name, generation, **of_node))
     asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
+
+
+def _has_replayed(speed: float, given: dict[str, Any]) -> bool:
+    """Play a bundle, if one is given. Raises click.UsageError: another flag shapes a simulated node."""
+    path: Path | None = given.pop("replay")
+    if path is None:
+        return False
+    from exporter.simulator.replay.replay_demo import replay  # noqa: PLC0415 - as in `demo`
+
+    context = click.get_current_context()
+    settings = {setting.parameter for setting in SETTINGS}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name not in settings | _WITH_REPLAY:
+            raise click.UsageError(f"{parameter.opts[0]} does not go with --replay: {_ALL_IS_RECORDED}")
+    listens_on = partial(_on_a_free_port, given=given)
+    asyncio.run(replay(path, speed, flags_of(given, SETTINGS, {}), listens_on))
+    return True
 
 
 def _check_flags(nodes: int, settings_file: Path | None, given: AnyObject) -> None:
@@ -213,6 +243,11 @@ def _check_flags(nodes: int, settings_file: Path | None, given: AnyObject) -> No
         raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
     if nodes > 1 and "off" in given["dcgm_mode"]:
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+
+
+def _is_mixed(number: int, gpus: int) -> bool:
+    """Whether a node has shared and cut GPUs, by its number among several."""
+    return number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE
 
 
 def _allocator_of(name: str | None, seed: int) -> "SimulatedAllocator | None":
