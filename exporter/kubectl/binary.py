@@ -22,6 +22,7 @@ _RIGHT = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]*)".*?(?:in the
 _DEFAULT_SERVER = "localhost:8080"  # kubectl's default, if the kubeconfig names no server
 _CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
 _VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
+_REPORTER = "the ClusterRole pod-gpu-metrics-reporter (deploy/kubectl/reporter.yaml)"
 
 
 class KubectlRefusal(Gone):
@@ -34,6 +35,14 @@ class KubectlRefusal(Gone):
         super().__init__(_worded(reason, message))
         self.reason = reason
         self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a command in a container printed: its output, and its words on the standard error, on one line."""
+
+    output: bytes
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,7 @@ class Kubectl:
             content = json.loads(self.raw(path, **parameters))
         except ValueError as error:
             raise Gone(f"what answers as the API server sends no JSON -> {_CONTEXTS}") from error
+
         return mapping(content)
 
     def items(self, plural: str, namespace: str, **selectors: str) -> Sequence[AnyObject]:
@@ -64,27 +74,52 @@ class Kubectl:
         below = f"namespaces/{namespace}/" if namespace else ""
         return mappings(self.item(f"/api/v1/{below}{plural}", **selectors), "items", _MOST_OBJECTS)
 
+    def run_in(self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float) -> Executed:
+        """What a command in a container of a pod prints, however it ends. It gets `seconds` to end.
+
+        Raises as `raw` does.
+        """
+        place = ("--namespace", namespace, pod, "--container", container)
+        ended = self._ended(("exec", *place, "--", *command), seconds)
+        words = one_line(ended.stderr.decode("utf-8", "replace"))
+        if ended.returncode and not ended.stdout:
+            failure = _failure(words)
+            if isinstance(failure, KubectlRefusal) and failure.reason == "Forbidden":
+                # kubectl exec asks for the pod first: whatever it may not, one role gives
+                message = str(failure).partition(" -> ")[0]
+                raise Gone(f"{message} -> ask the cluster's admin for {_REPORTER}") from None
+            raise failure
+
+        return Executed(ended.stdout, words)
+
     def namespace(self) -> str:
         """The namespace of the context, which counts if a command names none."""
         return self._run("config", "view", "--minify", "-o", "jsonpath={..namespace}").decode().strip() or "default"
 
     def _run(self, *arguments: str) -> bytes:
         """The output of kubectl with these arguments. Raises Gone: it is not there, takes too long, or fails."""
+        ended = self._ended(arguments, LONGEST_SECONDS)
+        if ended.returncode == 0:
+            return ended.stdout
+
+        raise _failure(one_line(ended.stderr.decode("utf-8", "replace")))
+
+    def _ended(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+        """Run kubectl with these arguments to its end. Raises Gone: it is not there, or takes too long."""
         program = shutil.which("kubectl")
         if program is None:
             raise Gone("kubectl is not in the PATH -> install it, or add its folder to the PATH")
+
         command = [program, *self.flags, *arguments]
+
         try:
-            ended = subprocess.run(  # noqa: S603 - the user's own kubectl and flags
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST_SECONDS, check=False
+            return subprocess.run(  # noqa: S603 - the user's own kubectl and flags
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise Gone(f"kubectl did not end within {LONGEST_SECONDS:g} s -> {_CONTEXTS}") from error
+            raise Gone(f"kubectl did not end within {seconds:g} s -> {_CONTEXTS}") from error
         except OSError as error:
             raise Gone(f"{program} cannot be run: {error.strerror}") from error
-        if ended.returncode == 0:
-            return ended.stdout
-        raise _failure(one_line(ended.stderr.decode("utf-8", "replace")))
 
 
 def place_of(item: AnyObject) -> tuple[str, str]:
@@ -97,12 +132,15 @@ def _failure(words: str) -> Gone:
     """The error that kubectl's words on its standard error mean."""
     if refused := _REFUSED.search(words):
         return KubectlRefusal(refused[1] or "", refused[2][:_MOST_CHARS])
+
     if no_login := _NO_LOGIN.search(words):
         return KubectlRefusal("Unauthorized", no_login[1])
+
     if no_server := _NO_SERVER.search(words):
         if no_server[1] == _DEFAULT_SERVER:
             return Gone("the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG")
         return Gone(f"no API server answers at {no_server[1]} -> {_CONTEXTS}")
+
     return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {_CONTEXTS}")
 
 
@@ -111,7 +149,11 @@ def _worded(reason: str, message: str) -> str:
         user, verb, resource, namespace = right.groups()
         where = f"in the namespace {namespace}" if namespace else "in all namespaces"
         ask_for = _VIEWER if verb == "list" or resource.endswith("/proxy") else "it"
+        if resource.endswith(("/exec", "/log")):
+            ask_for = _REPORTER
         return f"{user} may not {verb} {resource} {where} -> ask the cluster's admin for {ask_for}"
+
     if reason == "Unauthorized":
         return f"the API server does not take the kubeconfig's credentials ({message}) -> log in again"
+
     return f"the API server says {reason or 'no'}: {message}"

@@ -3,15 +3,18 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from exporter import __version__
 from exporter.cli.main import EXIT_FAILED, run_group
-from exporter.errors import ConfigError, ExporterError
+from exporter.config.parsers import duration as parse_duration
+from exporter.errors import ConfigError, ExporterError, read_flag
 from exporter.kubectl import device_holders, places, why
-from exporter.kubectl.binary import Kubectl
+from exporter.kubectl.binary import Kubectl, KubectlRefusal
 from exporter.lenient import AnyObject, mapping, text
 from exporter.model.device_row import DeviceRow, as_object
 from exporter.report.command import make, report
@@ -160,6 +163,61 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
     _write(diagnosis.as_json(), output, diagnosis.render(is_of_node=False))
     if not diagnosis.works():
         sys.exit(EXIT_FAILED)
+
+
+@commands.command()
+@click.argument("name", metavar="POD|NODE")
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--for", "duration", metavar="DURATION", help="Look every 5 s for so long, at most 10m. Default: once.")
+@click.option("--plain", is_flag=True, help="Keep the names of pods, nodes and all else.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@_where
+def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, force: bool, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Write a bundle of the exporter on a node (of a pod: on its node) to FILE, for a bug report. Names are replaced.
+
+    FILE is gpu-bundle-NODE.tar.gz where none is given, of at most 10 MiB. doctor makes it in the exporter's pod, by
+    kubectl exec. Where that cannot be, it has what the API server and the exporter answer, and the pod's log.
+    """
+    from exporter.kubectl import node_bundle  # noqa: PLC0415 - the other commands make no bundle
+
+    asked = _Asked(given)
+    for_seconds = read_flag("--for", duration or "0s", parse_duration, "a duration such as 30s or 2m")
+    node = _node_of(asked, name)
+    to = Path(file or f"gpu-bundle-{node}.tar.gz")
+    if to.exists() and not force:
+        raise ExporterError(f"{to} is there already -> give another name, or --force")
+    if not to.parent.is_dir():
+        raise ExporterError(f"{to} cannot be written: there is no folder {to.parent}")
+    pods = places.pods_of_node(asked.kubectl, (asked.exporter or "").partition("/")[0], node)
+    if not pods:
+        raise Gone(f"no exporter runs on the node {node} -> does the DaemonSet's nodeSelector leave it out?")
+    say = partial(print, file=sys.stderr)
+    say(f"collecting for {duration}" if duration else "collecting", f"on the node {node}, at most 10 MiB")
+    of_node = node_bundle.NodeBundle(
+        kubectl=asked.kubectl, pod=pods[-1], duration=duration or "", for_seconds=for_seconds, is_plain=plain, say=say
+    )
+    size = node_bundle.write(of_node.collect(), to, may_replace=force)
+    names = "names are as they are" if plain else "names are replaced"
+    print(f"{to}: {size / 1024:.0f} KiB, {names}; look at it first: pod-gpu-metrics-exporter bundle show {to}")
+
+
+def _node_of(asked: _Asked, name: str) -> str:
+    """The node that a name means: a pod's, if there is such a pod. Raises Gone."""
+    kind, _, bare = name.partition("/")
+    if kind in ("node", "nodes", "no") and bare:
+        return bare
+    namespace, _, pod = name.removeprefix("pod/").rpartition("/")
+    namespace = namespace or asked.own_namespace() or asked.kubectl.namespace()
+    try:
+        item = asked.kubectl.item(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+    except KubectlRefusal as error:
+        if "/" in name or error.reason not in ("NotFound", "Forbidden"):
+            raise
+        return name
+    node = text(mapping(item, "spec"), "nodeName")
+    if not node:
+        raise ExporterError(f"the pod {namespace}/{pod} is on no node yet -> {PROGRAM} why {name} says why")
+    return node
 
 
 def _of_node(asked: _Asked, node: str) -> AnyObject:

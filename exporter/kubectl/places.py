@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from itertools import chain
 from typing import ClassVar
 
 from exporter.errors import HttpRefusal, Unavailable
@@ -24,6 +23,7 @@ CLUSTER = "pod-gpu-metrics-cluster"
 NODE = "pod-gpu-metrics-exporter"
 PORT = "metrics"
 _DEFAULT_PORT = "9400"
+_CONTAINERS = ("exporter", NODE)
 _AT_ONCE = 8
 _NAME_PROMETHEUS = "name its Service: --prometheus NAMESPACE/SERVICE:PORT"
 # the labels of Prometheus' Service: the Prometheus operator's, and the charts'
@@ -91,8 +91,10 @@ class ProxiedPrometheus:
         except Gone as error:
             message, _, remedy = str(error).partition(" -> ")
             raise Unavailable("unreachable", message, remedy=remedy) from error
+
         if status == HTTPStatus.OK:
             return body
+
         refusal = HttpRefusal(
             "http_status",
             f"HTTP status {status} for {path}",
@@ -100,6 +102,7 @@ class ProxiedPrometheus:
         )
         refusal.status = status
         refusal.content = {"errorType": "timeout"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+
         raise refusal
 
     async def close(self) -> None:
@@ -126,14 +129,17 @@ class NodesReader:
         """See TopReader. Raises Gone if no node's exporter answers."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = [*pool.map(_rows_of, self.by_node.values())]
+
         if all(isinstance(answer, str) for answer in answers):
             raise Gone(str(answers[0]))
+
         rows = [row for answer in answers if not isinstance(answer, str) for row in answer]
         nodes = [
             {"name": node, "missing": isinstance(answer, str), "message": answer}
             for node, answer in zip(self.by_node, answers, strict=True)
         ]
         shown = shown_of("cluster", f"{len(nodes)} node exporters", {"nodes": nodes}, rows, "")
+
         return Answered(replace(shown, processes_trouble=processes_are_elsewhere(ProxyTransport.way_to_node)), rows)
 
 
@@ -143,6 +149,7 @@ def _rows_of(reader: ShownReader) -> Sequence[DeviceRow] | str:
         answer = reader.ask("devices")
     except Gone as error:
         return str(error)
+
     return answer.shown.trouble or answer.rows
 
 
@@ -164,6 +171,7 @@ class NamespaceReader:
         ]
         gpus = {use.gpu_name for use in used}
         left = [*(device for device in devices if device.mig_instances and device.gpu_name in gpus), *used]
+
         return replace(answer, shown=replace(answer.shown, devices=left))
 
 
@@ -177,6 +185,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
     if service:
         name, _, port = service.partition(":")
         return proxied(kubectl, "services", namespace, name, port or PORT)
+
     try:
         services = _labelled(kubectl, "services", namespace, CLUSTER)
     except KubectlRefusal as error:
@@ -184,10 +193,13 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
             raise
         # a user without the right to list Services may have the right to ask this one
         return proxied(kubectl, "services", namespace or NAMESPACE, CLUSTER, PORT)
+
     if len(services) > 1:
         raise Gone(f"there are several cluster roles, {_names(services)} -> {_NAME_IT}")
+
     if services:
         return proxied(kubectl, "services", *place_of(services[0]), _port_of(services[0], PORT))
+
     pods = node_exporters(kubectl, namespace)
     if not pods:
         where = f"in the namespace {namespace}" if namespace else "in this cluster"
@@ -195,6 +207,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
             f"no exporter runs {where}: no Service is labelled app.kubernetes.io/name={CLUSTER}, and no pod"
             f" {NODE} -> install it (docs/install.md); if it has other labels, {_NAME_IT}"
         )
+
     return NodesReader({node: reader_of_pod(kubectl, pods[node]) for node in sorted(pods, key=as_people_count)})
 
 
@@ -207,21 +220,53 @@ def node_exporters(kubectl: Kubectl, namespace: str, **fields: str) -> Mapping[s
     pods: dict[str, AnyObject] = {}
     for pod in _labelled(kubectl, "pods", namespace, NODE, **fields):
         node = text(mapping(pod, "spec"), "nodeName")
-        is_ending = mapping(pod, "metadata").get("deletionTimestamp")
-        if text(mapping(pod, "status"), "phase") == "Running" and not is_ending:
+        if _is_running(pod):
             if node in pods:
                 both = _names((pods[node], pod))
                 raise Gone(f"there are several exporters on the node {node}: {both} -> name one: {FLAG} NAMESPACE")
             pods[node] = pod
+
     return pods
+
+
+def pods_of_node(kubectl: Kubectl, namespace: str, node: str) -> Sequence[AnyObject]:
+    """The pods of node exporters on a node, also those that do not run, the newest last. Raises as node_exporters."""
+    pods = _labelled(kubectl, "pods", namespace, NODE, fieldSelector=f"spec.nodeName={node}")
+    # where several are there, the one that runs
+    return sorted(pods, key=lambda pod: (_is_running(pod), text(mapping(pod, "metadata"), "creationTimestamp")))
+
+
+def _is_running(pod: AnyObject) -> bool:
+    is_ending = mapping(pod, "metadata").get("deletionTimestamp")
+    return text(mapping(pod, "status"), "phase") == "Running" and not is_ending
+
+
+def container_of(pod: AnyObject) -> tuple[str, str]:
+    """The name of the exporter's container in its pod, and the number of its port.
+
+    It is the container with a port of the name PORT, else the one whose name says so, else the only one.
+    """
+    containers = mappings(mapping(pod, "spec"), "containers")
+    for container in containers:
+        for port in mappings(container, "ports"):
+            if port.get("name") == PORT:
+                return text(container, "name"), str(port.get("containerPort"))
+
+    names = [text(container, "name") for container in containers]
+
+    return next((name for name in _CONTAINERS if name in names), names[-1] if names else ""), _DEFAULT_PORT
 
 
 def reader_of_pod(kubectl: Kubectl, pod: AnyObject) -> ShownReader:
     """The reader of the exporter in a pod."""
-    containers = mappings(mapping(pod, "spec"), "containers")
-    ports = chain.from_iterable(mappings(container, "ports") for container in containers)
-    port = next((str(port.get("containerPort")) for port in ports if port.get("name") == PORT), _DEFAULT_PORT)
-    return proxied(kubectl, "pods", *place_of(pod), port)
+    return proxied(kubectl, "pods", *place_of(pod), container_of(pod)[1])
+
+
+def ways_to_pod(kubectl: Kubectl, pod: AnyObject) -> list[ProxyTransport]:
+    """The ways to the exporter in a pod: it may speak HTTP or HTTPS."""
+    namespace, name = place_of(pod)
+    port = container_of(pod)[1]
+    return [_way(kubectl, "pods", namespace, f"{scheme}{name}", port) for scheme in ("", "https:")]
 
 
 def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> ProxiedPrometheus:
@@ -245,6 +290,7 @@ def prometheus_of(kubectl: Kubectl, named: str | None, query_seconds: float) -> 
             there = f"several Prometheus servers, {_names(services)}" if services else f"no Prometheus {name}".rstrip()
             raise Gone(f"there is {there} -> {_NAME_PROMETHEUS}")
         (namespace, name), port = place_of(services[0]), _port_of(services[0], "web", "http-web", "http")
+
     return ProxiedPrometheus(_way(kubectl, "services", namespace, name, port), query_seconds)
 
 
@@ -263,6 +309,7 @@ def _labelled(kubectl: Kubectl, plural: str, namespace: str, name: str, **fields
     if not namespace:
         with suppress(KubectlRefusal):
             return kubectl.items(plural, "", **selectors)
+
     return kubectl.items(plural, namespace or NAMESPACE, **selectors)
 
 

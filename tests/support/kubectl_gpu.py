@@ -17,12 +17,13 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from exporter.cli.main import run_group
-from exporter.config.node_settings import Config
+from exporter.config.node_settings import SETTINGS, Config
 from exporter.kubectl.command import PROGRAM, commands
 from exporter.kubectl.places import CLUSTER, NAMESPACE, NODE
 from exporter.simulator import demo, simulated_node
 from exporter.simulator.parts import Pod
 from tests.support import quick_yaml
+from tests.support.api_server.containers import Container
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.certificates import Authority
@@ -38,6 +39,7 @@ from tests.support.waiting import wait_until
 Object = dict[str, Any]
 NAME_LABEL = "app.kubernetes.io/name"
 VIEWER = ROOT / "deploy/kubectl/viewer.yaml"
+REPORTER = ROOT / "deploy/kubectl/reporter.yaml"
 ADMIN, JANE, JOE = (
     "admin",
     "jane",
@@ -75,6 +77,8 @@ class GpuCluster:
         self._background.run(self._start(), START_SECONDS)
         (viewer,) = (item for item in quick_yaml.load_all(VIEWER.read_text()) if item["kind"] == "ClusterRole")
         self.viewer = [(NAMESPACE, rule) for rule in viewer["rules"]]  # by a RoleBinding there
+        (reporter,) = (item for item in quick_yaml.load_all(REPORTER.read_text()) if item["kind"] == "ClusterRole")
+        self.reporter = [(NAMESPACE, rule) for rule in reporter["rules"]]
         for name in {NAMESPACE, "serving", "monitoring"}.union(*map(_namespaces_of, self.nodes)):
             self.api.add_namespace(name)
         self.api.rules = [*self.viewer, ("serving", READ_PODS)]
@@ -82,6 +86,7 @@ class GpuCluster:
         for each in self.nodes:
             name = each.api.node_name
             self.put_exporter_pod(name, self.exporters[name])
+            self._run_container(each, self.exporters[name])
             for pod in each.world.pods:
                 self.api.put(_pod(pod, name))
         (self.folder / "plugins").mkdir()
@@ -148,6 +153,22 @@ class GpuCluster:
                 "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
             }
         )
+
+    @property
+    def containers(self) -> dict[tuple[str, str, str], Container]:
+        """The containers that run, by namespace, pod and name. A real API server has none."""
+        assert isinstance(self.api, SimulatedApiServer)
+        return self.api.containers.by_place
+
+    def _run_container(self, of: SimulatedNode, url: str) -> None:
+        """The exporter's container, in which doctor may be run: it sees what the exporter sees."""
+        if isinstance(self.api, RealApi):
+            return  # it has no kubelet, and so no container
+        given = {**_settings_of(of), "web.listen-address": urlsplit(url).netloc, "node.name": of.api.node_name}
+        settings = {setting.env: given[setting.name] for setting in SETTINGS if setting.name in given}
+        path = os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/bin"))
+        place = (NAMESPACE, f"exporter-{of.api.node_name}", "exporter")
+        self.containers[place] = Container({**os.environ, **settings, "PATH": path}, "ts=1 msg=now\n")
 
     def _address_of(self, url: str) -> str:
         """Where the API server's proxy reaches a server on loopback."""
@@ -226,6 +247,16 @@ class GpuCluster:
 
 def _namespaces_of(of: SimulatedNode) -> set[str]:
     return {pod.namespace for pod in of.world.pods}
+
+
+def _settings_of(of: SimulatedNode) -> Mapping[str, str]:
+    """What the exporter on a node is told, by the names of settings."""
+    return {
+        "kubelet.socket": str(of.socket),
+        "dcgm.url": of.url,
+        "inventory.file": str(of.inventory_file),
+        "nvml.mode": "off",
+    }
 
 
 def _config_of(of: simulated_node.SimulatedNode) -> Config:

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from exporter._gen import deviceplugin_pb2, podresources_v1_pb2, podresources_v1alpha1_pb2
 from exporter.bundle.names.name_table import NameTable
 from exporter.bundle.names.names_in_fields import NamesInFields
 from exporter.bundle.names.names_in_objects import NamesInObjects
@@ -18,7 +15,7 @@ _ENVS = ("NVIDIA_", "CUDA_", "ALIYUN_COM_GPU_", "ASCEND_", "GPU_", "VOLCANO_", "
 
 
 class NamesInMessages:
-    """Replaces the names in serialised messages."""
+    """Replaces the names in serialised messages. Its methods need protobuf."""
 
     def __init__(self, table: NameTable, scanner: NamesInTexts, fields: NamesInFields, objects: NamesInObjects) -> None:
         self._table = table
@@ -28,6 +25,11 @@ class NamesInMessages:
 
     def answer(self, method: str, body: bytes) -> bytes:
         """The answer to a method, such as v1.PodResourcesLister/List."""
+        # imported only here and below: kubectl's plugin has no protobuf, and no message either
+        from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+        from exporter._gen import podresources_v1_pb2, podresources_v1alpha1_pb2  # noqa: PLC0415
+
         message: Any = podresources_v1_pb2.ListPodResourcesResponse()
         if "Allocatable" in method:
             message = podresources_v1_pb2.AllocatableResourcesResponse()
@@ -48,6 +50,10 @@ class NamesInMessages:
 
     def plugin_answer(self, body: bytes) -> bytes:
         """A plugin's ContainerAllocateResponse."""
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - see above
+
+        from exporter._gen import deviceplugin_pb2  # noqa: PLC0415 - see above
+
         message = deviceplugin_pb2.ContainerAllocateResponse()
         try:
             message.ParseFromString(body)

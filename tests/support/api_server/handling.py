@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from tests.support.api_server import access, discovery, proxy, requests
+from tests.support.api_server import access, containers, discovery, proxy, requests
 from tests.support.api_server.answers import Json, Object, Refused, not_found
 from tests.support.api_server.definitions import Definitions
 from tests.support.api_server.deleting import delete
@@ -61,6 +61,7 @@ class Handler:
     def __init__(self, *, reviewer: Rules | None = None, seed: int = 0) -> None:
         self.store = Store()
         self.kinds = Kinds()
+        self.containers = containers.Containers()
         self.faults = Faults(seed)
         self.definitions = Definitions(self.store, self.kinds, now=now)
         self.writer = Writer(self.store, self.kinds, rules=reviewer, seed=seed)
@@ -108,6 +109,8 @@ class Handler:
         self._check_access(user, verb, path)  # who may not ask does not learn what is served
         if path.subresource == proxy.SUBRESOURCE and path.group == "" and verb == "get":
             return await proxy.pass_on(self.store, path, request)
+        if path.subresource in (containers.EXEC, containers.LOG) and path.plural == "pods":
+            return await self.containers.answer(self.store, path, request)
         target = requests.target_of(self.kinds, path)
         kind = target.kind
         requests.check_verb(verb, target)
