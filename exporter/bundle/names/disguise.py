@@ -2,10 +2,11 @@
 
 A character is replaced by another one of its alphabet, which depends on all characters before it and on a secret. So
 two ids that begin alike still do, a shortened id is the beginning of the whole one's replacement, and no two ids become
-one.
+one. Where known ids part, their next characters stay in order: what is sorted by ids stays sorted.
 """
 
 import re
+from collections import defaultdict
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -29,10 +30,25 @@ class Disguise:
         """`secret` has at most 64 bytes."""
         self._secret = secret
         self._addresses: dict[str, str] = {}
+        self._known_ids: set[str] = set()
+        self._next_of: dict[str, str] = {}
+        self._is_settled = False
         self.alike = lru_cache(maxsize=100_000)(self._alike)
+
+    def settle(self) -> None:
+        """Learn no more ids. From now on the replacements are the final ones."""
+        next_of: defaultdict[str, set[str]] = defaultdict(set)
+        for digits in self._known_ids:
+            for place, digit in enumerate(digits):
+                next_of[digits[:place]].add(digit)
+        self._next_of = {start: "".join(sorted(of_start)) for start, of_start in next_of.items() if len(of_start) > 1}
+        self._is_settled = True
+        self.alike.cache_clear()
 
     def id(self, text: str) -> str:
         """An id of hexadecimal digits, or of any letters and digits; all other characters stay."""
+        if not self._is_settled:
+            self._known_ids.add("".join(char for char in text.lower() if char in HEX))
         return self.alike(text, HEX if _HEX_OR_SIGN.fullmatch(text) else _ANY)
 
     def serial(self, text: str) -> str:
@@ -57,18 +73,32 @@ class Disguise:
 
     def _alike(self, text: str, alphabet: str) -> str:
         """The text with each character of `alphabet` replaced. Capitals alone stay capitals."""
-        lower = text.lower()
-        size = len(alphabet)
-        before = bytearray()
+        before = ""
         new = []
-        for char in lower:
-            place = alphabet.find(char)
-            if place < 0:
+        for char in text.lower():
+            if char not in alphabet:
                 new.append(char)
                 continue
-            # never by 0: no character stays
-            shift = 1 + int.from_bytes(blake2b(bytes(before), key=self._secret, digest_size=4).digest()) % (size - 1)
-            new.append(alphabet[(place + shift) % size])
-            before += char.encode()
+            in_order = self._in_order(before, char) if alphabet == HEX else ""
+            new.append(in_order or self._shifted(before, char, alphabet))
+            before += char
         replaced = "".join(new)
         return replaced.upper() if text.isupper() else replaced
+
+    def _in_order(self, before: str, digit: str) -> str:
+        """The new digit at a place where known ids part; "" at any other place."""
+        digits = self._next_of.get(before, "")
+        place = digits.find(digit)
+        if place < 0:
+            return ""
+        drawn = sorted(HEX, key=lambda other: self._number(before + other))[: len(digits)]
+        return sorted(drawn)[place]
+
+    def _shifted(self, before: str, char: str, alphabet: str) -> str:
+        """Another character of the alphabet; never the same."""
+        shift = 1 + self._number(before) % (len(alphabet) - 1)
+        return alphabet[(alphabet.index(char) + shift) % len(alphabet)]
+
+    def _number(self, text: str) -> int:
+        """A number that nobody knows without the secret."""
+        return int.from_bytes(blake2b(text.encode(), key=self._secret, digest_size=4).digest())

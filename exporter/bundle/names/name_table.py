@@ -36,7 +36,7 @@ _ORDINAL = re.compile(r"-[0-9]{1,3}")
 WORD = re.compile(r"[^\W_]+")
 _LETTER = re.compile(r"[^\W\d_]")
 _WITH_UNIT = re.compile(
-    r"[0-9]{1,4}(?:[KMGTkmgt]?i?[bB]?|[cgGsmhd]|ms|me|g[0-9]{1,4}gb)|[vV][0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,2})?"
+    r"[0-9]{1,15}(?:[KMGTkmgt]?i?[bB]?|[cgGsmhd]|ms|me|g[0-9]{1,4}gb)|[vV][0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,2})?"
 )
 _SHORTEST = 4
 _INITIALS = 2
@@ -131,6 +131,9 @@ class NameTable:
 
     def settle(self) -> None:
         """Make the new names. From now on nothing is learned."""
+        for text, kind in self._kinds.items():
+            if kind == "node":  # /metrics/nodes has a family of its name
+                self._families.difference_update(word.lower() for word in WORD.findall(text))
         for text in self._whole_facts:
             if self._kinds.get(text) in _WEAK_KINDS:
                 del self._kinds[text]

@@ -8,6 +8,7 @@ from typing import Final
 from exporter.bundle.names.common_words import listed
 from exporter.bundle.names.name_table import WORD, NameTable
 from exporter.bundle.names.names_in_texts import NamesInTexts
+from exporter.outputs.nodes import family_name_of
 
 # fields whose texts are names of a kind, by their names in small letters without _ and -
 _NAMES = """
@@ -121,6 +122,8 @@ class NamesInFields:
         """A name of a kind of names, or an id in its place. Names with a slash are names of several things."""
         if self._scanner.is_special(text):
             return self._scanner.strict(text)
+        if kind == "node" and text:
+            self._table.rewrite(family_name_of(text), lambda _: family_name_of(self._table.names.get(text, text)))
         return self._table.name(kind, text)
 
     def value(self, text: str) -> str:

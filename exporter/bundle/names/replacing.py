@@ -57,7 +57,7 @@ class _Walk:
             # whoever does not have the whole recording cannot try out names and ids
             secret.update(body)
             taken.update(_TAKEN.findall(body.decode("utf-8", "replace")))
-        disguise = Disguise(secret.digest())
+        disguise = self._disguise = Disguise(secret.digest())
         self._table = NameTable(disguise, vocabulary(), taken)
         self._scanner = NamesInTexts(self._table, disguise)
         self._fields = NamesInFields(self._table, self._scanner)
@@ -75,6 +75,7 @@ class _Walk:
 
     def settle(self) -> None:
         """Make the new names."""
+        self._disguise.settle()
         self._table.settle()
         self._scanner.settle()
         self._pages.settle()

@@ -9,11 +9,14 @@ from typing import Any
 from exporter.bundle.names.common_words import vocabulary
 from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, RecordedMoment, Recording
 from exporter.errors import Trouble
+from exporter.exposition.families import pieces
 from exporter.exposition.join import Joiner
 from exporter.model.devices import Owners
 from exporter.model.slices import at_once
 from exporter.model.snapshot import KUBELET, Health, LookContext, Snapshot
-from exporter.outputs import containers, device_rows, gpu_metrics, mapping
+from exporter.outputs import containers, device_rows, gpu_metrics, mapping, nodes
+from exporter.outputs.families.mapping import MAP_INFO
+from exporter.outputs.output import Look
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.owners import Knowledge
 from exporter.ownership.sample_rows import Attribution
@@ -221,9 +224,11 @@ def outputs_of(listed: bytes, page: bytes, node: str) -> Mapping[str, bytes]:
     rows = at_once(device_rows.rows(snapshot))
     joined = gpu_metrics.render(snapshot)
     assert joined is not None
+    infos = at_once(pieces(at_once(nodes.node_families([(node, MAP_INFO.fill(Look(snapshot=snapshot)))]))))
     return {
         "/gpu/metrics": b"".join(joined[0]),
         "/container/metrics": b"".join(at_once(containers.render(rows, {}))),
+        "/metrics/nodes": b"".join(infos),
         "/debug/mapping": json.dumps(mapping.debug(snapshot), indent=2).encode(),
     }
 
