@@ -1,11 +1,11 @@
 """Random worlds with names of their own, and recordings of them, as `doctor --bundle` makes them."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
+from exporter.bundle.bundle_writing import files_of
 from exporter.bundle.names.common_words import vocabulary
 from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, RecordedMoment, Recording
 from exporter.errors import Trouble
@@ -143,7 +143,7 @@ def world_of(seed: int) -> Made:
         RecordedMoment(
             at_seconds=1_700_000_000.0 + number,
             answers=answers,
-            files=files_of(world, names),
+            files=node_files_of(world, names),
             calls=calls_of(world, names),
             kernel_log=kernel_log_of(world, names),
             outputs=outputs,
@@ -233,7 +233,7 @@ def outputs_of(listed: bytes, page: bytes, node: str) -> Mapping[str, bytes]:
     }
 
 
-def files_of(world: World, names: Namer) -> Mapping[str, bytes]:
+def node_files_of(world: World, names: Namer) -> Mapping[str, bytes]:
     files = {
         "root/var/run/cdi/nvidia.yaml": driver_files.spec(world.gpus).encode(),
         "root/proc/driver/nvidia-caps/mig-minors": b"config 1\nmonitor 2\n",
@@ -300,18 +300,9 @@ def log_of(world: World, host: str, names: Namer) -> Iterator[str]:
 
 
 def bytes_of(recording: Recording) -> Iterator[bytes]:
-    """All that a bundle of it would hold, as bytes."""
-    for moment in recording.moments:
-        for answer in moment.answers:
-            yield answer.body
-            yield f"{answer.name} {answer.question} {answer.trouble}".encode()
-        for of_place in (moment.files, moment.outputs):
-            for place, body in of_place.items():
-                yield place.encode()
-                yield body
-        yield repr((moment.calls, moment.kernel_log)).encode()
-    for path, body in recording.of_exporter.items():
-        yield path.encode()
-        yield body
-    rest: Iterable[Any] = (recording.settings, recording.report, recording.log, recording.versions, recording.absences)
-    yield repr(tuple(rest)).encode()
+    """All that a bundle of it holds: the names of its files, and what is in them."""
+    files = files_of(recording)
+    assert files is not None
+    for name, content in files.items():
+        yield name.encode()
+        yield content
