@@ -62,6 +62,7 @@ class NameTable:
         self._rewritten: dict[str, Callable[[str], str]] = {}
         self._denied: set[str] = set()
         self._families: set[str] = set()
+        self._own: set[str] = set()
         self._facts: set[str] = set()
         self._whole_facts: set[str] = set()
         self._words: dict[str, str] = {}
@@ -118,11 +119,15 @@ class NameTable:
 
     def swept(self, word: str) -> str:
         """A word of a text of the program: replaced if it is a part of some name."""
-        return self._words.get(word.lower(), word) if len(word) >= _SHORTEST else word
+        return self._words.get(word.lower(), word) if len(word) > _INITIALS else word
 
     def family(self, name: str) -> None:
         """Learn the name of a family of samples. Its words are the vendor's."""
         self._families.update(word.lower() for word in WORD.findall(name))
+
+    def own(self, text: str) -> None:
+        """Learn a text whose words are the user's even where they stand in names of families or of their labels."""
+        self._own.update(word.lower() for word in WORD.findall(text) if len(word) > _INITIALS)
 
     def fact(self, text: str) -> None:
         """Learn a text about hardware. Its words may stay elsewhere, too, unless they are a part of some name."""
@@ -131,9 +136,7 @@ class NameTable:
 
     def settle(self) -> None:
         """Make the new names. From now on nothing is learned."""
-        for text, kind in self._kinds.items():
-            if kind == "node":  # /metrics/nodes has a family of its name
-                self._families.difference_update(word.lower() for word in WORD.findall(text))
+        self._families -= self._own
         for text in self._whole_facts:
             if self._kinds.get(text) in _WEAK_KINDS:
                 del self._kinds[text]
@@ -187,7 +190,7 @@ class NameTable:
 
     def _new_words(self) -> Iterator[tuple[str, str]]:
         """New words for all words of names, and for those that were denied."""
-        words = self._denied - self._facts
+        words = self._own | (self._denied - self._facts)
         for text in (*self._kinds, *self._rewritten):
             words.update(word.lower() for word in WORD.findall(text) if len(word) >= _SHORTEST)
         words = {word for word in words - self._families if not self.is_common(word)}

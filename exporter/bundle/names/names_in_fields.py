@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from exporter.bundle.names.common_words import listed
+from exporter.bundle.names.kept_keys import KEPT_DOMAINS, KEPT_KEYS
 from exporter.bundle.names.name_table import WORD, NameTable
 from exporter.bundle.names.names_in_texts import NamesInTexts
 from exporter.outputs.nodes import family_name_of
@@ -123,6 +124,7 @@ class NamesInFields:
         if self._scanner.is_special(text):
             return self._scanner.strict(text)
         if kind == "node" and text:
+            self._table.own(text)  # /metrics/nodes has a family of its name
             self._table.rewrite(family_name_of(text), lambda _: family_name_of(self._table.names.get(text, text)))
         return self._table.name(kind, text)
 
@@ -148,7 +150,15 @@ class NamesInFields:
         if group == "runai-gpu-group" and slash:
             return f"{group}/{self.value(name)}"
         self._label_keys.add(key)
+        if key not in KEPT_KEYS and group not in KEPT_DOMAINS:
+            self._table.own(key)
         return self._scanner.wordwise(key)
+
+    def label_names(self, text: str) -> str:
+        """What --labels.names says: pod, legacy, or names that the user gives."""
+        for part in text.split(","):
+            self._table.own(part.partition("=")[2])
+        return self._scanner.strict(text)
 
     def label_pattern(self, pattern: str) -> str:
         """A regular expression for names of labels. The new one fits those that the old one fits.

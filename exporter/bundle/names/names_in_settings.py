@@ -39,6 +39,8 @@ class NamesInSettings:
             return ",".join(self._fields.name("namespace", name) for name in value.split(","))
         if flag in _LABEL_KEYS:
             return ",".join(self._fields.label_key(key) for key in value.split(","))
+        if flag == "labels.names":
+            return self._fields.label_names(value)
         if flag in _LABEL_PATTERNS:
             return self._fields.label_pattern(value)
         return self._scanner.strict(value)

@@ -31,7 +31,7 @@ _FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
     |(?P<cut>(?<![0-9a-zA-Z])[0-9a-f]{{8,63}}(?:-[0-9a-f]{{1,4}})*(?![0-9a-zA-Z]))"""
 _SPECIAL = re.compile(_FORMS, re.VERBOSE)
 # a path of the user's in a text of the program
-_SPECIAL_OF_TEXT = re.compile(rf"""{_FORMS}|(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)""", re.VERBOSE)
+_SPECIAL_OF_TEXT = re.compile(rf"""(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)|{_FORMS}""", re.VERBOSE)
 _LOCAL = frozenset({"", "localhost", "localhost.localdomain", "*"})
 _CUT = 8
 _LONG_NUMBER = re.compile(r"[0-9]{8}")

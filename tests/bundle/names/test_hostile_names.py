@@ -262,3 +262,46 @@ def test_a_replaced_recording_is_replaced_again() -> None:
     twice, _ = replaced(once)
     ((namespace, pod, container),) = holders_in(twice.moments[0].answers[0].body)
     assert twice.report == f"{namespace}/{pod}/{container}"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("[fd00:1234::a]:9400", r"\[2001:db8::1\]:9400"),
+        ("fd00:1234::a is 10.20.30.40:9400", r"2001:db8::1 is 198\.18\.0\.\d:9400"),
+        ("127.0.0.1, ::1 and 0.0.0.0 and [::]:9400", r"127\.0\.0\.1, ::1 and 0\.0\.0\.0 and \[::\]:9400"),
+        ("driver 550.163.01, BIOS 96.00.74.00.01", r"driver 550\.163\.01, BIOS 96\.00\.74\.00\.01"),
+        ("at 2026-11-28T18:24:00.123Z, 12:34:56", r"at 2026-11-28T18:24:00\.123Z, 12:34:56"),
+        ("PCI:0000:65:00 and 00000000:3B:00.0", r"PCI:0000:65:00 and 00000000:3B:00\.0"),
+        ("aa:bb:cc:12:34:56", r"(?!aa)[0-9a-f]{2}(:[0-9a-f]{2}){5}"),
+        ("zoltan@quirx.example wrote", r"user-1@host-1 wrote"),
+        ("/home/zoltan/a/quirx.sock cannot be read", r"/home/user-1/a/word\d\.sock cannot be read"),
+        ("/var/lib/kubelet/pod-resources/kubelet.sock", r"/var/lib/kubelet/pod-resources/kubelet\.sock"),
+        ("https://zoltan.quirx.example:6443/api/v1/pods?x=1", r"https://host-1:6443/api/v1/pods\?x=1"),
+        ("dcgm:zoltan:9400 at http://zoltan:9400/metrics", r"dcgm:host-1:9400 at http://host-1:9400/metrics"),
+    ],
+)
+def test_forms_in_texts(text: str, form: str) -> None:
+    recording, _ = replaced(recording_of(report=text))
+    assert re.fullmatch(form, recording.report), recording.report
+
+
+def test_names_of_labels_that_a_user_gave_are_replaced_alike() -> None:
+    page = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",quirxpod="zoltan",wxy="z",pod_label="q",xylo_phon="v"} 40\n'
+    labels = {"xylo-phon": "v"}
+    body = json.dumps({"items": [{"metadata": {"name": "p", "namespace": "n", "labels": labels}}]}).encode()
+    recording, _ = replaced(
+        recording_of(
+            PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=body),
+            settings={"labels.names": ("pod=quirxpod,namespace=wxy,container=pod_label",)},
+            outputs={"/gpu/metrics": page},
+        )
+    )
+    (names,) = recording.settings["labels.names"]
+    pod, namespace, container = (part.partition("=")[2] for part in names.split(","))
+    line = recording.moments[0].outputs["/gpu/metrics"].decode()
+    assert re.findall(r"(\w+)=", line)[:4] == ["gpu", pod, namespace, container]
+    (item,) = json.loads(recording.moments[0].answers[0].body)["items"]
+    (key,) = item["metadata"]["labels"]
+    assert f'{key.replace("-", "_")}="' in line
+    assert not {"quirxpod", "wxy", "xylo", "phon"} & set(re.findall("[a-z]+", line))
