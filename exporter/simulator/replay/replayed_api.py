@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -139,15 +140,16 @@ class ReplayedApi:
         since = int(asked) if asked.isdecimal() else 0
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        while self._is_well(request.path):
-            changed = self._changed
-            for version, kind, item in collection.events_since(since):
-                await _send(response, kind, versioned(_with_metadata(item), version))
-            since = collection.version
-            await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
-            if self._serving is None:
-                break
-            await changed.wait()
+        with suppress(ConnectionError):  # the exporter has ended the watch
+            while self._is_well(request.path):
+                changed = self._changed
+                for version, kind, item in collection.events_since(since):
+                    await _send(response, kind, versioned(_with_metadata(item), version))
+                since = collection.version
+                await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
+                if self._serving is None:
+                    break
+                await changed.wait()
         return response
 
     def _is_well(self, path: str) -> bool:

@@ -1,0 +1,69 @@
+"""What is expected of a bundle: written down once, corrected by hand, and compared from then on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from exporter.config.files import read_structured
+from exporter.errors import ConfigError
+from exporter.simulator.replay.expectation import check_bundle, expectation_beside
+from tests.support.places import ROOT
+
+GPU = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle of two moments without an expectation."""
+    path = tmp_path / "report.tar.gz"
+    shutil.copy(ROOT / "tests/bundles/kubelet-1.20.tar.gz", path)
+    return path
+
+
+def test_the_owners_of_now_are_written_down_once(bundle: Path) -> None:
+    is_right, (line,) = check_bundle(bundle)
+    written = expectation_beside(bundle)
+    assert is_right
+    assert written == bundle.with_name("report.owners.yaml")
+    assert line.startswith(f"{written}: the owners of now, 7 devices at 2 moments, are written down")
+    assert check_bundle(bundle) == (True, [f"{bundle}: 7 devices at 2 moments are as report.owners.yaml expects"])
+
+
+def test_what_is_not_right_is_told(bundle: Path) -> None:
+    check_bundle(bundle)
+    path = expectation_beside(bundle)
+    right = path.read_text().replace("ml/one-gpu-gpu-node-1/main", "ml/another/main")
+    path.write_text(right)
+    is_right, lines = check_bundle(bundle)
+    assert not is_right
+    assert lines == [f"moment 2, {GPU}: expected ml/another/main, ok; is ml/one-gpu-gpu-node-1/main, ok"]
+    assert path.read_text() == right
+    check_bundle(bundle, is_update=True)
+    assert path.read_text() != right
+
+
+def test_json_is_read_and_counts_for_every_moment(bundle: Path) -> None:
+    path = bundle.with_name("report.owners.json")
+    path.write_text(json.dumps({"every moment": {GPU: {"owners": []}}}))
+    is_right, lines = check_bundle(bundle)
+    assert not is_right
+    assert f"moment 1, {GPU}: expected nobody; is ml/four-gpus-gpu-node-1/main, ok" in lines
+    assert any(line.startswith("moment 2, GPU-4cf8db2d") and "expected no such device" in line for line in lines)
+
+
+@pytest.mark.parametrize("content", ["- a list", "moments: [{}]", "moments: [1, 2]", "every moment: 1"])
+def test_what_is_no_expectation_is_refused(bundle: Path, content: str) -> None:
+    bundle.with_name("report.owners.yaml").write_text(content)
+    with pytest.raises(ConfigError, match="an entry for each of the bundle's 2; write it anew"):
+        check_bundle(bundle)
+
+
+def test_the_file_can_be_read_by_people(bundle: Path) -> None:
+    check_bundle(bundle)
+    path = expectation_beside(bundle)
+    assert path.read_text().startswith("# Who owns each device in report.tar.gz")
+    content = read_structured(str(path), "--test")
+    assert isinstance(content, dict)
+    assert content["moments"][0][GPU] == {"owners": ["ml/four-gpus-gpu-node-1/main"], "health": "ok"}
