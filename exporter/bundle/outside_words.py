@@ -16,7 +16,7 @@ from exporter.errors import Trouble
 
 PODS, NAMESPACES, CONTAINERS, NODES, WORKLOADS = "pods", "namespaces", "containers", "nodes", "workloads"
 OBJECTS, USERS, IMAGES, SERIALS = "objects", "users", "images", "serial numbers"
-UUIDS, ADDRESSES, PATHS, MODELS = "UUIDs", "addresses", "paths", "models, drivers and versions"
+UUIDS, ADDRESSES, PATHS, MODELS = "UUIDs and ids of containers", "addresses", "paths", "models, drivers and versions"
 LABELS, VALUES, KEYS, TEXTS = "labels and annotations", "other values", "names of fields", "words in texts"
 # In the order in which they are shown. A word that is in a group before is in no later one.
 KINDS: Final = (
@@ -39,11 +39,14 @@ _BY_FUNCTION = {"nvmlDeviceGetSerial": SERIALS, "nvmlDeviceGetName": MODELS}
 _MAPS = frozenset({"labels", "annotations", "pod_labels"})
 _FORMS = (
     (UUIDS, re.compile(r"(?:GPU-|MIG-|MIG-GPU-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?:/\d+/\d+)?")),
+    (UUIDS, re.compile(r"(?:[a-z-]+://)?[0-9a-f]{64}")),
     (ADDRESSES, re.compile(r"(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){5,7}")),
     (ADDRESSES, re.compile(r"[a-z][a-z0-9+.-]*://\S+")),
     (PATHS, re.compile(r"/\S+")),
 )
-_NO_WORD = re.compile(r"[\W\d_]*|\d[\dTZ:.+-]*|[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F.]+|\d+[a-zA-Zµ%]{1,4}")
+_NO_WORD = re.compile(
+    r"[\W\d_]*|0x[0-9a-fA-F]+|\d[\dTZ:.+-]*|[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F.]+|\d+[a-zA-Zµ%]{1,4}"
+)
 _LABELS = re.compile(r"\{(.*)\}")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _TOKEN = re.compile(r"[^\s\"'`=,;()\[\]{}<>|]+")

@@ -14,6 +14,7 @@ _LINES_OF_A_KIND = 3
 _MOST_ABSENCES = 12
 _MOST_SETTINGS = 20
 _LONGEST_WORD = 200
+_LONGEST_LINE = 500
 _LONGEST_NUMBER = 10
 _SHORTEST_RUN = 3
 _LATEST = 253_402_300_799  # the last second of the year 9999
@@ -57,7 +58,7 @@ def _facts(recording: Recording, name: str, size: int, *, is_all: bool) -> Itera
 
     absences = recording.absences if is_all else recording.absences[:_MOST_ABSENCES]
     for absence in absences:
-        yield f"It lacks {_word(absence.what)}: {_word(str(absence.why))}"
+        yield f"It lacks {_word(absence.what)}: {escaped(str(absence.why), _LONGEST_LINE)}"
 
     if len(absences) < len(recording.absences):
         yield f"It lacks {len(recording.absences) - len(absences)} things more (--all)"

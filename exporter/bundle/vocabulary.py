@@ -26,11 +26,15 @@ _CODE = re.compile(
     r"|^(?P<constant>[A-Z_]+) =",
     re.MULTILINE,
 )
+# of a table, in which texts are such as users give
+_EXAMPLES = re.compile(r'"examples?": (?:"(?:\\.|[^"\\])*"|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\[[^\]]*\])')
 _ESCAPE = re.compile(r"\\[nrtbfx]")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Words of peers that the program does not name itself.
 _OF_PEERS = (
-    "asserts bound boot bytes cmdline comm compute core cpu cuda debug devices driver error events exporter false"
+    "bios blacklisted builder buildd collected cpython dma epoch excluded fds gcc implementation maximum patchlevel"
+    " uncollectable resident virtual"
+    " asserts bound boot bytes cmdline comm compute core cpu cuda debug devices driver error events exporter false"
     " gib gpu gpus graphics gsp host image info inf int interface irq kernel kernels kib kubelet library linux"
     " list loaded major mib mig minor mode module model name nan node none null number nvidia nvidiactl nvlink"
     " nvml nvrm nvswitch open pcie persistence pid proc product production rate release retired sbe dbe serial"
@@ -50,7 +54,11 @@ def own_words() -> frozenset[str]:
     words = set(words_of(_OF_PEERS))
     for file in _files(root):
         content = file.read_text("utf-8")
-        words.update(words_of(content) if file.name.endswith(_TABLES) else _words_of_code(content))
+        if file.name.endswith(_TABLES):
+            words.update(words_of(_EXAMPLES.sub(" ", content)))
+        else:
+            words.update(_words_of_code(content))
+
     nvidia_table = root.joinpath(_NVIDIA_TABLE)
     if nvidia_table.is_file():  # kubectl's plugin has no simulator
         words.update(words_of(nvidia_table.read_text("utf-8")))

@@ -26,6 +26,7 @@ COMMANDS = {
     "top": "exporter.top.command",
     "report": "exporter.report.command",
     "doctor": "exporter.doctor.command",
+    "bundle": "exporter.simulator.replay.bundle",
     "device-access": "exporter.cli.device_access",
     "healthcheck": "exporter.cli.healthcheck",
 }

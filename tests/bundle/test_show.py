@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 
+from exporter.bundle.archive import write
 from exporter.bundle.outside_words import outside_words
 from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, RecordedMoment, Recording
 from exporter.bundle.show import shown
+from exporter.cli.main import EXIT_FAILED, run
 from exporter.errors import Trouble
 from tests.support.recordings import RECORDINGS, SMALL
 
@@ -61,7 +64,7 @@ def test_every_word_from_outside_is_in_its_group() -> None:
         "objects": {"vllm-nora-5", "sidecar-xyz"},
         "labels and annotations": {"acme.io/cost=4711"},
         "serial numbers": {"16529"},
-        "UUIDs": {UUID},
+        "UUIDs and ids of containers": {UUID},
         "addresses": {"10.17.3.9", "http://exporter.acme:9400/metrics"},
         "words in texts": {
             "Mira",
@@ -121,3 +124,16 @@ def test_any_bundle_is_shown(recording: Recording) -> None:
 def test_what_is_damaged_within_is_shown(body: bytes) -> None:
     answers = (PeerAnswer(peer="kubelet", name="kubelet", question="v1.PodResourcesLister/List", body=body),)
     assert shown(replace(SMALL, moments=(RecordedMoment(at_seconds=1, answers=answers),)), "x", 1)
+
+
+def test_the_command_shows_a_file_and_refuses_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "b.tar.gz"
+    with file.open("wb") as opened:
+        write(WORLD, opened)
+    assert run(["bundle", "show", str(file)]) == 0
+    assert capsys.readouterr().out == shown(WORLD, "b.tar.gz", file.stat().st_size)
+    file.write_bytes(b"\x1b[31m")
+    assert run(["bundle", "show", str(file), "--all"]) == EXIT_FAILED
+    ended = capsys.readouterr()
+    assert (ended.out, len(ended.err.splitlines())) == ("", 1)
+    assert "no .tar.gz" in ended.err

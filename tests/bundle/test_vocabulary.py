@@ -1,6 +1,7 @@
 """The program's own words are told from those that come from outside."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,21 @@ def test_a_user_s_name_is_foreign(name: str) -> None:
     assert foreign_words(name)
 
 
+def without_examples(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_examples(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: without_examples(inner) for key, inner in value.items() if key not in ("example", "examples")}
+
+
 def test_what_the_program_writes_is_its_own() -> None:
     texts = [
         *(f"{family.name} {family.help} {' '.join(family.labels)}" for family in FAMILIES),
         *FIELDS,
         *(f"{setting.name} {setting.default}" for _, setting in settings_of(Config)),
         *DeviceRow._fields,
-        json.dumps(json.loads((ROOT / "exporter/outputs/openapi.json").read_text())),
+        json.dumps(without_examples(json.loads((ROOT / "exporter/outputs/openapi.json").read_text()))),
     ]
     assert {word for text in texts for word in foreign_words(text)} == set()
 

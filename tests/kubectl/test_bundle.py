@@ -9,7 +9,7 @@ import pytest
 
 from exporter.bundle.archive import read
 from exporter.kubectl.places import NAMESPACE
-from tests.support.kubectl_gpu import ADMIN, JANE, JOE, GpuCluster
+from tests.support.kubectl_gpu import ADMIN, JANE, JOE, READ_PODS, GpuCluster
 from tests.support.real_api import IS_REAL
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(IS_REAL, reason="envtest has no kubelet, and so no container")]
@@ -37,6 +37,20 @@ def all_stays(cluster: GpuCluster) -> Iterator[None]:
 
 def pods_of(cluster: GpuCluster) -> set[str]:
     return {pod.name for pod in cluster.nodes[0].world.pods}
+
+
+def test_doctor_in_the_pod_makes_it(cluster: GpuCluster, tmp_path: Path) -> None:
+    cluster.api.rules = [*cluster.reporter, ("serving", READ_PODS)]
+    file = tmp_path / "bundle.tar.gz"
+    ended = cluster.gpu("bundle", NODE, str(file), user=JANE)
+    assert ended.code == 0, ended.err
+    assert "names are replaced" in ended.out
+    recording = read(file)
+    assert {answer.peer for answer in recording.moments[0].answers} >= {"page", "kubelet"}
+    assert not recording.is_plain
+    assert b"pod-1" in recording.moments[0].outputs["/gpu/metrics"]
+    assert not any(pod.encode() in recording.moments[0].outputs["/gpu/metrics"] for pod in pods_of(cluster))
+    assert not any("doctor" in absence.what for absence in recording.absences)
 
 
 def test_the_real_program_runs_it_for_a_pod_and_keeps_names(cluster: GpuCluster, tmp_path: Path) -> None:
