@@ -20,7 +20,6 @@ _ANY = "0123456789abcdefghijklmnopqrstuvwxyz"
 _FIRST_V4 = int(IPv4Address("198.18.0.0"))
 _FIRST_V6 = int(IPv6Address("2001:db8::"))
 _OWN_V4 = re.compile(r"198\.1[89]\.\d{1,3}\.\d{1,3}")
-_HEX_OR_SIGN = re.compile(r"[0-9a-fA-F_:.-]+")
 
 
 class Disguise:
@@ -46,10 +45,10 @@ class Disguise:
         self.alike.cache_clear()
 
     def id(self, text: str) -> str:
-        """An id of hexadecimal digits, or of any letters and digits; all other characters stay."""
+        """An id of hexadecimal digits; all other characters stay."""
         if not self._is_settled:
             self._known_ids.add("".join(char for char in text.lower() if char in HEX))
-        return self.alike(text, HEX if _HEX_OR_SIGN.fullmatch(text) else _ANY)
+        return self.alike(text, HEX)
 
     def serial(self, text: str) -> str:
         """A serial number: digits stay digits."""

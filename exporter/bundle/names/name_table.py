@@ -67,11 +67,13 @@ class NameTable:
         self._whole_facts: set[str] = set()
         self._words: dict[str, str] = {}
         self._new: dict[str, str] = {}
+        self._of_parts: dict[str, str] = {}
+        self._names: dict[str, str] = {}
 
     @property
     def names(self) -> Mapping[str, str]:
         """The new names by the old ones."""
-        return self._new
+        return self._names
 
     def name(self, kind: str, text: str) -> str:
         """A name of one of `KINDS`."""
@@ -99,7 +101,7 @@ class NameTable:
     @property
     def rewritten(self) -> Mapping[str, str]:
         """The new texts of those whose replacement follows from their parts."""
-        return {text: self._new.get(text, text) for text in self._rewritten}
+        return self._of_parts
 
     def rewrite(self, text: str, new: Callable[[str], str]) -> str:
         """A text that is a name as a whole, and whose replacement follows from its parts by `new`."""
@@ -107,7 +109,7 @@ class NameTable:
             self._rewritten[text] = new
             new(text)
             return text
-        return self._new.get(text) or new(text)
+        return self._of_parts.get(text) or new(text)
 
     def word(self, word: str) -> str:
         """A word that is no text of the program: replaced unless it is of the vocabulary, or of one or two letters."""
@@ -152,8 +154,10 @@ class NameTable:
             self._new[text] = "".join((self._new.get(root, root), *map(self._new_ending, endings)))
         self._words = dict(self._new_words())
         self.is_settled = True
-        for text, new in self._rewritten.items():
-            self._new[text] = new(text)
+        self._names = self._new
+        self._of_parts = {text: new(text) for text, new in self._rewritten.items()}
+        # a text may also be a name; where it stands alone in a text, that counts
+        self._names = {**self._of_parts, **self._new}
 
     def _parts(self, text: str, kind: str) -> Sequence[str]:
         """The part of a name that is replaced by a number, and its endings of forms of their own."""

@@ -34,6 +34,7 @@ _SPECIAL = re.compile(_FORMS, re.VERBOSE)
 _SPECIAL_OF_TEXT = re.compile(rf"""(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)|{_FORMS}""", re.VERBOSE)
 _LOCAL = frozenset({"", "localhost", "localhost.localdomain", "*"})
 _CUT = 8
+_PARTS_OF_ID = re.compile(r"(?P<kind>(?:MIG-|GPU-)+)(?P<id>[^:\s]+)(?P<share>(?:::.*)?)", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[0-9]{8}")
 _SHORTEST = 4
 GONE = "left-out"
@@ -93,7 +94,14 @@ class NamesInTexts:
         is_plain = all(map(self._table.is_common, WORD.findall(text))) and not _LONG_NUMBER.search(text)
         if is_plain or self.is_partly_special(text):
             return self.strict(text)
-        return self._table.rewrite(text, self._disguise.id)
+        return self._table.rewrite(text, self._opaque)
+
+    def _opaque(self, text: str) -> str:
+        """The text with a name for what identifies the device: what is around it says what the id is."""
+        match = _PARTS_OF_ID.fullmatch(text)
+        if match is None:
+            return self._table.name("uid", text)
+        return f"{match['kind']}{self._table.name('uid', match['id'])}{match['share']}"
 
     def serial(self, text: str) -> str:
         """A serial number."""

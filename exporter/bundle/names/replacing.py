@@ -21,6 +21,7 @@ from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, Recorde
 from exporter.errors import Trouble
 
 _TAKEN = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9]+|word[0-9]+")
+_PAGE = re.compile(r"^# (?:TYPE|HELP) |\A[a-zA-Z_:][\w:]*(?:\{.*\})? [0-9.eE+-]+$", re.MULTILINE)
 _NAMED = re.compile(r"(?P<key>\b[a-z_]+)=(?P<value>\"(?:[^\"\\]|\\.)*\"|[^\s,\"]+)")
 _PROCESS = re.compile(r"(?P<key>\bname=)(?P<value>[^,<>]+)(?=,|$)")
 
@@ -143,8 +144,7 @@ class _Walk:
         if document is not None:
             return document
         text = body.decode("utf-8", "replace")
-        is_page = text.startswith("# ") or "\n# TYPE " in text
-        return (self._pages.page(text) if is_page else self._scanner.text(text)).encode()
+        return (self._pages.page(text) if _PAGE.search(text) else self._scanner.text(text)).encode()
 
     def _call(self, call: RecordedCall) -> RecordedCall:
         """A call of NVML."""

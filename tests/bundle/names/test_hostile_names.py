@@ -305,3 +305,37 @@ def test_names_of_labels_that_a_user_gave_are_replaced_alike() -> None:
     (key,) = item["metadata"]["labels"]
     assert f'{key.replace("-", "_")}="' in line
     assert not {"quirxpod", "wxy", "xylo", "phon"} & set(re.findall("[a-z]+", line))
+
+
+def test_a_word_may_be_a_node_and_a_label() -> None:
+    metadata = {"name": "p", "namespace": "n", "labels": {"zoltan": "zoltan"}}
+    body = json.dumps({"items": [{"metadata": metadata, "spec": {"nodeName": "zoltan"}}]}).encode()
+    recording, names = replaced(
+        recording_of(
+            PeerAnswer(peer="kubernetes", name="pods", question="/api/v1/pods", body=body),
+            settings={"node-name": ("zoltan",)},
+            outputs={"/metrics/nodes": b'zoltan_info{node="zoltan",label_zoltan="zoltan"} 1\n'},
+        )
+    )
+    (item,) = json.loads(recording.moments[0].answers[0].body)["items"]
+    ((key, value),) = item["metadata"]["labels"].items()
+    assert recording.settings == {"node-name": ("node-1",)}
+    assert (item["spec"]["nodeName"], value, names["zoltan"]) == ("node-1",) * 3
+    page = recording.moments[0].outputs["/metrics/nodes"].decode()
+    assert page == f'node_1_info{{node="node-1",label_{key}="node-1"}} 1\n'
+
+
+def test_ids_of_no_form_keep_what_says_what_they_are() -> None:
+    ids = ["GPU-zoltan", "GPU-zoltan::4", "MIG-zoltan-2", "MIG-GPU-quirx/1/0", "zoltandev7"]
+    bodies = [listed([("n", "p", "c")], device_id=device_id) for device_id in ids]
+    page = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-zoltan"} 40\n'
+    recording, _ = replaced(
+        recording_of(*map(of_kubelet, bodies), PeerAnswer(peer="page", name="d", question="", body=page))
+    )
+    *answers, of_page = recording.moments[0].answers
+    new = [next(iter(parse(answer.body).assignments)).device_id for answer in answers]
+    assert new[1] == f"{new[0]}::4"
+    assert [device_id.partition("-")[0] for device_id in new[:4]] == ["GPU", "GPU", "MIG", "MIG"]
+    assert re.fullmatch(r"MIG-GPU-[a-z0-9-]+/1/0", new[3])
+    assert f'UUID="{new[0]}"' in of_page.body.decode()
+    assert not re.search("zoltan|quirx", " ".join(new))
