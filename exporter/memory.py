@@ -10,15 +10,41 @@ from pathlib import Path
 # without a limit, version 1 writes the largest multiple of a page below 2 to the 63rd
 _NO_LIMIT = 2**62
 _MOST_BYTES = 64 * 1024
+# by the file with the limit: the file with the present use, and the number of memory.stat for pages of files
+_USED = {
+    "memory.max": ("memory.current", "file"),
+    "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_cache"),
+}
 
 
 def limit_bytes(root: Path) -> int | None:
     """The least limit of the process' cgroups, in bytes; None if there is none, or none can be read."""
-    limits = []
+    return min((limit for _, limit in _limits(root)), default=None)
+
+
+def room_bytes(root: Path) -> int | None:
+    """What the process' cgroups may still take, all processes in them together, in bytes; None without a limit.
+
+    Pages of files count as free, since the kernel gives them up first.
+    """
+    rooms = []
+    for file, limit in _limits(root):
+        used, of_files = _USED[file.name]
+        with suppress(OSError, ValueError):
+            statistics = dict(line.split() for line in _text(file.parent / "memory.stat").splitlines())
+            of_memory = int(statistics.get("shmem", 0))
+            reclaimable = max(0, int(statistics.get(of_files, 0)) - of_memory)
+            rooms.append(limit - int(_text(file.parent / used)) + reclaimable)
+    return min(rooms, default=None)
+
+
+def _limits(root: Path) -> Iterator[tuple[Path, int]]:
+    """The files with the limits of the process' cgroups, and the limits in bytes."""
     for file in _files_of_limits(root):
         with suppress(OSError, ValueError):  # there is no such file, or it has `max`
-            limits.append(int(_text(file)))
-    return min((limit for limit in limits if 0 < limit < _NO_LIMIT), default=None)
+            limit = int(_text(file))
+            if 0 < limit < _NO_LIMIT:
+                yield file, limit
 
 
 def _files_of_limits(root: Path) -> Iterator[Path]:

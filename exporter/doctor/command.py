@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -11,13 +12,16 @@ import click
 from exporter.cli.commands import Help, command
 from exporter.cli.options import read_config, setting_options
 from exporter.config.node_settings import Config
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, ExporterError
 from exporter.log import start_logging
+from exporter.memory import room_bytes
 from exporter.top.transport import Gone
 
 if TYPE_CHECKING:
     from exporter.doctor.checkup import Checkup
 
+# What a bundle of one moment takes, of which more than a half are modules.
+_LEAST_ROOM_BYTES = 64 * 1024 * 1024
 # These settings say where the exporter answers and how this command logs. All others change the findings.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 
@@ -116,6 +120,7 @@ def _bundle(
 
     Raises ExporterError: it cannot be written; Gone: see `_look`.
     """
+    _spare_the_exporter()
     from exporter.doctor.bundling import BundleMaking, BundleOrder  # noqa: PLC0415 - see _look
 
     order = BundleOrder.of_flags(to, duration, is_plain=is_plain)
@@ -126,6 +131,23 @@ def _bundle(
     finally:
         making.close()
     return seen
+
+
+def _spare_the_exporter() -> None:
+    """See that the exporter, in whose container this may run, does not lose its memory to a bundle.
+
+    Raises ExporterError: the container has no room for it.
+    """
+    room = room_bytes(Path("/"))
+    if room is not None and room < _LEAST_ROOM_BYTES:
+        mib = 1024 * 1024
+        raise ExporterError(
+            f"--bundle: the memory limit leaves {max(0, room) // mib} MiB here, and a bundle takes"
+            f" {_LEAST_ROOM_BYTES // mib} MiB or more -> raise limits.memory of the exporter's container to 256Mi, or"
+            " run doctor elsewhere on the node, with the exporter's flags"
+        )
+    with suppress(OSError):  # if memory runs out all the same, the kernel ends this process first
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _reported(seen: "Checkup", conformance: str | None, words: TextIO) -> "Checkup":

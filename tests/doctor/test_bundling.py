@@ -18,6 +18,7 @@ import yaml
 from exporter.bundle import archive
 from exporter.bundle.recording import Recording
 from exporter.doctor import asked_exporter, bundling
+from exporter.doctor import command as doctor_command
 from exporter.doctor.bundling import BundleFile, BundleMaking, BundleOrder
 from exporter.errors import ConfigError, ExporterError
 from tests.support.exporter import Start, config_of
@@ -249,3 +250,9 @@ def test_no_bundle_goes_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         BundleOrder.of_flags("-", None, is_plain=False)
     assert BundleOrder.of_flags("b.tar.gz", "2m", is_plain=True).for_seconds == 120
     assert bundling.MOST_SECONDS == 600
+
+
+def test_without_room_the_exporter_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_command, "room_bytes", lambda _: 30 * 2**20)
+    with pytest.raises(ExporterError, match="leaves 30 MiB here, and a bundle takes 64 MiB or more -> raise"):
+        doctor_command._spare_the_exporter()

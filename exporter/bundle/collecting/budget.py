@@ -8,18 +8,27 @@ from dataclasses import replace
 from exporter.bundle.recording import RecordedMoment
 
 MOST_BYTES = 64 * 1024 * 1024
+# What is kept is copied when its names are replaced, and once more when it is packed.
+_COPIES = 3
+_SPARE_BYTES = 24 * 1024 * 1024
 _BYTES_OF_A_CALL = 64
 _BYTES_OF_AN_ENTRY = 200
+
+
+def budget_bytes(room: int | None) -> int:
+    """The bytes that moments may take where a container has room for so many; None: it has no limit."""
+    return MOST_BYTES if room is None else min(MOST_BYTES, max(0, room - _SPARE_BYTES) // _COPIES)
 
 
 class Budget:
     """Counts the bytes of moments.
 
-    `is_full`: the last moment did not fit, so it is to be dropped, and none is to follow.
+    `is_full`: the last moment did not fit, so it is to be dropped, and none is to follow. `most_bytes` is the limit.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.is_full = False
+        self.most_bytes = most_bytes
         self._left = most_bytes
         self._bodies: dict[bytes, bytes] = {}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from exporter import __version__
-from exporter.bundle.collecting.budget import MOST_BYTES, Budget
+from exporter.bundle.collecting.budget import Budget, budget_bytes
 from exporter.bundle.collecting.newest_answers import NewestAnswers
 from exporter.bundle.collecting.node_files import read_all
 from exporter.bundle.collecting.safe_settings import safe_config, wanted_annotations, wanted_labels
@@ -24,6 +24,7 @@ from exporter.bundle.recording import Absence, RecordedMoment
 from exporter.config.named_files import read_node_files
 from exporter.config.node_settings import Config
 from exporter.errors import Trouble
+from exporter.memory import room_bytes
 from exporter.model.driver import DriverReading
 from exporter.model.slices import at_once
 from exporter.node.build import make_node
@@ -124,7 +125,7 @@ class _Recorder:
         self._config = config
         self._node = node
         self._listener = listener
-        self._budget = Budget()
+        self._budget = Budget(budget_bytes(room_bytes(Path("/"))))
         self._unreadable: dict[str, Trouble] = {}
         self._needs = frozenset({Need.DIAGNOSIS}).union(*(output.needs for output in RECORDED))
 
@@ -155,8 +156,9 @@ class _Recorder:
     def absences(self) -> Iterator[Absence]:
         """What the moments lack, and why."""
         if self._budget.is_full:
-            why = f"what is kept of the looks reached {MOST_BYTES // 1024**2} MiB"
-            yield Absence(what="later moments", why=Trouble("oversize", why, "make a bundle of a shorter time"))
+            why = f"what is kept of the looks reached {self._budget.most_bytes / 1024**2:.0f} MiB"
+            remedy = "make a bundle of a shorter time, or raise the container's memory limit"
+            yield Absence(what="later moments", why=Trouble("oversize", why, remedy))
         left_out = {"calls of NVML": self._listener.left_out_calls, "kernel log": self._listener.left_out_records}
         for what, count in left_out.items():
             if count:
