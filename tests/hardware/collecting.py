@@ -23,6 +23,7 @@ from exporter.simulator.parts import Pod
 from tests.hardware.children import Children, output_of
 from tests.hardware.machine import keep_kernel_log, keep_proc_driver, kernel_log_trouble, versions
 from tests.hardware.moments import ENDS_SECONDS, SETTLES_SECONDS
+from tests.hardware.smi import read_log
 from tests.hardware.standing_in import Cgroups, Kubelet, holder
 
 HERE = Path(__file__).parent
@@ -40,10 +41,13 @@ _START_SECONDS = 30.0
 _READY_SECONDS = 60.0
 LAUNCHES = 4321
 GIB = 1024**3
-_SMALL, _LARGE = 4, 12
+# GiB of the two processes that share the GPU, and as parts of a GPU that is too small for them
+_SIZES = (4.0, 12.0)
+_PARTS = (0.2, 0.5)
+_LEAST_GIB = 24
 _FEW_MOMENTS = 3
 # a phase without load, about
-_HELD_SECONDS = 8.0
+_HELD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,40 @@ class Load:
     says: str
 
 
+class LoadFailed(Exception):
+    """A load ended, or does not go on; the text says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A load that was started, and how long it may take."""
+
+    process: asyncio.subprocess.Process
+    output: Path
+    seconds: float
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """Its first line of this event. Raises LoadFailed."""
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until:
+            has_ended = self.process.returncode is not None
+            for line in _lines(self.output):
+                if line["event"] == event:
+                    return line
+            if has_ended:
+                break
+            await asyncio.sleep(0.05)
+        message = f"the load does not say {event!r}: see {self.output.with_suffix('.log').name}"
+        raise LoadFailed(message)
+
+    async def go_on(self) -> None:
+        """Give it the line that it waits for."""
+        assert self.process.stdin, "it was started with one"
+        self.process.stdin.write(b"\n")
+        with contextlib.suppress(ConnectionError):
+            await self.process.stdin.drain()
+
+
 class Collecting:
     """A run, with all that it has started."""
 
@@ -128,6 +166,8 @@ class Collecting:
         self.cgroups = Cgroups()
         self.about = About(library=str(wanted.library or ""), uuid=wanted.uuid)
         self._number = 0
+        self._base = ""
+        self._sizes: Sequence[float] = _SIZES
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -159,9 +199,9 @@ class Collecting:
         building = asyncio.create_task(self._load())
         await self._kubelet.start()
         try:
-            server, base = await self._serve("serve", 0)
+            server, self._base = await self._serve("serve", 0)
             async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SMI_SECONDS)) as session:
-                sampling = asyncio.create_task(self._sample(session, base))
+                sampling = asyncio.create_task(self._sample(session))
                 try:
                     await self._phases(building)
                 finally:
@@ -185,10 +225,18 @@ class Collecting:
             code, printed = await output_of((smi, "-q", "-x"), environment=self._environment, seconds=60)
             if code == 0 and printed.rstrip().endswith(b"</nvidia_smi_log>"):
                 self.about.compared_with = f"nvidia-smi ({smi})"
+                self._fit(printed)
                 return smi, "-q", "-x"
             why = f"{smi} -q -x ended with {code}"
         self.about.compared_with = f"NVIDIA's bindings in another process, since {why}"
         return sys.executable, "-m", "tests.hardware.direct"
+
+    def _fit(self, document: bytes) -> None:
+        """Let the processes that share the GPU fit into it."""
+        values = read_log(document).gpus[self._wanted.uuid].values
+        gib = values.get("DCGM_FI_DEV_FB_TOTAL", 0.0) / 1024
+        if 0 < gib < _LEAST_GIB:
+            self._sizes = tuple(round(part * gib, 1) for part in _PARTS)
 
     async def _serve(self, name: str, probe: int) -> tuple[asyncio.subprocess.Process, str]:
         """The exporter, once it listens, and its address. Raises RuntimeError: it does not start."""
@@ -208,7 +256,7 @@ class Collecting:
         raise RuntimeError(message)
 
     def _flags(self) -> list[str]:
-        """The settings that `serve` and `doctor` share."""
+        """The settings of both exporters."""
         flags = [
             "--dcgm.mode=off",
             "--nvml.mode=on",
@@ -221,22 +269,22 @@ class Collecting:
         ]
         return flags if self.about.kernel_log else [*flags, "--kernel-log.mode=on"]
 
-    async def _sample(self, session: aiohttp.ClientSession, base: str) -> None:
+    async def _sample(self, session: aiohttp.ClientSession) -> None:
         """Keep a moment every second, until cancelled."""
         due = time.monotonic()
         while True:
-            await self._moment(session, base)
+            await self._moment(session)
             due += 1
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             due = max(due, time.monotonic() - 1)
 
-    async def _moment(self, session: aiohttp.ClientSession, base: str) -> None:
+    async def _moment(self, session: aiohttp.ClientSession) -> None:
         self._number += 1
         folder = self._wanted.folder / "moments" / f"{self._number:04d}"
         folder.mkdir()
         times: dict[str, list[float]] = {}
         await asyncio.gather(
-            self._keep_smi(folder, times), *(self._keep(session, base, path, folder, times) for path in PATHS)
+            self._keep_smi(folder, times), *(self._keep(session, self._base, path, folder, times) for path in PATHS)
         )
         (folder / "moment.json").write_text(json.dumps(times))
 
@@ -281,8 +329,8 @@ class Collecting:
             await self._works("matmul", load, {train: ("matmul", lengths.matmul)})
             await self._begin_bundle(lengths.copy + lengths.shared)
             await self._works("copy", load, {copy: ("copy", lengths.copy)})
-            both = {small: ("hold", _SMALL, lengths.shared), large: ("hold", _LARGE, lengths.shared)}
-            await self._works("shared", load, both)
+            sizes = zip((small, large), self._sizes, strict=True)
+            await self._works("shared", load, {pod: ("hold", size, lengths.shared) for pod, size in sizes})
         async with self._phase("after"):
             await asyncio.sleep(lengths.after)
 
@@ -310,29 +358,44 @@ class Collecting:
 
     async def _works(self, name: str, load: Load, modes: Mapping[Pod, tuple[object, ...]]) -> None:
         """A phase in which a process of each pod works: from when all are ready until the first is done."""
-        folder = self._wanted.folder
         async with self._phase(name, *modes) as phase:
-            outputs = {}
+            started = {}
             for pod, mode in modes.items():
-                outputs[pod] = output = folder / f"load-{pod.name}.jsonl"
-                process = await self._children.start(
-                    [*load.command, *map(str, mode)],
-                    environment=load.environment,
-                    output=output,
-                    log=folder / f"load-{pod.name}.log",
-                )
-                self._enter(process.pid, pod)
-            seconds = _READY_SECONDS + max(float(str(mode[-1])) for mode in modes.values())
-            ready = [await _line(output, "ready", seconds) for output in outputs.values()]
-            for pod, line in zip(modes, ready, strict=True):
-                phase["processes"].append({"pod": pod.name, "pid": line["pid"], "allocated": line["allocated"]})
-            phase["works_from"] = max(line["at"] for line in ready)
-            calls = asyncio.create_task(self._keep_calls(name))
-            done = [await _line(output, "done", seconds) for output in outputs.values()]
-            phase["works_until"] = min(line["at"] for line in done)
+                started[pod] = await self._start_load(load, pod, mode)
+            try:
+                await self._follow(started, phase)
+            except LoadFailed as failed:
+                phase["failed"] = str(failed)
+                for of_load in started.values():
+                    await self._children.end(of_load.process)
+        for of_load in started.values():
+            self.about.copied += [(line["at"], line["to_gpu"], line["from_gpu"]) for line in _lines(of_load.output)]
+
+    async def _start_load(self, load: Load, pod: Pod, mode: Sequence[object]) -> "Started":
+        folder = self._wanted.folder
+        output = folder / f"load-{pod.name}.jsonl"
+        process = await self._children.start(
+            [*load.command, *map(str, mode)],
+            environment=load.environment,
+            output=output,
+            log=folder / f"load-{pod.name}.log",
+            takes_input=mode[0] == "launches",
+        )
+        self._enter(process.pid, pod)
+        return Started(process=process, output=output, seconds=_READY_SECONDS + float(str(mode[-1])))
+
+    async def _follow(self, started: Mapping[Pod, "Started"], phase: dict[str, Any]) -> None:
+        """Note what the loads of a phase say, until the first is done. Raises LoadFailed."""
+        for pod, of_load in started.items():
+            line = await of_load.line("ready")
+            phase["processes"].append({"pod": pod.name, "pid": line["pid"], "allocated": line["allocated"]})
+            phase["works_from"] = max(line["at"], phase.get("works_from", 0.0))
+        calls = asyncio.create_task(self._keep_calls(phase["name"]))
+        try:
+            done = [await of_load.line("done") for of_load in started.values()]
+        finally:
             await calls
-        for output in outputs.values():
-            self.about.copied += [(line["at"], line["to_gpu"], line["from_gpu"]) for line in _lines(output)]
+        phase["works_until"] = min(line["at"] for line in done)
 
     def _enter(self, pid: int, pod: Pod) -> None:
         if self.about.cgroups != "made":
@@ -388,7 +451,9 @@ class Collecting:
             return
         bundle = self._wanted.folder / "bundle.tar.gz"
         self.about.bundle = bundle.name
-        command = [*doctor, *self._flags(), f"--bundle={bundle}", f"--for={max(1, round(seconds))}s"]
+        # its settings are those of the exporter that listens there
+        address = f"--web.listen-address={self._base.removeprefix('http://')}"
+        command = [*doctor, address, f"--bundle={bundle}", f"--for={max(1, round(seconds))}s"]
         log = self._wanted.folder / "doctor.log"
         self._bundle = await self._children.start(command, environment=self._environment, output=log)
 
@@ -424,23 +489,17 @@ class Collecting:
         pod = holder("probed", self._wanted.uuid)
         self._kubelet.pods = (pod,)
         server, base = await self._serve("serve-with-probe", 1)
-        output = self._wanted.folder / "load-probed.jsonl"
-        process = await self._children.start(
-            [*load.command, "launches", str(LAUNCHES)],
-            environment=load.environment,
-            output=output,
-            log=self._wanted.folder / "load-probed.log",
-            takes_input=True,
-        )
-        self._enter(process.pid, pod)
-        await _line(output, "ready", _READY_SECONDS)
-        await asyncio.sleep(3)  # the probe looks for new processes once a second
-        await _say(process)
-        await _line(output, "done", _READY_SECONDS)
-        async with aiohttp.ClientSession() as session:
-            self.about.probe = {"launches": LAUNCHES, **await self._counted(session, base)}
-        await _say(process)
-        await self._children.end(process)
+        try:
+            program = await self._start_load(load, pod, ("launches", LAUNCHES))
+            await program.line("ready")
+            await asyncio.sleep(3)  # the probe looks for new processes once a second
+            await program.go_on()
+            await program.line("done")
+            async with aiohttp.ClientSession() as session:
+                self.about.probe = {"launches": LAUNCHES, **await self._counted(session, base)}
+            await program.go_on()
+        except LoadFailed as failed:
+            self.about.probe = {"why_not": str(failed)}
         await self._children.end(server)
 
     async def _counted(self, session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
@@ -463,29 +522,10 @@ class Collecting:
         return {"why_not": troubles[-1]} if troubles else {"counted": max(before, 0)}
 
 
-async def _say(process: asyncio.subprocess.Process) -> None:
-    assert process.stdin, "it was started with one"
-    process.stdin.write(b"\n")
-    with contextlib.suppress(ConnectionError):
-        await process.stdin.drain()
-
-
 def _lines(output: Path) -> list[dict[str, Any]]:
     """The whole lines of a load."""
     whole = output.read_text().rpartition("\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
-
-
-async def _line(output: Path, event: str, seconds: float) -> dict[str, Any]:
-    """The first line of an event. Raises RuntimeError: it does not come."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for line in _lines(output):
-            if line["event"] == event:
-                return line
-        await asyncio.sleep(0.05)
-    message = f"the load does not say {event!r}: see {output.with_suffix('.log')}"
-    raise RuntimeError(message)
 
 
 def _of_process(pid: int) -> dict[str, float]:

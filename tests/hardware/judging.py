@@ -13,6 +13,8 @@ Verdict = Literal["ok", "fails", "not judged"]
 MIB = 1024**2
 # Both are read once a second, at moments of their own: the neighbours of a sample are at most so far away.
 NEAR_SECONDS = 1.6
+# Of eight GPUs, or without the driver's persistence mode, nvidia-smi takes seconds: then these are still neighbours.
+FAR_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,10 @@ _TINY = 1e-9  # of floating point
 def _pair(at: float, value: float, theirs: Series) -> tuple[float, float, float] | None:
     """A sample, the nearest of its neighbours' values, and how far it is outside of all; None without a neighbour."""
     near = [their_value for their_at, their_value in theirs if abs(their_at - at) <= NEAR_SECONDS]
+    if not near:
+        before = [their_value for their_at, their_value in theirs if at - FAR_SECONDS <= their_at <= at]
+        after = [their_value for their_at, their_value in theirs if at <= their_at <= at + FAR_SECONDS]
+        near = [*before[-1:], *after[:1]]
     if not near:
         return None
     lowest = min(near)

@@ -58,14 +58,15 @@ def _records() -> list[bytes]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what the exporter stands on."""
+    """The versions of what the exporter stands on; the commit only where git is, and a checkout."""
     root = Path(__file__).resolve().parents[2]
-    git = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    commit = ""
+    with contextlib.suppress(OSError):
+        asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "kernel": platform.release(),
         "python": sys.version.split()[0],
         "machine": platform.machine(),
-        "commit": git.stdout.strip(),
+        "commit": commit,
     }

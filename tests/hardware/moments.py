@@ -17,13 +17,17 @@ ENDS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A second's answers. Times are in the middle of asking and answer; what could not be had is empty."""
+    """A second's answers. Times are in the middle of asking and answer; what could not be had is empty.
+
+    `no_processes` says why the exporter shows no processes.
+    """
 
     at: float
     samples: Sequence[Sample]
     smi_at: float
     smi: SmiLog | None
     processes: Sequence[Mapping[str, Any]]
+    no_processes: str = ""
 
 
 def read_moments(folder: Path) -> list[Moment]:
@@ -39,13 +43,15 @@ def _moment(folder: Path, times: Mapping[str, Sequence[float]]) -> Moment:
         smi = read_log((folder / "smi.xml").read_bytes())
     except ValueError:
         smi = None
-    *_, has_processes = times["/processes"]
+    processes = (folder / "processes.json").read_text()
+    is_there = times["/processes"][-1] == _OK
     return Moment(
         at=(page_from + page_until) / 2,
         samples=read_page((folder / "gpu_metrics.txt").read_text()) if status == _OK else (),
         smi_at=(smi_from + smi_until) / 2,
         smi=smi,
-        processes=json.loads((folder / "processes.json").read_text()) if has_processes == _OK else (),
+        processes=json.loads(processes) if is_there else (),
+        no_processes="" if is_there else processes,
     )
 
 

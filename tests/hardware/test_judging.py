@@ -71,6 +71,12 @@ def test_what_is_far_apart_in_time_is_no_pair() -> None:
     assert "close in time" in row.note
 
 
+def test_a_slow_nvidia_smi_has_neighbours_too() -> None:
+    theirs = [(0.0, 40.0), (4.0, 60.0), (8.0, 80.0)]
+    assert compared(TEMPERATURE, [(2.0, 50.0)], theirs).verdict == "ok"
+    assert compared(TEMPERATURE, [(2.0, 70.0)], theirs).verdict == "fails", "the third is no neighbour"
+
+
 def test_what_one_side_lacks() -> None:
     lacking = compared(USED, [], every_second(1))
     assert (lacking.verdict, lacking.note) == ("fails", "nvidia-smi has it, the exporter lacks it")

@@ -1,6 +1,7 @@
 """The rows of a whole run, from made-up seconds: what a GPU under load would say, and what spoils it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,3 +264,16 @@ def test_cgroups_that_stay_are_a_fault() -> None:
     assert failing(Run(about(left_behind=["/sys/fs/cgroup/kubepods.slice"]), moments())) == {
         "cgroups that were left behind"
     }
+
+
+def test_a_load_that_fails_is_a_row() -> None:
+    content = about()
+    content["phases"][1]["failed"] = "the load does not say 'ready': see load-train.log"
+    assert failing(Run(content, moments())) == {"load, matmul"}
+
+
+def test_where_the_exporter_may_not_see_processes_its_words_stand_in_their_place() -> None:
+    says = "whose processes use the GPUs is not known: /proc does not show the processes of the host"
+    seconds = [replace(moment, processes=(), no_processes=says) for moment in moments()]
+    (row,) = [row for row in judged(Run(about(cgroups="read-only"), seconds)) if row.what == "memory of processes"]
+    assert (row.verdict, row.note) == ("not judged", says)

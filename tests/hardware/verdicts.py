@@ -133,9 +133,11 @@ def _moments(run: Run) -> Iterator[Row]:
     later = run.moments[STARTS_MOMENTS:]
     yield judging.equal("seconds with a page", sum(bool(moment.samples) for moment in later), len(later))
     yield judging.equal("seconds with nvidia-smi", sum(moment.smi is not None for moment in later), len(later))
-    if not run.about["left_behind"]:
-        return
-    yield judging.equal("cgroups that were left behind", " ".join(run.about["left_behind"]), "")
+    if run.about["left_behind"]:
+        yield judging.equal("cgroups that were left behind", " ".join(run.about["left_behind"]), "")
+    for name, phase in run.phases.items():
+        if "failed" in phase:
+            yield judging.equal(f"load, {name}", phase["failed"], "works")
 
 
 def _labels(run: Run) -> Iterator[Row]:
@@ -194,7 +196,7 @@ def _energy(run: Run) -> Iterator[Row]:
 
 def _activity(run: Run) -> Iterator[Row]:
     if not run.ours[run.uuid].get(SM):
-        yield left_out("activity (GPM)", "NVML has GPM from Hopper on")
+        yield left_out("activity (GPM)", "NVML says none: it has GPM from Hopper on")
         return
     # a display, or the driver's own housekeeping, may take a moment
     for name, family in (("graphics engine", ENGINE), ("SM", SM), ("tensor cores", TENSOR), ("DRAM", DRAM)):
@@ -227,6 +229,9 @@ def _processes(run: Run) -> Iterator[Row]:
     processes = run.phases.get("shared", {}).get("processes", [])
     if not processes:
         yield left_out("memory of processes", "no load")
+        return
+    if moments and all(moment.no_processes for moment in moments):
+        yield left_out("memory of processes", moments[-1].no_processes)
         return
     for process in processes:
         pid = process["pid"]
