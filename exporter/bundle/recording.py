@@ -73,7 +73,7 @@ class RecordedMoment:
 
     A file's place is "root/…" below the node's root, "kubelet/…" below the kubelet's folder, "inventory" for the file
     of --inventory.file, "rules" for that of --device-rules, or "page/NAME" for the file of a source of GPU samples,
-    by the source's name.
+    by the source's name. The content of a link, as the kubelet makes them to containers' logs, is what it links to.
     """
 
     at_seconds: float

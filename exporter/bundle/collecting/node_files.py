@@ -11,6 +11,7 @@ Nothing is read of a process but /proc/PID/cgroup and /proc/PID/stat: neither it
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def read_all(config: Config, pids: Iterable[int]) -> tuple[dict[str, bytes], dic
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", "") or str(error)
             troubles[path] = Trouble("permission", f"{path} cannot be read: {why}", "run doctor as the exporter runs")
-    contents.update(dict.fromkeys(_logs(config.root), b""))
+    contents.update(_logs(config.root))
     return contents, troubles
 
 
@@ -118,12 +119,14 @@ def _specs(folder: str) -> Iterator[str]:
             yield f"{folder}/{name}"
 
 
-def _logs(root: str) -> Iterator[str]:
-    """The places of the links to containers' logs: their names alone say whose they are."""
+def _logs(root: str) -> Iterator[tuple[str, bytes]]:
+    """The links to containers' logs by their places, each with what it links to: both say whose log it is."""
+    folder = Path(root) / container_logs.FOLDER
     try:
-        with os.scandir(Path(root) / container_logs.FOLDER) as entries:
+        with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, MOST_LINKS)]
     except OSError:
         return
     for name in names:
-        yield f"root/{container_logs.FOLDER}/{name}"
+        with suppress(OSError):  # it is no link, or it is gone
+            yield f"root/{container_logs.FOLDER}/{name}", os.fsencode((folder / name).readlink())

@@ -66,7 +66,8 @@ class ReplayNode:
 
         self.nvml = SimulatedNvml(self.folder / "nvml")
         self._nvml_state = NvmlState()
-        self._asks_api = any(True for _ in answers_of(recording, "kubernetes"))
+        has_answers = any(True for _ in answers_of(recording, "kubernetes"))
+        self._asks_api = has_answers or recording.settings.get("pods.source") == ("api",)
         self._renewed_at = 0.0
         self._life: asyncio.Task[None] | None = None
 
