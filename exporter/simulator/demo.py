@@ -85,7 +85,6 @@ _HELP = Help(
     examples=(
         "demo",
         "demo --nodes 5 --speed 10",
-        "demo --gpus 4 --mig 1 --fail 30",
         "demo --replay bundle.tar.gz --speed 10",
     ),
     more="--help-all shows all flags, those of serve included.",
@@ -173,7 +172,7 @@ _HELP = Help(
 @_takes(
     "--replay",
     "Play a bundle, which doctor makes, in place of a simulated node: its peers answer as they did, with its settings.",
-    click.Path(exists=True, dir_okay=False, path_type=Path),
+    click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.tar.gz",
 )
 @setting_options(without=("kubelet.socket", "dcgm.url"))

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError
+from exporter.simulator.replay.bundle import bundle as bundle_command
 from exporter.simulator.replay.expectation import check_bundle, expectation_beside
 from tests.support.places import ROOT
 
@@ -67,3 +69,15 @@ def test_the_file_can_be_read_by_people(bundle: Path) -> None:
     content = read_structured(str(path), "--test")
     assert isinstance(content, dict)
     assert content["moments"][0][GPU] == {"owners": ["ml/four-gpus-gpu-node-1/main"], "health": "ok"}
+
+
+def test_the_command_ends_with_what_it_says(bundle: Path) -> None:
+    first = CliRunner().invoke(bundle_command, ["test", str(bundle)])
+    assert (first.exit_code, "are written down as expectation" in first.output) == (0, True)
+    path = expectation_beside(bundle)
+    path.write_text(path.read_text().replace("health: ok", "health: failing"))
+    second = CliRunner().invoke(bundle_command, ["test", str(bundle)])
+    assert second.exit_code == 1
+    assert second.output.count("\n") == 10  # each device of each moment
+    third = CliRunner().invoke(bundle_command, ["test", str(bundle), "--update"])
+    assert (third.exit_code, path.read_text().count("health: ok")) == (0, 10)
