@@ -39,12 +39,12 @@ _FACTS = listed(
     " hwfirmwareversion hwsensorlocation hwfrequencydomain hwmemorytype hwmemorylocation hwgputask clocktype"
     " clockindex statistic aggregation cominteldeviceid comintelsubdeviceid comintelsubdevicecount subdev spi fit"
     " le quantile version revision type unit xid errcode errmsg code verb kind reason result health verdict of"
-    " vgpu nvlink nvswitch cpu cpucore link implementation major patchlevel entity engine severity acceleratorid"
-    " metric field form allocator"
+    " vgpu nvlink nvswitch cpu cpucore link implementation major patchlevel entity engine severity metric field"
+    " form allocator src card eventtype acceleratortype"
 )
 _IDS = listed(
-    "uuid gpuuuid gpuid deviceuuid parentuuid uid poduid containerid id ids deviceid deviceids resourceid mig"
-    " vdieid migdeviceid devices shareid cdidevices"
+    "acceleratorid uuid gpuuuid gpuid deviceuuid parentuuid uid poduid containerid id ids deviceid deviceids"
+    " resourceid mig vdieid migdeviceid devices shareid cdidevices"
 )
 _SERIALS = listed("serial serialnumber hwserialnumber boardserial dcgmfidevserial dcgmfidevboardserial boardid")
 _RESOURCES = listed("resource resourcename")
@@ -110,6 +110,8 @@ class NamesInFields:
     def field(self, name: str, value: str, otherwise: Callable[[str], str]) -> str:
         """A text of a field by the field's name. `otherwise` replaces texts of fields that nobody knows."""
         plain = _plain(name)
+        if plain.endswith("version"):  # some look like addresses
+            return self._scanner.words(value)
         if plain in _KINDS:
             return self.name(_KINDS[plain], value)
         if plain in ("instance", "host"):

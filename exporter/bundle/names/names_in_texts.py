@@ -85,6 +85,10 @@ class NamesInTexts:
         """A text in which only words of the vocabulary stay: a path, a setting, an unknown field."""
         return self._cached(text, True)
 
+    def words(self, text: str) -> str:
+        """A text without ids, such as a version: only words that are a part of some name are replaced."""
+        return WORD.sub(lambda match: self._table.swept(match[0]), text)
+
     def wordwise(self, text: str) -> str:
         """A text whose words are replaced one by one, so that patterns for it can be: a resource, a label's name."""
         return self._table.rewrite(text, self._by_words)
