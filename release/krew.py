@@ -51,7 +51,7 @@ spec:
   version: v{version}
 {homepage}  shortDescription: Who holds GPUs, how busy they are, and why not
   description: |
-    top, who, idle, why and report: GPUs and the pods that hold them, from
+    top, who, idle, why, report and bundle: GPUs and the pods that hold them, from
     pod-gpu-metrics-exporter in your cluster, through the API server's proxy.
   caveats: |
     It needs python3 (3.11 or later), pod-gpu-metrics-exporter in the cluster,

@@ -1,6 +1,8 @@
 """A real kubectl fetches a bundle: by doctor in the exporter's pod, or of what can be had without it."""
 
+import io
 import json
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 
 from exporter.bundle.archive import read
 from exporter.kubectl.places import NAMESPACE
-from tests.support.kubectl_gpu import ADMIN, JANE, JOE, READ_PODS, GpuCluster
+from release import krew
+from tests.support.kubectl_gpu import ADMIN, JANE, JOE, READ_PODS, GpuCluster, link_plugin
 from tests.support.real_api import IS_REAL
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(IS_REAL, reason="envtest has no kubelet, and so no container")]
@@ -150,3 +153,45 @@ def test_what_cannot_be_is_a_line(
     ended = cluster.gpu("bundle", *arguments, user=JANE if user == JOE else user)
     assert ended.code != 0
     assert line in ended.err.splitlines()[-1], ended.err
+
+
+def test_beside_a_dead_exporter_it_has_the_log_of_the_pod(cluster: GpuCluster, tmp_path: Path) -> None:
+    """Doctor runs in the pod, and no exporter answers it there: names in the log are replaced as everywhere."""
+    pod = min(pods_of(cluster))
+    before = cluster.containers[PLACE]
+    assert before.environment is not None
+    elsewhere = {**before.environment, "POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": "127.0.0.1:1"}
+    cluster.containers[PLACE] = replace(before, environment=elsewhere, log=f'ts=1 msg="no owner" pod={pod}\n')
+    file = tmp_path / "bundle.tar.gz"
+    ended = cluster.gpu("bundle", NODE, str(file))
+    assert ended.code == 0, ended.err
+    recording = read(file)
+    assert recording.of_exporter == {}
+    assert {answer.peer for answer in recording.moments[0].answers} >= {"page", "kubelet"}
+    (line,) = recording.log
+    assert line.startswith('ts=1 msg="no owner" pod=pod-')
+    assert any("no exporter answers" in absence.why.message for absence in recording.absences)
+    assert any("before the last start" in absence.what for absence in recording.absences)
+
+
+def test_krews_plugin_makes_one_without_any_library_of_the_machine(cluster: GpuCluster, tmp_path: Path) -> None:
+    """It has no protobuf: doctor replaces the names in the pod. Those in the pod's log would be others."""
+    with tarfile.open(fileobj=io.BytesIO(krew.pack(1_700_000_000))) as packed:
+        packed.extractall(tmp_path / "store", filter="data")
+    link_plugin(tmp_path / "store" / "kubectl-gpu", tmp_path / "bin")
+    before = cluster.containers[PLACE]
+    assert before.environment is not None
+    elsewhere = {**before.environment, "POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": "127.0.0.1:1"}
+    for rules, environment in ((None, elsewhere), (cluster.viewer, before.environment)):
+        cluster.api.rules = rules or [*cluster.reporter]
+        cluster.containers[PLACE] = replace(before, environment=environment)
+        file = tmp_path / f"{bool(rules)}.tar.gz"
+        ended = cluster.kubectl("gpu", "bundle", NODE, str(file), user=JANE, plugins=tmp_path / "bin")
+        assert ended.code == 0, ended.err
+        recording = read(file)
+        assert not recording.is_plain
+        page = recording.moments[0].outputs["/gpu/metrics"]
+        assert b"pod-1" in page
+        assert not any(pod.encode() in page for pod in pods_of(cluster))
+        lacks = [str(absence.why) for absence in recording.absences if absence.what == "the pod's log"]
+        assert bool(lacks) == (rules is None)

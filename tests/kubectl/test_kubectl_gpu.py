@@ -16,7 +16,7 @@ from release import krew
 from tests.report.test_command import held, server
 from tests.support import quick_yaml
 from tests.support.components import free_port
-from tests.support.kubectl_gpu import JANE, READ_PODS, GpuCluster
+from tests.support.kubectl_gpu import JANE, READ_PODS, GpuCluster, link_plugin
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -266,12 +266,7 @@ def test_krews_archive_runs_without_any_library_of_the_machine(
     assert krew.pack(1700000000) == archive.read_bytes()
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "store", filter="data")
-    # krew links the program into a folder of the PATH
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "kubectl-gpu").symlink_to(tmp_path / "store" / platform["bin"])
-    python = tmp_path / "bin" / "python3"
-    python.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} -I -S "$@"\n')
-    python.chmod(0o755)
+    link_plugin(tmp_path / "store" / platform["bin"], tmp_path / "bin")
     pod = next(pod for pod in cluster.nodes[0].world.pods if pod.namespace == "serving")
     for words in (["top", "--once"], ["who", "gpu-node-1"], ["why", pod.name]):
         ended = cluster.kubectl("gpu", *words, user=JANE, plugins=tmp_path / "bin")

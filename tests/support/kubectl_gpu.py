@@ -245,6 +245,15 @@ class GpuCluster:
         return lines[0].removeprefix("kubectl gpu: ")
 
 
+def link_plugin(program: Path, folder: Path) -> None:
+    """What krew does: link the program into a folder of the PATH. python3 there has no library of the machine."""
+    folder.mkdir()
+    (folder / "kubectl-gpu").symlink_to(program)
+    python = folder / "python3"
+    python.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} -I -S "$@"\n')
+    python.chmod(0o755)
+
+
 def _namespaces_of(of: SimulatedNode) -> set[str]:
     return {pod.namespace for pod in of.world.pods}
 
