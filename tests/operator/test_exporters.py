@@ -360,7 +360,7 @@ EDITS: dict[str, Edit] = {
     # who asks is the operator
     "events": Edit({"kernelLog": "on", "events": "on"}, KERNEL_LOG),
     "resources.exporter": Edit(
-        {"resources": {"exporter": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}}},
+        {"resources": {"exporter": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "320Mi"}}}},
         {f"{EXPORTER}.resources.limits.memory"},
     ),
     "resources.dcgm": Edit({"resources": {"dcgm": {"limits": {"memory": "512Mi"}}}}, {f"{DCGM}.resources.requests"}),

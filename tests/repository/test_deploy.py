@@ -135,7 +135,7 @@ def test_it_asks_for_nothing_it_does_not_need(path: Path) -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert exporter_container(path)["resources"]["requests"]["memory"] == "64Mi"
-    assert exporter_container(path)["resources"]["limits"]["memory"] == "128Mi"
+    assert exporter_container(path)["resources"]["limits"]["memory"] == "256Mi"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
 
