@@ -13,6 +13,7 @@ from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, Recorde
 from exporter.bundle.show import shown
 from exporter.cli.main import EXIT_FAILED, run
 from exporter.errors import Trouble
+from tests.bundle.names.worlds import bytes_of, world_of
 from tests.support.recordings import RECORDINGS, SMALL
 
 UUID = "GPU-1e2feb89-414c-443c-9027-c4d1c386bbc4"
@@ -124,6 +125,16 @@ def test_any_bundle_is_shown(recording: Recording) -> None:
 def test_what_is_damaged_within_is_shown(body: bytes) -> None:
     answers = (PeerAnswer(peer="kubelet", name="kubelet", question="v1.PodResourcesLister/List", body=body),)
     assert shown(replace(SMALL, moments=(RecordedMoment(at_seconds=1, answers=answers),)), "x", 1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_name_of_a_world_is_passed_over(seed: int) -> None:
+    made = world_of(seed)
+    there = b"".join(bytes_of(made.recording)).lower()
+    text = shown(made.recording, "x", 1, is_all=True).lower()
+    words = [word for word in (*made.words, *made.ids) if word.encode() in there]
+    assert len(words) > 20
+    assert [word for word in words if word not in text] == []
 
 
 def test_the_command_shows_a_file_and_refuses_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
