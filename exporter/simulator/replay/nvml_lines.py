@@ -73,6 +73,7 @@ _USUAL_CODES = {
 _MIG_CHANGE = 0x100  # nvmlEventMigConfigChange
 _XID = 0x8  # nvmlEventTypeXidCriticalError
 _MOST_XIDS = 200  # nvml.c takes 256
+_MOST_GPUS = 64  # as nvml.c
 
 _WHOLE = -1
 _NO_INSTANCE = 0xFFFFFFFF
@@ -159,7 +160,7 @@ class NvmlState:
 
     def _gpus(self) -> Iterator[str]:
         """A line for each GPU, also for one that cannot be asked, with its MIG devices."""
-        count = number_of(self._result(_COUNT))
+        count = min(number_of(self._result(_COUNT)), _MOST_GPUS)
         for index in range(count):
             gpu = NvmlDevice(index)
             minor = self._result("nvmlDeviceGetMinorNumber", gpu)
@@ -312,7 +313,8 @@ class NvmlState:
                 value = member(metric, "value")
                 is_valid = member(metric, "nvmlReturn") == 0 and isinstance(value, int | float)
                 if is_valid:
-                    yield line("gpm", question.device.gpu, question.arguments[0], metric["metricId"], value)
+                    number = number_of(member(metric, "metricId"))
+                    yield line("gpm", question.device.gpu, question.arguments[0], number, value)
 
     def _events(self) -> Iterator[str]:
         """The lines of errors, of the number of changes, and of whether the driver reports changes."""

@@ -9,6 +9,7 @@ from typing import Any
 FIELD_VALUES = "nvmlDeviceGetFieldValues"
 _LICENCES = "nvmlDeviceGetGridLicensableFeatures_v4"
 _MOST_CHARS = 95  # of a text in nvml.c
+_LARGEST = 2**64
 
 # The places of licences among the numbers of their call: two for each, its code and its state.
 _FIRST_LICENCE = 10
@@ -60,12 +61,12 @@ def _number_itself(arguments: _Arguments, result: object) -> _Numbers:
 def _ecc_errors(arguments: _Arguments, result: object) -> _Numbers:
     """The sum of the errors of a kind (corrected, uncorrected) since a moment (the driver's start, or ever)."""
     kind, counter = arguments
-    yield kind + 2 * counter, number_of(result)
+    yield number_of(kind) + 2 * number_of(counter), number_of(result)
 
 
 def _violation(arguments: _Arguments, result: object) -> _Numbers:
     """The time in which a policy kept the clocks low, in nanoseconds."""
-    yield arguments[0], number_of(member(result, "violationTime"))
+    yield number_of(arguments[0]), number_of(member(result, "violationTime"))
 
 
 def _rates(_: _Arguments, result: object) -> _Numbers:
@@ -88,7 +89,8 @@ def _fields(_: _Arguments, result: Any) -> _Numbers:  # noqa: ANN401 - a list of
     """The numbered fields that the driver has, each with its type: a driver may call a temperature a double."""
     for field in result:
         if field.get("nvmlReturn") == 0:
-            yield field["fieldId"], field["value"], field["valueType"]
+            numbers = (number_of(field.get(name)) for name in ("fieldId", "value", "valueType"))
+            yield tuple(numbers)
 
 
 def _licences(_: _Arguments, result: object) -> _Numbers:
@@ -121,8 +123,9 @@ def member(struct: object, name: str) -> Any:  # noqa: ANN401 - JSON's values
 
 
 def number_of(value: object) -> int:
-    """The value if it is a number, else 0."""
-    return value if isinstance(value, int) else 0
+    """The value if it is a number that NVML can have answered with, else 0."""
+    is_possible = isinstance(value, int) and abs(value) <= _LARGEST
+    return value if isinstance(value, int) and is_possible else 0
 
 
 def text_of(value: object) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.config.load import load
 from exporter.config.node_settings import Config
+from exporter.config.parsers import SHIPPED_RULES
 from exporter.errors import ExporterError
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.nvml import SimulatedNvml
@@ -46,7 +47,12 @@ class ReplayNode:
     """
 
     def __init__(self, recording: Recording) -> None:
-        """Make the places of the node. Nothing answers yet."""
+        """Make the places of the node. Nothing answers yet.
+
+        Raises:
+            ExporterError: the bundle is broken.
+        """
+        self._pages = recorded_pages(recording)
         self.recording = recording
         self.shown = -1
         self.speed = 1.0
@@ -59,7 +65,6 @@ class ReplayNode:
         self.kubelet = ReplayedSocket(self.folder / "kubelet/pod-resources/kubelet.sock")
         self.pods_api = ReplayedSocket(self.folder / "kubelet/pods-api/pods-api.sock")
         self.api = ReplayedApi()
-        self._pages = recorded_pages(recording)
         self._servers = {page.name: ReplayedPage(_MOST_PAGE_BYTES) for page in self._pages if not page.is_file}
         self._files = ReplayedFiles(self.folder)
         self.kernel_log = SimulatedKernelLog((self.root,))
@@ -111,7 +116,7 @@ class ReplayNode:
                 self._log(earlier)
             self._files.show(moments[number].files)
             self._write_nvml()
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ExporterError(f"moment {number + 1} of the bundle cannot be played: {error}") from error
         self.shown = number
         await self._show_answers(moments[number])
@@ -178,14 +183,15 @@ class ReplayNode:
         """The settings that name the node's places."""
         has_files = self.recording.moments[0].files
         rules = recorded_place(self.recording, "device-rules")
-        has_rules = rules and "rules" in has_files
+        # a bundle names no file of this machine
+        own_rules = str(self.folder / "rules") if "rules" in has_files else rules if rules in SHIPPED_RULES else ""
         mode = self.recording.settings.get("nvml.mode", ())
         return {
             "kubelet.socket": (str(self.kubelet.path),),
             "kubelet.pods-socket": (str(self.pods_api.path),),
             "kubernetes.url": (self.api.url,) if self._asks_api else (),
             "inventory.file": (str(self.folder / "inventory"),) if "inventory" in has_files else (),
-            "device-rules": (str(self.folder / "rules"),) if has_rules else (rules,) if rules else (),
+            "device-rules": (own_rules,) if own_rules else (),
             "dcgm.url": [self._place_of_page(page.name) for page in self._pages if not page.is_file],
             "dcgm.file": [self._place_of_page(page.name) for page in self._pages if page.is_file],
             "nvml.mode": mode if self.has_nvml or not find_library("nvidia-ml") else ("off",),

@@ -166,7 +166,7 @@ def _pods_of(body: bytes) -> Iterator[tuple[str, bytes]]:
     for item in mappings(content, "items", _MOST_PODS):
         try:
             pod = ParseDict(dict(item), messages.Pod(), ignore_unknown_fields=True)
-        except ParseError:
+        except (AttributeError, ParseError, RecursionError, TypeError, ValueError):
             continue
         yield pod.metadata.uid, pod.SerializeToString()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from exporter.bundle.recording import PeerAnswer, Recording
 from exporter.config.node_settings import SETTINGS
 from exporter.config.page_settings import DEFAULT_DCGM_URL, source_names
+from exporter.errors import ExporterError
 
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
@@ -53,7 +54,11 @@ def answers_of(recording: Recording, peer: str) -> Iterable[PeerAnswer]:
 
 
 def recorded_pages(recording: Recording) -> Sequence[RecordedPage]:
-    """The sources of GPU samples: first those that settings name, in their order, and then discovered ones."""
+    """The sources of GPU samples: first those that settings name, in their order, and then discovered ones.
+
+    Raises:
+        ExporterError: a URL cannot be read.
+    """
     settings = recording.settings
     pages: dict[str, RecordedPage] = {}
 
@@ -61,7 +66,11 @@ def recorded_pages(recording: Recording) -> Sequence[RecordedPage]:
     is_nvml = settings.get("dcgm.mode") == ("off",)
     if not urls and not is_nvml and not settings.keys() & {"dcgm.file", "dcgm.selector"}:
         urls = (DEFAULT_DCGM_URL,)
-    for name, url in zip(source_names(urls), urls, strict=True):
+    try:
+        names = source_names(urls)
+    except ValueError as error:
+        raise ExporterError(f"the bundle's --dcgm.url cannot be read: {error}") from error
+    for name, url in zip(names, urls, strict=True):
         pages[name] = RecordedPage(name=name, question=url)
 
     for path in settings.get("dcgm.file", ()):

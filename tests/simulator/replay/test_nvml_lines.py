@@ -5,7 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from exporter.bundle.recording import RecordedCall
 from exporter.model.driver import DriverReading
 from exporter.simulator.gpu_processes import SimulatedProcesses
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
@@ -18,6 +21,24 @@ from tests.support.bundles import HearsNvml
 from tests.support.nvml import GPU, stand_in
 from tests.support.simulated import SimulatedGpu, World
 
+FUNCTIONS = (
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceProfileInfo",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlEventSetWait_v2",
+    "nvmlGpmMetricsGet",
+    "no function\nat all",
+)
+FIELDS = ("sample2", "metrics", "metricId", "nvmlReturn", "value", "fieldId", "valueType", "eventType", "device", "pid")
 Reading = tuple[DriverReading, bytes, object]
 NOW_US = 5_000_000
 
@@ -115,6 +136,36 @@ ODD = [
 def test_odd_answers_come_back(tmp_path: Path, lines: list[list[str]]) -> None:
     recorded, replayed = recorded_and_replayed(tmp_path, lines)
     assert recorded == replayed
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=8) | st.sampled_from(["nvmlDeviceGetHandleByIndex(0)"]),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), values, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            RecordedCall,
+            function=st.sampled_from(FUNCTIONS),
+            arguments=st.lists(JSON, max_size=3).map(tuple),
+            result=JSON,
+            code=st.sampled_from([0, 0, 3, 15]),
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_a_bundle_says_is_lines_or_an_error(calls: list[RecordedCall]) -> None:
+    state = NvmlState()
+    try:
+        state.take(calls)
+        lines = state.lines(NOW_US)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return  # the replay says that the moment cannot be played
+    assert all("\n" not in line for line in lines)
+    assert len(lines) < 1_000
 
 
 def test_samples_are_of_now(tmp_path: Path) -> None:

@@ -4,8 +4,14 @@ import ctypes
 import difflib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
 
 from exporter.bundle.collecting.looking import collect
+from exporter.bundle.recording import RecordedMoment, Recording
+from exporter.errors import ConfigError, ExporterError
+from exporter.simulator.replay.replay_node import ReplayNode
 from tests.support.bundles import (
     config_of_node,
     findings_in,
@@ -41,8 +47,33 @@ async def simulated(world: World) -> AsyncIterator[SimulatedNode]:
 async def test_pages_and_findings_come_back_at_each_moment() -> None:
     world = World(gpus=8, mig=1, shared=2, claims=2, dynamic=1, seed=7)
     async with simulated(world) as node:
-        recording = await recorded_moments(node, config_of_node(node), (list, world.step, world.replace_all))
+
+        def lose_a_gpu() -> None:
+            node.failure.fail()
+            node.failure.look(node.processes.pids)
+
+        recording = await recorded_moments(node, config_of_node(node), (list, world.step, lose_a_gpu))
         root = str(node.root)
+    await is_played_as_recorded(recording, root)
+
+
+async def test_a_page_of_nvml_and_a_page_in_a_file_come_back(tmp_path: Path) -> None:
+    async with simulated(World(gpus=4, mig=1, shared=1, seed=7)) as node:
+        of_nvml = config_of_node(node, dcgm_mode="off", dcgm_url=[])
+        recording = await recorded_moments(node, of_nvml, (list, node.world.step))
+        file = tmp_path / "dcgm.prom"
+        beside = file.with_suffix(".new")
+        beside.write_text(node.dcgm.page())
+        beside.rename(file)
+        of_file = config_of_node(node, dcgm_file=str(file), dcgm_url=[])
+        another = await recorded_moments(node, of_file, (list,))
+        root = str(node.root)
+    await is_played_as_recorded(recording, root)
+    await is_played_as_recorded(another, root)
+
+
+async def is_played_as_recorded(recording: Recording, root: str) -> None:
+    """A new exporter in front of the replay says at each moment what the bundle has. `root` is the recorded one's."""
     async with replay_of(recording) as replayed:
         for number, moment in enumerate(recording.moments):
             await replayed.show(number)
@@ -67,3 +98,42 @@ def _difference(recorded: str, replayed: str) -> list[str]:
     before, after = (text.replace(',"', ',\n"').split("\n") for text in (recorded, replayed))
     lines = difflib.unified_diff(before, after, lineterm="", n=0)
     return [line[:400] for line in lines if not line.startswith(("---", "+++", "@@"))][:20]
+
+
+def bundle_with(**settings: str) -> Recording:
+    """A bundle with these settings, in which nobody answers."""
+    texts = {name.replace("__", ".").replace("_", "-"): (text,) for name, text in settings.items()}
+    return Recording(made_by="1", settings=texts, moments=(RecordedMoment(at_seconds=0.0),))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "replayed"),
+    [
+        ("device_rules", "amd", True),
+        ("device_rules", "/etc/passwd", False),
+        ("inventory__file", "/etc/passwd", False),
+        ("dcgm__http_config", "/etc/passwd", False),
+        ("kubernetes__token_file", "/etc/passwd", False),
+        ("otlp__endpoint", "http://collector:4318", False),
+        ("accounting__state", "/var/lib/state", False),
+        ("web__listen_address", ":1", False),
+        ("probe__mode", "on", False),
+        ("sharing", "split", True),
+        ("no__such_setting", "1", False),
+    ],
+)
+async def test_settings_that_mean_another_machine_are_left_out(name: str, text: str, *, replayed: bool) -> None:
+    recording = bundle_with(**{name: text})
+    (setting,) = recording.settings
+    async with replay_of(recording) as node:
+        given = dict(node.config().given)
+    is_there = setting in given and given[setting].values == (text,) and not node.config().is_default(setting)
+    assert is_there is replayed
+
+
+async def test_a_broken_setting_is_told() -> None:
+    with pytest.raises(ExporterError, match=r"the bundle's --dcgm\.url cannot be read"):
+        ReplayNode(bundle_with(dcgm__url="http://[x:1/metrics"))
+    async with replay_of(bundle_with(sharing="evil")) as node:
+        with pytest.raises(ConfigError, match="evil"):
+            node.config()
