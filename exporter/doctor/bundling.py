@@ -22,7 +22,7 @@ from exporter.bundle.recording import Recording
 from exporter.cli.commands import PROGRAM
 from exporter.config.load import load
 from exporter.config.node_settings import Config
-from exporter.config.parsers import positive_duration
+from exporter.config.parsers import Address, positive_duration
 from exporter.doctor.asked_exporter import (
     MAPPING,
     METRICS,
@@ -35,7 +35,7 @@ from exporter.doctor.asked_exporter import (
     nothing_answers,
 )
 from exporter.doctor.checkup import Checkup
-from exporter.doctor.running_settings import exporters_here, meant, settings_shown
+from exporter.doctor.running_settings import RunningExporter, exporters_here, meant, settings_shown
 from exporter.errors import ConfigError, ExporterError, read_flag
 from exporter.lenient import AnyObject, mapping
 from exporter.outputs.diagnosis import Finding, fine, warning
@@ -108,8 +108,8 @@ class BundleMaking:
     def collect(self, config: Config, *, by_own_settings: bool) -> Checkup:
         """Collect everything, and return the checkup whose report is in the bundle.
 
-        `by_own_settings`: doctor was given the settings of the exporter, which are `config`. Raises Gone: the exporter
-        is to be on another host, and does not answer.
+        `by_own_settings`: doctor was given the settings of the exporter, which are `config`. Raises ConfigError: the
+        exporter is to be on another machine.
         """
         exporter = _exporter(config, by_own_settings=by_own_settings)
         self._order.say(_before(self._order))
@@ -145,49 +145,58 @@ def _before(order: BundleOrder) -> str:
 
 
 def _exporter(config: Config, *, by_own_settings: bool) -> _ExporterHere:
-    """The exporter that runs here, with the best settings that can be had of it."""
+    """The exporter that runs here, with the best settings that can be had of it.
+
+    They are doctor's own if it was given some; else those of the exporter's process, or of its answer. Raises
+    ConfigError: it is on another machine.
+    """
     address = config.web.listen_addresses[0]
-    silent = ""
-    answered: tuple[HttpTransport, AnyObject, bytes] | None = None
-    try:
-        answered = exporter_at(address)
-    except Gone as error:
-        if is_elsewhere(address.host) and not by_own_settings:
-            raise
-        silent = str(error).removesuffix(": Connection refused")
-    settings, finding = _settings(config, answered and answered[1], silent, by_own_settings=by_own_settings)
-    if answered is None:
-        return _ExporterHere(config=settings, finding=finding, why_silent=silent)
-    return _ExporterHere(config=settings, finding=finding, answering=answered[0], mapping=answered[1], body=answered[2])
-
-
-def _settings(
-    config: Config, answer: AnyObject | None, silent: str, *, by_own_settings: bool
-) -> tuple[Config, Finding]:
-    """The settings to collect with, and where they are from: doctor's flags, a process, an answer, or defaults."""
+    if is_elsewhere(address.host) and not by_own_settings:
+        raise ConfigError(
+            f"--bundle: {address.host} is another machine, and a bundle is made where the exporter runs: by kubectl"
+            " exec or docker exec, or on its node"
+        )
+    here = _asked(config, address)
     if by_own_settings:
-        return config, fine("settings", "doctor's own, as it was given some")
-    address = config.web.listen_addresses[0]
+        return replace(here, finding=fine("settings", "doctor's own, as it was given some"))
     exporters, troubles = exporters_here()
-    running = meant(exporters, address, is_named=not config.is_default("web.listen-address"))
+    is_named = here.answering is not None or not config.is_default("web.listen-address")
+    running = meant(exporters, address, is_named=is_named)
     if running is not None:
-        says = f"those of process {running.pid}, which serves here"
-        if running.is_elsewhere:
-            says = f"{says}, in a container: run doctor in it if its files are not at the same places here"
-        return running.config, fine("settings", says)
-    if answer is not None:
+        return _of_process(here, running, address)
+    if here.mapping is not None:
         try:
-            return _config_of(answer, config), fine("settings", "those that the exporter shows at /debug/mapping")
+            shown = _config_of(here.mapping, config)
         except (ConfigError, KeyError, TypeError, AttributeError) as error:
-            troubles = [*troubles, f"the exporter's settings at /debug/mapping cannot be used: {error}"]
-    why = [silent, *troubles]
+            troubles.append(f"the exporter's settings at /debug/mapping cannot be used: {error}")
+        else:
+            return replace(here, config=shown, finding=fine("settings", "those that the exporter shows"))
     if len(exporters) > 1:
         pids = ", ".join(str(exporter.pid) for exporter in exporters)
-        why.append(
-            f"several exporters run here (processes {pids}), and it is not clear which of them listens at {address}"
-        )
-    says = "; ".join(filter(None, why)) or "no exporter is known here"
-    return config, warning("settings", f"{says}: so this is of doctor's own settings", _NAME_IT)
+        troubles.append(f"of several exporters here (processes {pids}), which one listens at {address} is not clear")
+    says = "; ".join(filter(None, (here.why_silent, *troubles)))
+    return replace(here, finding=warning("settings", f"{says}: so this is of doctor's own settings", _NAME_IT))
+
+
+def _asked(config: Config, address: Address) -> _ExporterHere:
+    """What listens at an address, with doctor's own settings."""
+    here = _ExporterHere(config=config, finding=fine("settings", "doctor's own"))
+    try:
+        answering, answer, body = exporter_at(address)
+    except Gone as error:
+        return replace(here, why_silent=str(error).removesuffix(": Connection refused"))
+    return replace(here, answering=answering, mapping=answer, body=body)
+
+
+def _of_process(here: _ExporterHere, running: RunningExporter, address: Address) -> _ExporterHere:
+    """The exporter with its process' settings. If it listens elsewhere than at `address`, it is asked there."""
+    says = f"those of process {running.pid}, which serves here"
+    if running.is_elsewhere:
+        says = f"{says}, in a container: run doctor in it if its files are not at the same places here"
+    own = running.config.web.listen_addresses[0]
+    if here.answering is None and own.port not in (0, address.port):
+        here = _asked(running.config, own)
+    return replace(here, config=running.config, finding=fine("settings", says))
 
 
 def _config_of(answer: AnyObject, own: Config) -> Config:

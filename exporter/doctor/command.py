@@ -118,7 +118,7 @@ def _bundle(
 ) -> "Checkup":
     """Make a bundle, print its report, and write it. Returns the checkup with that report.
 
-    Raises ExporterError: it cannot be written; Gone: see `_look`.
+    Raises ExporterError: it cannot be written, or the exporter is on another machine.
     """
     _spare_the_exporter()
     from exporter.doctor.bundling import BundleMaking, BundleOrder  # noqa: PLC0415 - see _look

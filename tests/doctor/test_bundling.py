@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import bcrypt
@@ -17,9 +18,11 @@ import yaml
 
 from exporter.bundle import archive
 from exporter.bundle.recording import Recording
+from exporter.config.settings import by_default as by_default_text
 from exporter.doctor import asked_exporter, bundling
 from exporter.doctor import command as doctor_command
 from exporter.doctor.bundling import BundleFile, BundleMaking, BundleOrder
+from exporter.doctor.running_settings import RunningExporter
 from exporter.errors import ConfigError, ExporterError
 from tests.support.exporter import Start, config_of
 from tests.support.simulated import SimulatedNode, World
@@ -124,7 +127,7 @@ async def test_beside_one_that_answers_and_shows_its_settings(
     done = await command(f"--bundle={to}", "--plain", POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
     assert done.stderr == b""
     recording = archive.read(to)
-    assert "those that the exporter shows at /debug/mapping" in recording.report
+    assert "those that the exporter shows" in recording.report
     assert recording.settings["sharing"] == ("split",)
     assert recording.of_exporter.keys() >= {"/gpu/metrics", "/metrics", "/container/metrics", "/debug/mapping"}
     assert "/processes" not in recording.of_exporter
@@ -256,3 +259,42 @@ def test_without_room_the_exporter_is_spared(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(doctor_command, "room_bytes", lambda _: 30 * 2**20)
     with pytest.raises(ExporterError, match="leaves 30 MiB here, and a bundle takes 64 MiB or more -> raise"):
         doctor_command._spare_the_exporter()
+
+
+async def test_the_only_process_that_serves_is_asked_where_it_listens(
+    start: Start, simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody named an address, and nobody listens at the default one."""
+    exporter = await start()
+    address = exporter.base.removeprefix("http://")
+    config = config_of(web_listen_address=address, kubelet_socket=str(simulated.socket), dcgm_url=simulated.url)
+    running = RunningExporter(pid=7, config=config, is_elsewhere=True)
+    monkeypatch.setattr(bundling, "exporters_here", lambda: ([running], []))
+    own = config_of(web_listen_address="127.0.0.1:1")
+    by_default = replace(own, given=(("web.listen-address", by_default_text("--web.listen-address", ":9400")),))
+    here = await asyncio.to_thread(bundling._exporter, by_default, by_own_settings=False)
+    assert here.config is config
+    assert here.answering is not None
+    assert here.answering.url == exporter.base
+    assert "those of process 7, which serves here, in a container" in here.finding.trouble.message
+    # somebody named it, so it is none of those
+    here = await asyncio.to_thread(bundling._exporter, own, by_own_settings=False)
+    assert here.config is own
+    assert "doctor's own settings" in here.finding.trouble.message
+
+
+def test_of_several_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = config_of(web_listen_address="127.0.0.1:1")
+    running = [RunningExporter(pid=pid, config=own) for pid in (7, 8)]
+    monkeypatch.setattr(bundling, "exporters_here", lambda: (running, ["the settings of process 9 cannot be read"]))
+    here = bundling._exporter(own, by_own_settings=False)
+    says = here.finding.trouble.message
+    assert "the settings of process 9 cannot be read" in says
+    assert "of several exporters here (processes 7, 8), which one listens at 127.0.0.1:1 is not clear" in says
+
+
+async def test_an_exporter_on_another_machine_is_bundled_there(tmp_path: Path) -> None:
+    done = await command(f"--bundle={tmp_path}/b.tar.gz", "--web.listen-address=gpu-7.example.org:9400")
+    assert b"gpu-7.example.org is another machine" in done.stderr
+    assert done.returncode == 2
+    assert [*tmp_path.iterdir()] == []
