@@ -30,8 +30,12 @@ _FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
     |(?<![\w:.-])(?=[^\s]*:[^\s]*:)[0-9a-fA-F:]+(?:[0-9.]+)?(?![\w:]))
     |(?P<cut>(?<![0-9a-zA-Z])[0-9a-f]{{8,63}}(?:-[0-9a-f]{{1,4}})*(?![0-9a-zA-Z]))"""
 _SPECIAL = re.compile(_FORMS, re.VERBOSE)
-# a path of the user's in a text of the program
-_SPECIAL_OF_TEXT = re.compile(rf"""(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)|{_FORMS}""", re.VERBOSE)
+# a path, or words of a peer, in a text of the program
+_SPECIAL_OF_TEXT = re.compile(
+    rf"""(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)|(?P<quoted>(?<!\w)"[^"\n]{{1,300}}"|(?<!\w)'[^'\n]{{1,300}}'(?!\w))
+    |{_FORMS}""",
+    re.VERBOSE,
+)
 _LOCAL = frozenset({"", "localhost", "localhost.localdomain", "*"})
 _CUT = 8
 _PARTS_OF_ID = re.compile(r"(?P<kind>(?:MIG-|GPU-)+)(?P<id>[^:\s]+)(?P<share>(?:::.*)?)", re.DOTALL)
@@ -238,7 +242,7 @@ class NamesInTexts:
                 return self._disguise.id(text)
             case "address":
                 return self._address(text)
-            case "path":
+            case "path" | "quoted":
                 return self.strict(text)
             case "cut":
                 return self._disguise.id(text) if self._is_cut(text) else None

@@ -178,7 +178,12 @@ class _Walk:
         document = self._objects.document(line.encode("utf-8", "replace"))
         if document is not None:
             return document.decode()
-        return self._scanner.text(_NAMED.sub(self._named, line))
+        pieces: list[str] = []
+        end = 0
+        for match in _NAMED.finditer(line):
+            pieces += (self._scanner.text(line[end : match.start()]), self._named(match))
+            end = match.end()
+        return "".join((*pieces, self._scanner.text(line[end:])))
 
     def _named(self, match: re.Match[str]) -> str:
         """A part key=value of a line of the log."""

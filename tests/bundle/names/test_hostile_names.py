@@ -278,6 +278,10 @@ def test_a_replaced_recording_is_replaced_again() -> None:
         ("/home/zoltan/a/quirx.sock cannot be read", r"/home/user-1/a/word\d\.sock cannot be read"),
         ("/var/lib/kubelet/pod-resources/kubelet.sock", r"/var/lib/kubelet/pod-resources/kubelet\.sock"),
         ("https://zoltan.quirx.example:6443/api/v1/pods?x=1", r"https://host-1:6443/api/v1/pods\?x=1"),
+        (
+            "User \"system:serviceaccount:zoltans:quirx\" cannot list the pods' labels, it isn't 'wixil'",
+            r"User \"system:serviceaccount:word\d:word\d\" cannot list the pods' labels, it isn't 'word\d'",
+        ),
         ("dcgm:zoltan:9400 at http://zoltan:9400/metrics", r"dcgm:host-1:9400 at http://host-1:9400/metrics"),
     ],
 )
