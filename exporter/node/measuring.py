@@ -164,6 +164,12 @@ class Measuring:
         """Whether the first look at processes is under way. No scrape waits for it."""
         return self.looked_up is None and self._task is not None and not self._task.done()
 
+    def is_newer_than(self, moment: float) -> bool:
+        """Whether the measurement is of a reading after this moment of the clock, or there is nothing to measure."""
+        if not self._is_wanted or not self._nvml.health.up:
+            return True
+        return self.looked_up is not None and self.looked_up[0].read_at >= moment
+
     def tables(self, logged: "Containers", pods: PodsByName) -> "tuple[Containers, ...]":
         """The containers by their logs, and by the status of pods."""
         from exporter.usage.process_owners import containers_of_pods  # noqa: PLC0415 - see _find

@@ -29,7 +29,7 @@ from exporter.model.driver import DriverReading
 from exporter.model.slices import at_once
 from exporter.node.build import make_node
 from exporter.node.build_sources import may_ask
-from exporter.node.first_look import look_at_all
+from exporter.node.first_look import look_at_all, look_at_now
 from exporter.node.node import Node
 from exporter.node.role import as_json, diagnose
 from exporter.outputs.diagnosis import Diagnosis
@@ -148,7 +148,7 @@ class _Recorder:
                 due = began + every_seconds * len(moments)
                 if due > began + for_seconds or await _is_set_until(is_over, due):
                     break
-                self.last_look = await self._node.look(None, self._needs)
+                self.last_look = await look_at_now(self._node, self._needs)
         finally:
             await self._node.close()
         return tuple(moments)

@@ -29,9 +29,9 @@ PAGES = ("/gpu/metrics", "/container/metrics", "/metrics/nodes", "/events", REPO
 
 
 @asynccontextmanager
-async def simulated(world: World) -> AsyncIterator[SimulatedNode]:
+async def simulated(world: World, host_name: str = "gpu-node-1") -> AsyncIterator[SimulatedNode]:
     """A node with NVML, which no other node of this process has meanwhile."""
-    node = SimulatedNode(world)
+    node = SimulatedNode(world, host_name)
     node.has_device_checkpoint = True
     try:
         await node.start()

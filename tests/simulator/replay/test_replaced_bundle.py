@@ -1,0 +1,129 @@
+"""A bundle of a lively node, with its names replaced, is played back: what the exporter says is what it said there."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from itertools import zip_longest
+from math import isclose
+from os.path import commonprefix
+from pathlib import Path
+
+from exporter.bundle import archive
+from exporter.bundle.collecting.looking import collect
+from exporter.bundle.names.replacing import replaced
+from exporter.bundle.recording import Recording
+from tests.simulator.replay.test_replay_node import PAGES, REPORT, simulated
+from tests.support.bundles import (
+    config_of_node,
+    findings_in,
+    in_recorded_words,
+    recording_of,
+    replay_of,
+    without_times,
+)
+from tests.support.exporter import running
+from tests.support.simulated import World
+from tests.support.waiting import until
+
+FOR_SECONDS = 8.0
+EVERY_SECONDS = 2.0
+HERE = {"web.listen-address": ("127.0.0.1:0",)}
+
+
+TOKEN = re.compile(r"[\w.:/-]*\w")
+SHORT_NUMBER = re.compile(r"[+-]?[0-9.]{1,9}(e[+-]?[0-9]+)?")
+
+
+def old_names(recording: Recording, without_names: Recording) -> Mapping[str, str]:
+    """The users' own names by those that replaced them, as the answers of an exporter in both bundles show them.
+
+    Nothing but names was replaced, and no two by the same.
+    """
+    old: dict[str, str] = {}
+    for moment, other in zip(recording.moments, without_names.moments, strict=True):
+        for path in PAGES:
+            tokens = TOKEN.findall(moment.outputs[path].decode())
+            for name, new in zip(tokens, TOKEN.findall(other.outputs[path].decode()), strict=True):
+                if name != new:
+                    assert not SHORT_NUMBER.fullmatch(name), (name, new)
+                    assert old.setdefault(new, name) == name, new
+    return old
+
+
+def back(old: Mapping[str, str]) -> Callable[[str], str]:
+    """Puts the users' own names into a text."""
+    return lambda text: TOKEN.sub(lambda match: old.get(match[0], match[0]), text)
+
+
+async def recorded() -> tuple[Recording, str]:
+    """What `doctor --bundle --for` collects of a node whose pods come and go, and which loses a GPU; its root."""
+    world = World(gpus=8, mig=1, shared=2, claims=2, dynamic=1, seed=11)
+    async with simulated(world, "hal9000-anna") as node:
+        config = config_of_node(node, node_name="hal9000-anna")
+        collecting = asyncio.create_task(collect(config, for_seconds=FOR_SECONDS, every_seconds=EVERY_SECONDS))
+        await asyncio.sleep(EVERY_SECONDS * 1.5)
+        node.failure.after_seconds = 0.0
+        world.step()
+        node.write_processes()
+        await asyncio.sleep(EVERY_SECONDS)
+        world.step()
+        node.write_processes()
+        return recording_of(config, await collecting), str(node.root)
+
+
+async def test_what_was_said_comes_back_under_the_users_names(tmp_path: Path) -> None:
+    recording, root = await recorded()
+    assert len(recording.moments) > 3
+    without_names, _ = replaced(recording)
+    packed = BytesIO()
+    archive.write(without_names, packed)
+    file = tmp_path / "bundle.tar.gz"
+    file.write_bytes(packed.getvalue())
+    in_users_words = back(old_names(recording, without_names))
+
+    async with replay_of(archive.read(file)) as replayed, running(replayed.config(HERE)) as exporter:
+        for number, moment in enumerate(recording.moments):
+            await replayed.show(number)
+            differences: dict[str, object] = {}
+
+            async def is_as_recorded(
+                outputs: Mapping[str, bytes] = moment.outputs, differences: dict[str, object] = differences
+            ) -> bool:
+                for path in PAGES:
+                    _, answer = await exporter.get(path)
+                    was = comparable(path, outputs[path].decode().replace(root, ""))
+                    again = comparable(path, in_users_words(in_recorded_words(replayed, answer.encode())))
+                    differences[path] = different(was, again)
+                return not any(differences.values())
+
+            await until(is_as_recorded, why=lambda differences=differences: (number, differences))  # type: ignore[misc]
+
+
+NUMBER = re.compile(r"(?<=[ :])-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?(?=[,}]|$)")
+TOLERANCE = 0.02
+
+
+def different(recorded: Sequence[str], replayed: Sequence[str]) -> list[str]:
+    """The lines that differ. Of numbers that are measured over a time, some percent count as nothing."""
+    lines = []
+    for was, again in zip_longest(recorded, replayed, fillvalue=""):
+        numbers = zip_longest(map(float, NUMBER.findall(was)), map(float, NUMBER.findall(again)), fillvalue=-1.0)
+        is_same = NUMBER.sub("", was) == NUMBER.sub("", again)
+        if not (is_same and all(isclose(one, other, rel_tol=TOLERANCE) for one, other in numbers)):
+            start = max(0, len(commonprefix((was, again))) - 60)
+            lines += [f"- {was[:90]}…{was[start : start + 300]}", f"+ …{again[start : start + 300]}"]
+    return lines[:10]
+
+
+# Whether a holder has left its device idle is known once a page was read after it came. Both may come in the same
+# millisecond, in either order.
+STATE = re.compile(r'"idle_since":(?:null|"[^"]*"),"state":"(?:held|idle|used)"')
+
+
+def comparable(path: str, text: str) -> list[str]:
+    """The samples, objects or findings of an answer, sorted, since new names may sort otherwise."""
+    if path == REPORT:
+        return sorted(json.dumps(finding, sort_keys=True) for finding in findings_in(text))
+    return sorted(STATE.sub("", without_times(text)).replace("},{", "},\n{").splitlines())
