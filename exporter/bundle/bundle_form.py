@@ -106,6 +106,7 @@ class WrittenRecording:
     made_by: str = of(any_text)
     settings: Mapping[str, tuple[str, ...]] = of(by_key(any_text, each(any_text, MOST_ENTRIES), MOST_ENTRIES))
     moments: tuple[WrittenMoment, ...] = of(each(group(WrittenMoment), _MOST_MOMENTS, least=1))
+    node: str = of(any_text, "")
     report: str = of(any_text, "")
     of_exporter: Mapping[str, str] = of(_names, {})
     log: str = of(any_text, "")

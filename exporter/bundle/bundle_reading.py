@@ -47,6 +47,7 @@ def recording_of(contents: Mapping[str, bytes]) -> Recording:
         made_by=written.made_by,
         settings=written.settings,
         moments=tuple(_moment(read_contents, moment) for moment in written.moments),
+        node=written.node,
         report=read_contents.text(written.report),
         of_exporter=read_contents.each(written.of_exporter),
         log=read_contents.lines(written.log),

@@ -27,6 +27,7 @@ def files_of(recording: Recording) -> dict[str, bytes] | None:
         "madeBy": recording.made_by,
         "isPlain": recording.is_plain,
         "settings": {key: list(values) for key, values in sorted(recording.settings.items())},
+        "node": recording.node,
         "versions": dict(sorted(recording.versions.items())),
         "absences": [{"what": absence.what, "why": _written_trouble(absence.why)} for absence in recording.absences],
         "report": files.add_text("report.txt", recording.report),

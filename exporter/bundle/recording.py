@@ -100,6 +100,7 @@ class Recording:
         made_by: the program's version.
         settings: those that differ from their defaults, by flag without dashes, as a configuration file has them;
             secrets are left out.
+        node: the node's name, as the exporter had it: of --node-name, else the host's.
         moments: in the order of their times; at least one.
         report: doctor's report, as text.
         of_exporter: what the exporter that runs there answered, by path.
@@ -112,6 +113,7 @@ class Recording:
     made_by: str
     settings: Mapping[str, tuple[str, ...]]
     moments: tuple[RecordedMoment, ...]
+    node: str = ""
     report: str = ""
     of_exporter: Mapping[str, bytes] = field(default_factory=nothing)
     log: tuple[str, ...] = ()

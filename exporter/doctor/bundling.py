@@ -244,6 +244,7 @@ def _recording(exporter: _ExporterHere, collected: CollectedMoments, seen: Check
     return Recording(
         made_by=__version__,
         settings=recorded_settings(exporter.config),
+        node=exporter.config.node.name,
         moments=collected.moments,
         report=seen.report.render(),
         of_exporter=answers.by_path,

@@ -38,6 +38,7 @@ def recording_of(config: Config, collected: CollectedMoments) -> Recording:
     return Recording(
         made_by="test",
         settings=recorded_settings(config),
+        node=config.node.name,
         moments=collected.moments,
         report=collected.report.render(),
         versions=collected.versions,

@@ -90,6 +90,7 @@ RECORDINGS = st.builds(
     made_by=_TEXTS,
     settings=st.dictionaries(_TEXTS, st.lists(_TEXTS, max_size=3).map(tuple), max_size=3),
     moments=st.lists(_MOMENTS, min_size=1, max_size=3).map(tuple),
+    node=_TEXTS,
     report=_TEXTS,
     of_exporter=st.dictionaries(_PATHS, _CONTENTS, max_size=3),
     log=_LINES,

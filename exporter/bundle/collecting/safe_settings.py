@@ -24,8 +24,6 @@ _NO_REMEDY = "nothing is to be done"
 # settings that say where the exporter answers, writes and pushes, which no replay does
 _LEFT_OUT = frozenset({"accounting.state", "log.level", "log.format", "kubernetes.ca-file", "kubernetes.token-file"})
 _LEFT_OUT_GROUPS = ("web.", "otlp.")
-# what a machine that plays the bundle back would make of itself
-_ALWAYS = frozenset({"node-name"})
 # what follows from another setting
 _FOLLOWING = frozenset({"labels.idle"})
 # what would write, or read secrets: it is off while a bundle is made
@@ -63,7 +61,7 @@ def recorded_settings(config: Config) -> Mapping[str, tuple[str, ...]]:
     return {
         name: tuple(without_secrets(text).removesuffix("?…") for text in texts.values)
         for name, texts in config.given
-        if _is_recorded(name) and (name in _ALWAYS or not config.is_default(name))
+        if _is_recorded(name) and not config.is_default(name) and (name != "node-name" or config.node.is_named)
     }
 
 

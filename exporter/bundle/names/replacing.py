@@ -44,7 +44,7 @@ def _texts(recording: Recording) -> Iterator[bytes]:
             yield from files.values()
         yield repr((moment.at_seconds, moment.calls, moment.kernel_log)).encode("utf-8", "replace")
     yield from recording.of_exporter.values()
-    rest = (recording.settings, recording.report, recording.log, recording.versions, recording.absences)
+    rest = (recording.settings, recording.node, recording.report, recording.log, recording.versions, recording.absences)
     yield repr(rest).encode("utf-8", "replace")
 
 
@@ -88,6 +88,7 @@ class _Walk:
             recording,
             settings=self._settings.all(recording.settings),
             moments=tuple(map(self._moment, recording.moments)),
+            node=self._fields.name("node", recording.node),
             report=self._scanner.text(recording.report),
             of_exporter={path: self._output(body) for path, body in recording.of_exporter.items()},
             log=tuple(map(self._line, recording.log)),

@@ -37,6 +37,7 @@ _MOST_PAGE_BYTES = 6_291_456
 _KEEPS_FILES_SECONDS = 20.0  # a file older than a minute counts as stale
 _UNLOAD_SECONDS = 5.0
 _STALE_SECONDS = 3600.0
+_NAMELESS = "replayed"
 
 
 class ReplayNode:
@@ -157,7 +158,7 @@ class ReplayNode:
             ConfigError: a setting of the bundle is none of this version's.
         """
         settings = {**replayed_settings(self.recording, self._places()), **(given or {})}
-        return replace(load(settings, {}, None, "replayed"), root=str(self.root))
+        return replace(load(settings, {}, None, self.recording.node or _NAMELESS), root=str(self.root))
 
     @property
     def recorded_texts(self) -> Mapping[str, str]:
