@@ -1,5 +1,6 @@
 """What is collected of a node: the peers' answers as they came, the files, and what the exporter says of them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,11 +9,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from exporter._gen import podresources_v1_pb2 as v1
+from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
+from exporter.ownership.allocators.allocator_table import ANNOTATIONS
+from exporter.simulator.allocators import ALLOCATORS
 from exporter.sources.hearing import LISTENER
+from exporter.sources.kubelet import device_checkpoint
 from tests.support.exporter import config_of
 from tests.support.simulated import SimulatedNode, World
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -25,7 +31,11 @@ async def mixed() -> AsyncIterator[SimulatedNode]:
 
 
 async def collected_of(node: SimulatedNode, **settings: Any) -> CollectedMoments:
-    seconds = {"for_seconds": settings.pop("for_seconds", 0.0), "every_seconds": 0.2}
+    how = {
+        "for_seconds": settings.pop("for_seconds", 0.0),
+        "every_seconds": 0.2,
+        "is_over": settings.pop("is_over", None),
+    }
     places = {
         "kubelet_socket": str(node.socket),
         "dcgm_url": node.url,
@@ -34,7 +44,7 @@ async def collected_of(node: SimulatedNode, **settings: Any) -> CollectedMoments
         "kernel_log_mode": "on",
         "root": str(node.root),
     }
-    return await collect(config_of(**{**places, **settings}), **seconds)
+    return await collect(config_of(**{**places, **settings}), **how)
 
 
 def the_answer(moment: RecordedMoment, question: str) -> PeerAnswer:
@@ -60,4 +70,74 @@ async def test_all_peers_are_heard(mixed: SimulatedNode) -> None:
     assert moment.outputs.keys() == {
         "/gpu/metrics", "/container/metrics", "/metrics", "/metrics/nodes", "/metric", "/events", "/debug/mapping",
     }  # fmt: skip
+    assert LISTENER.get() is None
+
+
+# by the API server: no Pods API, and claims whose devices only ResourceSlices name
+async def test_pods_and_slices_of_the_api_server(mixed: SimulatedNode) -> None:
+    settings = {"pods_source": "api", "labels_pod_uid": "on", "dra": "on", "root": "/nonexistent"}
+    (moment,) = (await collected_of(mixed, **settings)).moments
+    pods = json.loads(the_answer(moment, "/api/v1/pods").body)["items"]
+    assert {pod["metadata"]["name"] for pod in pods} == {pod.name for pod in mixed.world.pods}
+    slices = json.loads(the_answer(moment, "/resourceslices").body)["items"]
+    assert {device["name"] for item in slices for device in item["spec"]["devices"]} >= {"gpu-0"}
+    assert {answer.peer for answer in moment.answers} == {"kubelet", "page", "kubernetes"}
+
+
+async def test_an_allocator_and_what_its_plugin_answered() -> None:
+    node = SimulatedNode(World(gpus=4, seed=7, allocator=ALLOCATORS["hami"](seed=7)))
+    node.has_device_checkpoint = True
+    await node.start()
+    try:
+        collected = await collected_of(node)
+    finally:
+        await node.stop()
+    (moment,) = collected.moments
+    assert collected.report.works()
+    pods = json.loads(the_answer(moment, "WatchPods").body)["items"]
+    held = {key for pod in pods for key in pod["metadata"].get("annotations", {})}
+    assert held <= ANNOTATIONS | {"kubernetes.io/config.source"}
+    assert held & ANNOTATIONS
+    entries = device_checkpoint.parse(moment.files["kubelet/device-plugins/kubelet_internal_checkpoint"])
+    assert {entry.pod_uid for entry in entries} == {pod.uid for pod in node.world.pods if pod.devices}
+    assert entries
+    assert all(entry.given is not None for entry in entries)
+
+
+async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode) -> None:
+    """A pod goes, and the kubelet's socket breaks, while it looks."""
+    over = asyncio.Event()
+    looking = asyncio.create_task(collected_of(mixed, for_seconds=600.0, labels_pod_uid="on", is_over=over))
+    calls = mixed.kubelet.calls
+    await until(lambda: mixed.kubelet.calls > calls)
+    gone = mixed.world.pods[0]
+    mixed.world.remove(gone)
+    calls = mixed.kubelet.calls
+    await until(lambda: mixed.kubelet.calls > calls + 8)
+    over.set()
+    collected = await looking
+    first, *_, last = collected.moments
+    assert gone.name.encode() in the_answer(first, "/List").body
+    assert gone.name.encode() not in the_answer(last, "/List").body
+    assert gone.name.encode() not in the_answer(last, "WatchPods").body
+    times = [moment.at_seconds for moment in collected.moments]
+    assert times == sorted(times)
+    # what has not changed takes memory once
+    version = "root/proc/driver/nvidia/version"
+    assert first.files[version] is last.files[version]
+    assert {id(moment.files["root/proc/driver/nvidia-caps/mig-minors"]) for moment in collected.moments} == {
+        id(first.files["root/proc/driver/nvidia-caps/mig-minors"])
+    }
+
+
+async def test_what_takes_too_much_ends_it(mixed: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking_at, "budget_bytes", lambda _: 1_500_000)
+    collected = await collected_of(mixed, for_seconds=600.0)
+    assert len(collected.moments) > 1
+    (lack,) = [absence for absence in collected.absences if absence.what == "later moments"]
+    assert "reached 1 MiB -> make a bundle of a shorter time" in str(lack.why)
+
+
+async def test_no_exporter_that_serves_has_a_listener(mixed: SimulatedNode) -> None:
+    await collected_of(mixed)
     assert LISTENER.get() is None

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -218,21 +219,24 @@ async def test_ctrl_c_ends_the_looks_and_keeps_what_there_is(node: SimulatedNode
     assert archive.read(to).moments
 
 
+async def test_what_goes_with_a_bundle_alone_is_refused() -> None:
+    done = await command("--for=2m")
+    assert b"--for and --plain go with --bundle" in done.stderr
+    assert (done.stdout, done.returncode) == (b"", 2)
+
+
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("to", "duration", "says"),
     [
-        (["--for=2m"], "--for and --plain go with --bundle"),
-        (["--bundle=b.tar.gz", "--for=11m"], "at most 10m"),
-        (["--bundle=b.tar.gz", "--for=soon"], "--for: 'soon' is not allowed"),
-        (["--bundle=/nowhere/b.tar.gz"], "--bundle: /nowhere/b.tar.gz cannot be written: No such file"),
-        (["--bundle=/"], "--bundle: / cannot be written: Is a directory"),
+        ("b.tar.gz", "11m", "at most 10m"),
+        ("b.tar.gz", "soon", "--for: 'soon' is not allowed"),
+        ("/nowhere/b.tar.gz", None, "--bundle: /nowhere/b.tar.gz cannot be written: No such file"),
+        ("/", "2m", "--bundle: / cannot be written: Is a directory"),
     ],
 )
-async def test_what_cannot_be_done_is_said_at_once(flags: list[str], says: str) -> None:
-    done = await command(*flags)
-    assert says in done.stderr.decode()
-    assert done.stdout == b""
-    assert done.returncode in (1, 2)
+def test_what_cannot_be_done_is_told_before_anything_is_collected(to: str, duration: str | None, says: str) -> None:
+    with pytest.raises(ExporterError, match=re.escape(says)):
+        BundleMaking(BundleOrder.of_flags(to, duration, is_plain=True))
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
