@@ -74,7 +74,7 @@ CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/probe --ignore tests/top/test_live.py \
-		--ignore tests/kubectl/test_kubectl_gpu.py \
+		--ignore tests/kubectl/test_kubectl_gpu.py --ignore tests/kubectl/test_bundle.py \
 		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 

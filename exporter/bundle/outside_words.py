@@ -8,8 +8,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from typing import Final
 
+from exporter.bundle.bundle_form import cost_of_json
 from exporter.bundle.recording import RecordedMoment, Recording
 from exporter.bundle.vocabulary import foreign_words
 from exporter.errors import Trouble
@@ -52,10 +54,16 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _TOKEN = re.compile(r"[^\s\"'`=,;()\[\]{}<>|]+")
 _DEEPEST = 20
 _LONGEST = 10_000  # of a text that is one word
+_LONGEST_LINE = 64 * 1024
+# What a hostile bundle may cost: words, with what each takes beside its letters; texts that are remembered; JSON.
+_MOST_CHARS = 32 * 1024 * 1024
+_CHARS_OF_A_WORD = 100
+_MOST_TEXTS = 20_000
+_MOST_COST = 48 * 1024 * 1024
 
 
-def outside_words(recording: Recording) -> Mapping[str, set[str]]:
-    """The words by their kinds."""
+def outside_words(recording: Recording) -> tuple[Mapping[str, set[str]], bool]:
+    """The words by their kinds, and whether these are all: of a hostile bundle there may be too many."""
     words = _Gathered()
     for moment in recording.moments:
         words.add_moment(moment)
@@ -78,13 +86,19 @@ def outside_words(recording: Recording) -> Mapping[str, set[str]]:
         words.add_text(absence.what)
         words.add_trouble(absence.why)
 
-    return words.grouped()
+    return words.grouped(), words.has_all
 
 
 class _Gathered:
-    """Gathers words; contents that were there before cost nothing."""
+    """Gathers words; contents that were there before cost nothing.
+
+    Attributes:
+        has_all: whether no word had to be left out, since there are too many.
+    """
 
     def __init__(self) -> None:
+        self.has_all = True
+        self._chars = 0
         self._words: dict[str, set[str]] = defaultdict(set)
         self._seen: set[bytes] = set()
         self._texts: set[str] = set()
@@ -116,7 +130,24 @@ class _Gathered:
         if place == VALUES and " " in value:
             self.add_text(value)
         else:
-            self._words[place].add(value)
+            self._keep(place, value)
+
+    def _keep(self, kind: str, word: str) -> None:
+        if self.has_all and word not in self._words[kind]:
+            self._words[kind].add(word)
+            self._chars += len(word) + _CHARS_OF_A_WORD
+            self.has_all = self._chars < _MOST_CHARS
+
+    def _is_new(self, text: str) -> bool:
+        """Whether a text was not there before. Of many texts only some are remembered."""
+        if text in self._texts:
+            return False
+        if len(self._texts) >= _MOST_TEXTS:
+            self._texts.clear()
+        if len(text) <= _LONGEST:
+            self._texts.add(text)
+
+        return True
 
     def add_text(self, text: str) -> None:
         """Take the words of a text that are not the program's."""
@@ -165,27 +196,26 @@ class _Gathered:
         """Take the words of JSON, a page, another text, or a message of protobuf."""
         if content in self._seen:
             return
-
         self._seen.add(content)
-        if content[:1] in (b"{", b"["):
+        if content[:1] in (b"{", b"[") and cost_of_json(content) < _MOST_COST:
             try:
                 self._add_json(json.loads(content))
             except (ValueError, RecursionError):
-                self.add_text(content.decode("utf-8", "replace"))
-            return
-
-        try:
-            text = content.decode("utf-8")
-        except ValueError:
-            text = "\0"
-
-        if "\0" in text or any(char < " " and char not in "\t\n\r\x1b" for char in text[:1_000]):
+                self._add_lines(content)
+        elif _is_message(content):
             for value in _strings_of(content):
                 self.add(OBJECTS if value.islower() and foreign_words(value) else VALUES, value)
-            return
+        else:
+            self._add_lines(content)
 
-        for line in text.splitlines():
-            self._add_line(line)
+    def _add_lines(self, content: bytes) -> None:
+        """Take the words of a text, line by line: as a whole it could take four times its bytes."""
+        lines = BytesIO(content)
+        while self.has_all:
+            line = lines.readline(_LONGEST_LINE)
+            if not line:
+                break
+            self._add_line(line.decode("utf-8", "replace"))
 
     def _add_line(self, line: str) -> None:
         """Take the words of a page's line, or of another text's."""
@@ -209,7 +239,7 @@ class _Gathered:
             *before, name = path or ("",)
             parent = next((key for key in reversed(before) if key), "")
             if parent in _MAPS:
-                self._words[LABELS].add(f"{name}={value}")
+                self._keep(LABELS, f"{name}={value}")
             elif name == "name":
                 kind = OBJECTS if parent == "metadata" else VALUES
                 self.add(_BY_PARENT.get(parent, kind), value)
@@ -218,6 +248,18 @@ class _Gathered:
             for key in path:
                 if parent not in _MAPS and foreign_words(key):
                     self.add(KEYS, key)
+
+
+def _is_message(content: bytes) -> bool:
+    """Whether a content is no text: it has bytes that no text has."""
+    begin = content[:_LONGEST_LINE]
+    if any(byte < ord(" ") and byte not in b"\t\n\r\x1b" for byte in begin[:1_000]):
+        return True
+    try:
+        begin.decode()
+    except UnicodeDecodeError as error:
+        return error.start < len(begin) - 4  # the cut may be in a character
+    return False
 
 
 def _kind_of(name: str) -> str:

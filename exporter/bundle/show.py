@@ -27,10 +27,13 @@ def shown(recording: Recording, name: str, size: int, *, width: int = 100, is_al
     Without `is_all` a kind of words has at most three lines. `size` is the file's, in bytes.
     """
     lines = [*_facts(recording, name, size, is_all=is_all), ""]
-    words = outside_words(recording)
+    words, has_all = outside_words(recording)
     lines.append("Words that came from outside:" if words else "No word came from outside.")
     for kind, values in words.items():
         lines += _of_kind(f"  {kind} ({len(values)}): ", sorted(values, key=as_people_count), width, is_all=is_all)
+
+    if not has_all:
+        lines.append("There are more words than any program makes: these are not all.")
 
     return "".join(f"{line}\n" for line in lines)
 
