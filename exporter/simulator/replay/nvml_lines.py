@@ -147,6 +147,10 @@ class NvmlState:
             ]
         return [*self._steady, *self._samples(now_us, speed)]
 
+    def inventory(self) -> tuple[str, ...]:
+        """The lines that say which devices there are, which fail, and what happened to them."""
+        return (*self._gpus(), *self._failures(), *self._events())
+
     def _result(self, function: str, device: NvmlDevice | None = None) -> Any:  # noqa: ANN401 - JSON's values
         """The answer to a question without further arguments; None if it failed or was not asked."""
         call = self._answers.get(NvmlQuestion(function, device))

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +77,12 @@ class ReplayNode:
         self._asks_api = has_answers or recording.settings.get("pods.source") == ("api",)
         self._renewed_at = 0.0
         self._life: asyncio.Task[None] | None = None
+
+    def inventory(self) -> object:
+        """What files and NVML say of the devices at the present moment, to be compared with another moment's."""
+        files = self.recording.moments[self.shown].files
+        of_devices = {place: content for place, content in files.items() if not _OF_PROCESSES.match(place)}
+        return of_devices, self._nvml_state.inventory()
 
     async def start(self) -> None:
         """Start all servers, with the first moment. Raises ExporterError: the bundle is broken."""
@@ -257,6 +264,8 @@ class ReplayNode:
         close(loaded._handle)  # noqa: SLF001 - ctypes has no other way
 
 
+# Files about processes and containers, which name no device.
+_OF_PROCESSES = re.compile(r"root/(?:proc/(?:\d+|self)|var/log)/")
 _STAMP_FIELD = 2  # priority, number and microseconds, as in Linux' ABI/testing/dev-kmsg
 
 
