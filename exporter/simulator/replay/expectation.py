@@ -40,7 +40,7 @@ _SETTINGS = {"kubelet.max-age": ("0s",)}
 _INVENTORY_SECONDS = 1.2
 _CHANGE_SECONDS = 0.15
 _AGAIN_SECONDS = 0.05
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 3.0
 _MOST_SECONDS = 15.0
 
 _EVERY = "every moment"
@@ -68,7 +68,7 @@ async def owners_in(recording: Recording, expected: Sequence[Owners] = ()) -> li
         await replayed.start()
         config = replayed.config(_SETTINGS)
         node = make_node(config, read_node_files(config))
-        right = [*expected] or [None] * len(recording.moments)
+        right: Sequence[Owners | None] = expected or [None] * len(recording.moments)
         await _ask_offers(node)
         await look_at_all(node, _NEEDS)
         owners = [await _settled(node, 0.0, right[0])]

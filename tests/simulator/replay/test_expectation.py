@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError
+from exporter.simulator.replay import expectation
 from exporter.simulator.replay.bundle import bundle as bundle_command
 from exporter.simulator.replay.expectation import check_bundle, expectation_beside
 from tests.support.places import ROOT
@@ -17,8 +18,9 @@ GPU = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    """A bundle of two moments without an expectation."""
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bundle of two moments without an expectation. What is not as expected is not waited for."""
+    monkeypatch.setattr(expectation, "_PATIENCE_SECONDS", 0.2)
     path = tmp_path / "report.tar.gz"
     shutil.copy(ROOT / "tests/bundles/kubelet-1.20.tar.gz", path)
     return path
