@@ -74,15 +74,18 @@ class Children:
 async def output_of(
     command: Sequence[str | Path], *, environment: Mapping[str, str], seconds: float
 ) -> tuple[int, bytes]:
-    """The exit code and the standard output of a program; 124 if it takes longer and is ended."""
-    process = await asyncio.create_subprocess_exec(
-        *_dies_with_parent(),
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(environment),
-    )
+    """The exit code and the standard output of a program; 124 if it takes too long, 127 if it is not there."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_dies_with_parent(),
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environment),
+        )
+    except OSError:
+        return 127, b""
     try:
         async with asyncio.timeout(seconds):
             printed, _ = await process.communicate()

@@ -47,7 +47,7 @@ def _moment(folder: Path, times: Mapping[str, Sequence[float]]) -> Moment:
     is_there = times["/processes"][-1] == _OK
     return Moment(
         at=(page_from + page_until) / 2,
-        samples=read_page((folder / "gpu_metrics.txt").read_text()) if status == _OK else (),
+        samples=_samples(folder / "gpu_metrics.txt") if status == _OK else (),
         smi_at=(smi_from + smi_until) / 2,
         smi=smi,
         processes=json.loads(processes) if is_there else (),
@@ -56,3 +56,11 @@ def _moment(folder: Path, times: Mapping[str, Sequence[float]]) -> Moment:
 
 
 _OK = 200
+
+
+def _samples(file: Path) -> Sequence[Sample]:
+    """The samples of a page; none if a line of it cannot be read, so that the second counts as one without a page."""
+    try:
+        return read_page(file.read_text())
+    except ValueError:
+        return ()

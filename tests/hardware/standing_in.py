@@ -1,7 +1,6 @@
 """What stands in for Kubernetes on a bare machine: a kubelet's sockets, and containers' cgroups."""
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -67,10 +66,22 @@ class Cgroups:
         return ""
 
     def _make(self, folder: Path) -> None:
-        missing = [part for part in (folder, *folder.parents) if not part.exists()]
-        for part in reversed(missing):
-            part.mkdir()
-            self._made.append(part)
+        """Make a cgroup and those above it. Raises OSError: it cannot be made.
+
+        Who else makes cgroups of these names may make or remove those above it at the same time.
+        """
+        until = time.monotonic() + _GONE_SECONDS
+        while not folder.exists():
+            for part in reversed((folder, *folder.parents)):
+                try:
+                    part.mkdir()
+                except FileExistsError:
+                    continue
+                except FileNotFoundError:
+                    if time.monotonic() > until:
+                        raise
+                    break
+                self._made.append(part)
 
     def enter(self, pid: int, pod: Pod) -> None:
         """Move a process into the container of a pod. Raises OSError: it cannot be moved."""
@@ -81,13 +92,19 @@ class Cgroups:
         (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> list[str]:
-        """Remove all that were made, once their processes have ended. Returns what is left."""
+        """Remove all that were made, once their processes have ended. Returns what is left, but for others' parents."""
         until = time.monotonic() + _GONE_SECONDS
-        while self._made and time.monotonic() < until:
-            for folder in reversed(self._made):
+        left = set(self._made)
+        while left and time.monotonic() < until:
+            for folder in sorted(left, reverse=True):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
-            self._made = [folder for folder in self._made if os.path.lexists(folder)]
-            if self._made:
+            left = {folder for folder in left if folder.exists() and not _has_others(folder, left)}
+            if left:
                 time.sleep(0.05)
-        return [str(folder) for folder in self._made]
+        return sorted(str(folder) for folder in left)
+
+
+def _has_others(folder: Path, ours: set[Path]) -> bool:
+    """Whether somebody else has made a cgroup in it, such as a kubelet that runs here."""
+    return any(below.is_dir() and below not in ours for below in folder.iterdir())

@@ -14,6 +14,7 @@ import pytest
 from exporter.simulator.nvml import SimulatedNvml
 from tests.hardware import judging, report, verdicts
 from tests.hardware.children import Children, output_of
+from tests.hardware.moments import read_moments
 from tests.support.components import nvcc
 from tests.support.nvml import GPU, stand_in
 from tests.support.places import ROOT
@@ -108,6 +109,7 @@ async def test_programs_end_with_whoever_started_them(tmp_path: Path) -> None:
     assert started.returncode == -signal.SIGKILL
     await until(lambda: not Path(f"/proc/{below}").exists() or _is_dead(below))
     assert await output_of(["sleep", "1000"], environment=environment, seconds=0.1) == (124, b"")
+    assert await output_of(["/nonexistent/nvidia-smi"], environment=environment, seconds=9) == (127, b"")
 
 
 def _is_dead(pid: int) -> bool:
@@ -137,3 +139,15 @@ def test_the_table_shows_what_fails_first_and_breaks_no_cell() -> None:
     assert table[4].startswith("| launches | 1 | 2 |")
     assert "fine \\| and" in table[5]
     assert report.summary(rows)[-1] == "0 ok, 1 fails, 1 not judged"
+
+
+def test_a_page_with_a_broken_line_is_no_page(tmp_path: Path) -> None:
+    folder = tmp_path / "moments" / "0001"
+    folder.mkdir(parents=True)
+    (folder / "gpu_metrics.txt").write_text('DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1" 41\n')
+    (folder / "smi.xml").write_bytes(b"")
+    (folder / "processes.json").write_text("not known")
+    times = {"smi": [1, 2], "/gpu/metrics": [1, 1.5, 200], "/processes": [1, 1.5, 503]}
+    (folder / "moment.json").write_text(json.dumps(times))
+    (moment,) = read_moments(tmp_path)
+    assert (moment.at, moment.samples, moment.smi, moment.no_processes) == (1.25, (), None, "not known")

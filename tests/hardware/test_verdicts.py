@@ -277,3 +277,9 @@ def test_where_the_exporter_may_not_see_processes_its_words_stand_in_their_place
     seconds = [replace(moment, processes=(), no_processes=says) for moment in moments()]
     (row,) = [row for row in judged(Run(about(cgroups="read-only"), seconds)) if row.what == "memory of processes"]
     assert (row.verdict, row.note) == ("not judged", says)
+
+
+def test_a_run_without_one_page_fails_and_is_judged() -> None:
+    rows = judged(Run(about(), [replace(moment, samples=()) for moment in moments()]))
+    assert "seconds with a page" in {row.what for row in rows if row.verdict == "fails"}
+    assert judged(Run(about(phases=[], copied=[]), []))

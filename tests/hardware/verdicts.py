@@ -40,7 +40,7 @@ class Run:
         """All GPUs that either side names; that which worked is the first."""
         of_pages = {sample.labels["UUID"] for moment in self.moments for sample in moment.samples if _is_of_gpu(sample)}
         of_smi = {uuid for moment in self.moments if moment.smi for uuid in moment.smi.gpus}
-        return sorted(of_pages | of_smi, key=lambda uuid: (uuid != self.uuid, uuid))
+        return sorted(of_pages | of_smi | {self.uuid}, key=lambda uuid: (uuid != self.uuid, uuid))
 
     @property
     def has_load(self) -> bool:
