@@ -107,7 +107,8 @@ async def test_an_allocator_and_what_its_plugin_answered() -> None:
 async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode) -> None:
     """A pod goes, and the kubelet's socket breaks, while it looks."""
     over = asyncio.Event()
-    looking = asyncio.create_task(collected_of(mixed, for_seconds=600.0, labels_pod_uid="on", is_over=over))
+    how = {"for_seconds": 600.0, "is_over": over, "kubelet_max_age": "100ms"}
+    looking = asyncio.create_task(collected_of(mixed, labels_pod_uid="on", **how))
     calls = mixed.kubelet.calls
     await until(lambda: mixed.kubelet.calls > calls)
     gone = mixed.world.pods[0]

@@ -29,6 +29,8 @@ from tests.support.exporter import Start, config_of
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
+NOBODY = 65534
+
 
 @pytest.fixture
 async def node() -> AsyncIterator[SimulatedNode]:
@@ -302,3 +304,37 @@ async def test_an_exporter_on_another_machine_is_bundled_there(tmp_path: Path) -
     assert b"gpu-7.example.org is another machine" in done.stderr
     assert done.returncode == 2
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_a_socket_that_may_not_be_opened_and_a_log_that_may_not_be_read(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    """As nobody, beside files of root's: everything else is had."""
+    kmsg = tmp_path / "dev" / "kmsg"
+    kmsg.parent.mkdir()
+    os.mkfifo(kmsg, mode=0)
+    folder = node.socket.parent / "pod-resources"
+    folder.mkdir(mode=0)
+    to = tmp_path / "bundle.tar.gz"
+    making = BundleMaking(BundleOrder(to=str(to), is_plain=True))
+    config = config_of(
+        kubelet_socket=str(folder / "kubelet.sock"), dcgm_url=node.url, kernel_log_mode="on", root=str(tmp_path)
+    )
+    is_root = os.geteuid() == 0
+    if is_root:
+        # nobody may not import what is root's
+        await asyncio.to_thread(making.collect, config, by_own_settings=True)
+        tmp_path.chmod(0o755)
+        os.seteuid(NOBODY)
+    try:
+        seen = await asyncio.to_thread(making.collect, config, by_own_settings=True)
+    finally:
+        if is_root:
+            os.seteuid(0)
+    making.write()
+    assert not seen.report.works()
+    recording = archive.read(to)
+    whys = {absence.what: str(absence.why) for absence in recording.absences}
+    assert "no right to open" in whys["kubelet"]
+    assert "the kernel's log cannot be opened" in whys["kernel-log"]
+    assert b"DCGM_FI_DEV_GPU_TEMP" in recording.moments[0].outputs["/gpu/metrics"]
