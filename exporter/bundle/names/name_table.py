@@ -40,6 +40,7 @@ _WITH_UNIT = re.compile(
 )
 _SHORTEST = 4
 _INITIALS = 2
+_LONGEST = 253  # of a name of Kubernetes
 # A text that is a fact of hardware is no name of these kinds, wherever else it stands.
 _WEAK_KINDS = frozenset({"object", "uid", "value"})
 _TIMES_OR_NUMBERS = re.compile(
@@ -161,7 +162,7 @@ class NameTable:
 
     def _parts(self, text: str, kind: str) -> Sequence[str]:
         """The part of a name that is replaced by a number, and its endings of forms of their own."""
-        if kind not in _MADE:
+        if kind not in _MADE or len(text) > _LONGEST:
             return (text,)
         for dash in range(1, len(text)):  # a static pod's name ends with its node's
             if text[dash] == "-" and self._kinds.get(text[dash + 1 :]) == "node":
