@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import sys
@@ -84,7 +85,6 @@ class _ExporterHere:
         finding: where the settings are from.
         answering: the exporter, if it answers.
         mapping: its /debug/mapping.
-        body: the same as bytes.
         why_silent: why it does not answer; "" if it does.
     """
 
@@ -92,7 +92,6 @@ class _ExporterHere:
     finding: Finding
     answering: HttpTransport | None = None
     mapping: AnyObject | None = None
-    body: bytes = b""
     why_silent: str = ""
 
 
@@ -114,8 +113,9 @@ class BundleMaking:
         exporter = _exporter(config, by_own_settings=by_own_settings)
         self._order.say(_before(self._order))
         collected = asyncio.run(_collected(exporter.config, self._order))
-        seen = _checkup(exporter, collected, by_own_settings=by_own_settings)
-        self._recording = _recording(exporter, collected, seen)
+        answers = _answers(exporter)
+        seen = _checkup(exporter, answers, collected, by_own_settings=by_own_settings)
+        self._recording = _recording(exporter.config, answers, collected, seen)
         return seen
 
     def write(self) -> None:
@@ -182,10 +182,10 @@ def _asked(config: Config, address: Address) -> _ExporterHere:
     """What listens at an address, with doctor's own settings."""
     here = _ExporterHere(config=config, finding=fine("settings", "doctor's own"))
     try:
-        answering, answer, body = exporter_at(address)
+        answering, answer, _ = exporter_at(address)
     except Gone as error:
         return replace(here, why_silent=str(error).removesuffix(": Connection refused"))
-    return replace(here, answering=answering, mapping=answer, body=body)
+    return replace(here, answering=answering, mapping=answer)
 
 
 def _of_process(here: _ExporterHere, running: RunningExporter, address: Address) -> _ExporterHere:
@@ -223,11 +223,21 @@ async def _collected(config: Config, order: BundleOrder) -> CollectedMoments:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def _checkup(exporter: _ExporterHere, collected: CollectedMoments, *, by_own_settings: bool) -> Checkup:
+def _answers(exporter: _ExporterHere) -> OwnAnswers:
+    """What the exporter that runs here answers now, after the looks."""
+    if exporter.answering is None:
+        return OwnAnswers(absences=(nothing_answers(exporter.why_silent),))
+    return answers_of(exporter.answering)
+
+
+def _checkup(
+    exporter: _ExporterHere, answers: OwnAnswers, collected: CollectedMoments, *, by_own_settings: bool
+) -> Checkup:
     """The report of the exporter that runs here, or of the last look in its place."""
-    if exporter.answering is not None and not by_own_settings:
+    if exporter.answering is not None and MAPPING in answers.by_path and not by_own_settings:
+        body = answers.by_path[MAPPING]
         with suppress(KeyError, TypeError, ValueError):  # it is of another version
-            return checkup_of(exporter.answering, exporter.mapping or {}, exporter.body).remarked(exporter.finding)
+            return checkup_of(exporter.answering, json.loads(body), body).remarked(exporter.finding)
     outputs = collected.moments[-1].outputs
     files = {
         name: outputs.get(path, b"")
@@ -236,15 +246,12 @@ def _checkup(exporter: _ExporterHere, collected: CollectedMoments, *, by_own_set
     return Checkup(report=collected.report, files=files).remarked(exporter.finding)
 
 
-def _recording(exporter: _ExporterHere, collected: CollectedMoments, seen: Checkup) -> Recording:
-    """All of a bundle. The exporter that runs here is asked for its answers now."""
-    answers = OwnAnswers(absences=(nothing_answers(exporter.why_silent),))
-    if exporter.answering is not None:
-        answers = answers_of(exporter.answering)
+def _recording(config: Config, answers: OwnAnswers, collected: CollectedMoments, seen: Checkup) -> Recording:
+    """All of a bundle."""
     return Recording(
         made_by=__version__,
-        settings=recorded_settings(exporter.config),
-        node=exporter.config.node.name,
+        settings=recorded_settings(config),
+        node=config.node.name,
         moments=collected.moments,
         report=seen.report.render(),
         of_exporter=answers.by_path,

@@ -338,3 +338,29 @@ async def test_a_socket_that_may_not_be_opened_and_a_log_that_may_not_be_read(
     assert "no right to open" in whys["kubelet"]
     assert "the kernel's log cannot be opened" in whys["kernel-log"]
     assert b"DCGM_FI_DEV_GPU_TEMP" in recording.moments[0].outputs["/gpu/metrics"]
+
+
+async def test_the_report_is_of_the_last_look(
+    node: SimulatedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked = asyncio.Event()
+    page = node.dcgm.page
+
+    def asked() -> str:
+        is_asked.set()
+        return page()
+
+    monkeypatch.setattr(node.dcgm, "page", asked)
+    to = tmp_path / "bundle.tar.gz"
+    refused = "nobody listens there"
+    async with serving(node) as (_, address):
+        arguments = (f"--bundle={to}", "--plain", "--for=5s", f"--web.listen-address={address}")
+        collecting = asyncio.create_task(command(*arguments))
+        await asyncio.wait_for(is_asked.wait(), 60)
+        await asyncio.sleep(1.0)  # by then doctor has the exporter's first report
+        await node.dcgm.stop()
+        done = await collecting
+    recording = archive.read(to)
+    assert done.returncode == 1
+    assert refused in recording.moments[-1].outputs["/debug/mapping"].decode()
+    assert refused in recording.report
