@@ -151,10 +151,9 @@ class _Gathered:
 
     def add_text(self, text: str) -> None:
         """Take the words of a text that are not the program's."""
-        if text in self._texts:
+        if not self._is_new(text):
             return
 
-        self._texts.add(text)
         for match in _TOKEN.finditer(text):
             token = match[0].strip(".:!?*#-+\\")
             is_whole = token.startswith("/") or "://" in token
@@ -225,10 +224,8 @@ class _Gathered:
             return
 
         self.add_text(line[: labels.start()])
-        if labels[1] in self._texts:
+        if not self._is_new(labels[1]):
             return
-
-        self._texts.add(labels[1])
 
         for name, value in _LABEL.findall(labels[1]):
             self.add_text(name)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from exporter.bundle.outside_words import outside_words
-from exporter.bundle.recording import Recording
+from exporter.bundle.recording import PeerAnswer, Recording
 from exporter.model.name_order import as_people_count
 from exporter.wording import escaped, listed
 
@@ -42,14 +42,14 @@ def _facts(recording: Recording, name: str, size: int, *, is_all: bool) -> Itera
     """What the bundle is: its version, its times, what it has and what it lacks."""
     yield f"{_word(name)}: {size / 1024:,.0f} KiB, made by version {_word(recording.made_by)}"
     if recording.is_plain:
-        yield "Names are as they were: nothing is replaced (--plain). Look twice before you send it."
+        yield "No name is replaced (--plain): everybody who has the file reads the names."
     else:
         yield "Names are replaced."
 
     first, last = recording.moments[0].at_seconds, recording.moments[-1].at_seconds
     times = _moment(first) if len(recording.moments) == 1 else f"{_moment(first)} to {_moment(last)}"
     yield f"Moments: {len(recording.moments)}, {times}"
-    yield f"It has {', '.join(_parts(recording))}."
+    yield f"Has: {', '.join(_parts(recording))}"
     settings = [f"--{key} {','.join(values)}" for key, values in sorted(recording.settings.items())]
     if settings:
         chosen = settings if is_all else settings[:_MOST_SETTINGS]
@@ -61,18 +61,18 @@ def _facts(recording: Recording, name: str, size: int, *, is_all: bool) -> Itera
 
     absences = recording.absences if is_all else recording.absences[:_MOST_ABSENCES]
     for absence in absences:
-        yield f"It lacks {_word(absence.what)}: {escaped(str(absence.why), _LONGEST_LINE)}"
+        yield f"Lacks {_word(absence.what)}: {escaped(str(absence.why), _LONGEST_LINE)}"
 
     if len(absences) < len(recording.absences):
-        yield f"It lacks {len(recording.absences) - len(absences)} things more (--all)"
+        yield f"Lacks {len(recording.absences) - len(absences)} things more (--all)"
 
 
 def _parts(recording: Recording) -> Iterator[str]:
     """How much of what a recording has."""
     moments = recording.moments
-    names = sorted({f"{answer.peer} {_word(answer.name)}" for moment in moments for answer in moment.answers})
+    names = {_peer(answer) for moment in moments for answer in moment.answers}
     if names:
-        yield f"answers of {listed(names, 8)}"
+        yield f"answers of {listed(sorted(names), 8)}"
 
     amounts = {
         "files": sum(len(moment.files) for moment in moments),
@@ -85,6 +85,11 @@ def _parts(recording: Recording) -> Iterator[str]:
     }
 
     yield from (f"{count} {what}" for what, count in amounts.items() if count)
+
+
+def _peer(answer: PeerAnswer) -> str:
+    """The peer of an answer by its kind, and by the source's name where that is another."""
+    return answer.peer if answer.name == answer.peer else f"{answer.peer} {_word(answer.name)}"
 
 
 def _of_kind(title: str, words: Sequence[str], width: int, *, is_all: bool) -> Iterator[str]:

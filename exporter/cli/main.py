@@ -66,7 +66,7 @@ _HELP = Help(
         "For people": {
             "top": "GPUs, how busy they are, and their pods, in this terminal",
             "doctor": "What works, what does not, why, and what to do",
-            "bundle": "Show what is in a file for a bug report",
+            "bundle": "Show or play a bundle, the file for a bug report",
             "report": "Who held and used GPUs over a span, and what it cost",
             "demo": "Try it without a GPU and without Kubernetes",
         },

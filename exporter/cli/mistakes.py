@@ -51,16 +51,30 @@ def answer(error: click.UsageError, arguments: Sequence[str]) -> str:
     if isinstance(error, click.BadOptionUsage):
         return f"{error.option_name}: a value is missing; it takes {_takes(error.option_name, command)}"
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        flag = error.param.opts[0]
-        return f"{flag} is missing; {command} needs it: {PROGRAM} {command} {flag} {_takes(flag, command)}"
+        return _missing(error.param, command)
     words = error.format_message().removesuffix(".")
     value = next((argument for argument in given if f"unexpected extra argument ({argument})" in words), "")
     if value in COMMANDS:
         others = " ".join(argument for argument in given if argument != value)
         return f"{value}: a command stands before its flags: {PROGRAM} {value} {others}"
+    if value and command not in _ARGUMENTS:
+        return f"{value}: a word too many; {_form_of(command)}"
     if _MEANT.get(value, "").startswith("--"):
         return f"{value}: {command} takes flags alone; did you mean {_MEANT[value]}?"
     return f"{value}: {command} takes flags alone; did you mean {_ARGUMENTS[command]} {value}?" if value else words
+
+
+def _missing(parameter: click.Parameter, command: str) -> str:
+    """The answer to a command line without a parameter that the command needs."""
+    if isinstance(parameter, click.Argument):
+        return f"{command}: a word is missing; {_form_of(command)}"
+    flag = parameter.opts[0]
+    return f"{flag} is missing; {command} needs it: {PROGRAM} {command} {flag} {_takes(flag, command)}"
+
+
+def _form_of(command: str) -> str:
+    """How a command is typed that takes words and not only flags."""
+    return f"type {PROGRAM} {command} {command_named(command).shown.usage}"
 
 
 def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:

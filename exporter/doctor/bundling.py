@@ -16,6 +16,7 @@ from typing import TextIO
 
 from exporter import __version__
 from exporter.bundle import archive
+from exporter.bundle.bundle_span import seconds_of
 from exporter.bundle.collecting.looking import EVERY_SECONDS, CollectedMoments, collect
 from exporter.bundle.collecting.safe_settings import recorded_settings
 from exporter.bundle.names.replacing import replaced
@@ -23,7 +24,7 @@ from exporter.bundle.recording import Recording
 from exporter.cli.commands import PROGRAM
 from exporter.config.load import load
 from exporter.config.node_settings import Config
-from exporter.config.parsers import Address, positive_duration
+from exporter.config.parsers import Address
 from exporter.doctor.asked_exporter import (
     MAPPING,
     METRICS,
@@ -37,14 +38,13 @@ from exporter.doctor.asked_exporter import (
 )
 from exporter.doctor.checkup import Checkup
 from exporter.doctor.running_settings import RunningExporter, exporters_here, meant, settings_shown
-from exporter.errors import ConfigError, ExporterError, read_flag
+from exporter.errors import ConfigError, ExporterError
 from exporter.lenient import AnyObject, mapping
 from exporter.outputs.diagnosis import Finding, fine, warning
 from exporter.top.transport import Gone, HttpTransport
-from exporter.wording import one_line
+from exporter.wording import counted, one_line
 
 STANDARD_OUTPUT = "-"
-MOST_SECONDS = 600.0
 _NAME_IT = "give doctor the flags of the exporter in question, or its --web.listen-address"
 
 
@@ -59,9 +59,7 @@ class BundleOrder:
     @classmethod
     def of_flags(cls, to: str, duration: str | None, *, is_plain: bool) -> "BundleOrder":
         """The order of these flags. Raises ConfigError: a flag's value is not allowed."""
-        seconds = read_flag("--for", duration, positive_duration, "a time such as 2m") if duration else 0.0
-        if seconds > MOST_SECONDS:
-            raise ConfigError(f"--for: {duration!r} is not allowed; it takes at most 10m")
+        seconds = seconds_of(duration)
         if to == STANDARD_OUTPUT and sys.stdout.isatty():
             raise ConfigError("--bundle: - is a terminal here; redirect it to a file, or name one")
         return cls(to=to, for_seconds=seconds, is_plain=is_plain)
@@ -315,12 +313,12 @@ def write_bundle(order: BundleOrder, file: BundleFile, recording: Recording) -> 
     size = archive.write(recording, packed)
     file.write(packed.getvalue())
     where = "standard output" if order.to == STANDARD_OUTPUT else order.to
-    of_names = "names are as they are" if order.is_plain else f"{len(names)} names are replaced"
-    moments = f"{len(recording.moments)} moment{'s' if len(recording.moments) != 1 else ''}"
+    of_names = "no name replaced (--plain)" if order.is_plain else f"{counted(len(names), 'name')} replaced"
+    moments = counted(len(recording.moments), "moment")
     shown = "FILE" if order.to == STANDARD_OUTPUT else order.to
     order.say(
         f"Wrote the bundle to {where}: {size / 1024:.0f} KiB, {moments}, {of_names}. Look at it before you send it:"
         f" {PROGRAM} bundle show {shown}"
     )
     for absence in recording.absences:
-        order.say(one_line(f"It lacks {absence.what}: {absence.why}"))
+        order.say(one_line(f"The bundle lacks {absence.what}: {absence.why}"))

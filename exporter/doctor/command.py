@@ -30,8 +30,9 @@ _HELP = Help(
     says="Say what works, what does not, why, and what to do.",
     groups={
         "What it does": {
-            "--bundle": "Also a file for a bug report",
-            "--for": "Look for so long for it, such as 2m",
+            "--bundle": "Also write a bundle, for a bug report",
+            "--for": "Look every 5 s for so long, such as 2m",
+            "--plain": "Keep the names in the bundle",
             "--strict": "Warnings, too, end it with exit code 1",
             "--conformance": "Also evidence for AI conformance",
             "--cuda-binary": "Only list the CUDA kernels in a file",
@@ -45,7 +46,7 @@ _HELP = Help(
     },
     examples=(
         "doctor",
-        "doctor --bundle /tmp/doctor.tar.gz",
+        "doctor --bundle gpu-bundle.tar.gz",
         "doctor --dcgm.url http://gpu-1:9401/metrics",
     ),
     more="--help-all shows all flags: every setting of serve is one.",
@@ -56,11 +57,16 @@ _HELP = Help(
 @click.option(
     "--bundle",
     metavar="FILE.tar.gz",
-    help="Also write what the exporter reads and says to a file for a bug report, with other names and without secrets;"
-    " - is standard output, and all words then go to standard error.",
+    help="Also write a bundle: what the exporter reads and says, for a bug report, with names replaced and without"
+    " secrets. - writes the bundle to standard output, and doctor's words to standard error.",
 )
-@click.option("--for", "duration", metavar="DURATION", help="With --bundle: look every 5 s for so long, at most 10m.")
-@click.option("--plain", is_flag=True, help="With --bundle: keep the names.")
+@click.option(
+    "--for",
+    "duration",
+    metavar="DURATION",
+    help="With --bundle: look every 5 s for so long, at most 10m. Default: one look.",
+)
+@click.option("--plain", is_flag=True, help="With --bundle: keep the names of pods, nodes and all else.")
 @click.option(
     "--conformance",
     metavar="FILE",

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from exporter import __version__
+from exporter.bundle.bundle_span import seconds_of
 from exporter.cli.main import EXIT_FAILED, run_group
-from exporter.config.parsers import duration as parse_duration
-from exporter.errors import ConfigError, ExporterError, read_flag
+from exporter.errors import ConfigError, ExporterError
 from exporter.kubectl import device_holders, places, why
 from exporter.kubectl.binary import Kubectl, KubectlRefusal
 from exporter.lenient import AnyObject, mapping, text
@@ -22,6 +23,7 @@ from exporter.top.command import show, top
 from exporter.top.transport import Gone
 
 PROGRAM = "kubectl gpu"
+_SHOW = "pod-gpu-metrics-exporter bundle show"
 # kubectl's own flags, which it gets. (--request-timeout would become a parameter of the request to the exporter.)
 _OF_KUBECTL = ("kubeconfig", "context", "cluster", "user", "as", "as-group")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -173,17 +175,18 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @_where
 def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, force: bool, **given: Any) -> None:  # noqa: ANN401 - see `commands`
-    """Write a bundle of the exporter on a node (of a pod: on its node) to FILE, for a bug report. Names are replaced.
+    """Write a bundle, for a bug report: what the exporter on a node reads and says, with names replaced.
 
-    FILE is gpu-bundle-NODE.tar.gz where none is given, of at most 10 MiB. doctor makes it in the exporter's pod, by
-    kubectl exec. Where that cannot be, it has what the API server and the exporter answer, and the pod's log.
+    A pod's name means the node of that pod. FILE is gpu-bundle-DATE-TIME.tar.gz, by UTC, where none is given, of at
+    most 10 MiB. doctor makes the bundle in the exporter's pod, by kubectl exec. Where doctor cannot run there, the
+    bundle has what the API server and the exporter answer, and the pod's log.
     """
     from exporter.kubectl import node_bundle  # noqa: PLC0415 - the other commands make no bundle
 
     asked = _Asked(given)
-    for_seconds = read_flag("--for", duration or "0s", parse_duration, "a duration such as 30s or 2m")
+    for_seconds = seconds_of(duration)
     node = _node_of(asked, name)
-    to = Path(file or f"gpu-bundle-{node}.tar.gz")
+    to = Path(file or f"gpu-bundle-{datetime.now(UTC):%Y%m%d-%H%M}.tar.gz")
     if to.exists() and not force:
         raise ExporterError(f"{to} is there already -> give another name, or --force")
     if not to.parent.is_dir():
@@ -192,13 +195,14 @@ def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, fo
     if not pods:
         raise Gone(f"no exporter runs on the node {node} -> does the DaemonSet's nodeSelector leave it out?")
     say = partial(print, file=sys.stderr)
-    say(f"collecting for {duration}" if duration else "collecting", f"on the node {node}, at most 10 MiB")
+    lasts = f" for {duration}" if duration else ""
+    say(f"Collecting{lasts} on the node {node}. The file has at most 10 MiB.")
     of_node = node_bundle.NodeBundle(
         kubectl=asked.kubectl, pod=pods[-1], duration=duration or "", for_seconds=for_seconds, is_plain=plain, say=say
     )
     size = node_bundle.write(of_node.collect(), to, may_replace=force)
-    names = "names are as they are" if plain else "names are replaced"
-    print(f"{to}: {size / 1024:.0f} KiB, {names}; look at it first: pod-gpu-metrics-exporter bundle show {to}")
+    names = "no name replaced (--plain)" if plain else "names are replaced"
+    print(f"Wrote the bundle to {to}: {size / 1024:.0f} KiB, {names}. Look at it before you send it: {_SHOW} {to}")
 
 
 def _node_of(asked: _Asked, name: str) -> str:

@@ -63,7 +63,7 @@ class NodeBundle:
             recording = self._by_doctor()
         except ExporterError as error:
             lack = _absence(f"doctor in the pod {'/'.join(place_of(self.pod))}", error)
-            self.say(f"It lacks {lack.what}: {lack.why}")
+            self.say(f"The bundle lacks {lack.what}: {lack.why}")
             recording = self._without_doctor(lack)
 
         if not recording.log and _LOG not in recording.of_exporter:

@@ -73,8 +73,8 @@ _HELP = Help(
             "--claims": "Of these, handed out by DRA",
             "--allocator": "Who chooses GPUs: hami, kai, …",
             "--fail": "A GPU falls off the bus after so long",
-            "--speed": "How much faster pods come and go",
-            "--replay": "In place of all that: a user's bundle",
+            "--speed": "How much faster pods, or moments, come and go",
+            "--replay": "In place of all that: play a bundle",
         },
         "What is served": {
             "--sharing": "What a shared GPU's samples become",
@@ -140,7 +140,7 @@ _HELP = Help(
 )
 @_takes(
     "--speed",
-    "How much faster the pods live, or a bundle's moments follow. Watts and joules stay those of real time.",
+    "How much faster the pods live, or the moments of a bundle follow. Watts and joules stay those of real time.",
     click.FloatRange(0.1, 1000),
     default=1.0,
 )
@@ -171,7 +171,7 @@ _HELP = Help(
 @_takes("--seed", "The same seed makes the same node.", click.INT, default=1)
 @_takes(
     "--replay",
-    "Play a bundle, which doctor makes, in place of a simulated node: its peers answer as they did, with its settings.",
+    "Play a bundle of doctor --bundle in place of a simulated node: kubelet, pages and all else answer as they did.",
     click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.tar.gz",
 )

@@ -85,9 +85,9 @@ def test_every_word_from_outside_is_in_its_group() -> None:
 def test_it_says_first_what_the_bundle_is() -> None:
     lines = shown(WORLD, "b.tar.gz", 20_480).splitlines()
     assert lines[0] == "b.tar.gz: 20 KiB, made by version 9.9.9"
-    assert "nothing is replaced" in lines[1]
+    assert "No name is replaced" in lines[1]
     assert lines[2] == "Moments: 1, 2026-09-21 14:13:20 UTC"
-    assert "It lacks the kernel's log: trillian may not read it -> ask arthur" in lines
+    assert "Lacks the kernel's log: trillian may not read it -> ask arthur" in lines
 
 
 def test_a_usual_node_fits_a_reader_and_all_is_all() -> None:

@@ -52,6 +52,8 @@ COMMAND_LINES = {
     "top http://gpu-1:9400": "did you mean --url http://gpu-1:9400?",
     "top --port 9400": "did you mean --url?",
     "report --since 30d": f"{PROGRAM} report --prometheus URL",
+    "bundle show": f"type {PROGRAM} bundle show|test FILE",
+    "bundle show a.tar.gz b.tar.gz": "a word too many",
     # issue 22, line 20
     "report --prometheus http://prom:9090 -o bill.csv": "put > FILE behind it",
     "report --prometheus http://prom:9090 --namespace shop": "--match namespace=NAME",

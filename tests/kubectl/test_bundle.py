@@ -5,6 +5,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def test_the_real_program_runs_it_for_a_pod_and_keeps_names(cluster: GpuCluster,
     recording = read(file)
     assert recording.is_plain
     assert pod.encode() in recording.moments[0].outputs["/gpu/metrics"]
+
+
+def test_a_file_that_nobody_names_has_no_name_of_the_node(
+    cluster: GpuCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster.api.rules = cluster.viewer
+    began = datetime.now(UTC)
+    ended = cluster.gpu("bundle", NODE, user=JANE)
+    assert ended.code == 0, ended.err
+    (file,) = tmp_path.iterdir()
+    minutes = [moment.strftime("gpu-bundle-%Y%m%d-%H%M.tar.gz") for moment in (began, datetime.now(UTC))]
+    assert minutes[0] <= file.name <= minutes[1]
+    assert f"bundle show {file.name}" in ended.out
 
 
 def test_a_file_that_is_there_is_kept(cluster: GpuCluster, tmp_path: Path) -> None:
@@ -136,6 +151,7 @@ def test_of_a_crash_looping_exporter_it_has_the_logs_and_the_reason(cluster: Gpu
         (("serving/absent",), ADMIN, "the API server says NotFound"),
         ((NODE, "/nonexistent/folder/x"), ADMIN, "cannot be written"),
         ((NODE, "--for", "soon"), ADMIN, "a duration such as 30s or 2m"),
+        ((NODE, "--for", "1h"), ADMIN, "at most 10m"),
         ((NODE,), JOE, "may not list pods"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`bundle`: what a bundle of `doctor --bundle` has, and whether it plays as it should."""
+"""`bundle`: shows what a bundle has, or plays it and compares its owners with those that are right."""
 
 import shutil
 import sys
@@ -7,19 +7,20 @@ from pathlib import Path
 import click
 
 from exporter.cli.commands import Help, command
+from exporter.errors import ConfigError
 from exporter.wording import one_line
 
 _WIDTH = 100
 
 _HELP = Help(
     usage="show|test FILE [FLAGS]",
-    says="Show what is in a bundle before you send it to anybody, or play it and compare its owners.",
+    says="Show what is in a bundle, before you send it; or play it, and compare the owners.",
     groups={
-        "show: what the bundle is, and its words from outside": {
+        "show: print what the bundle is, and its words from outside": {
             "--all": "Every word, and not only the first of a kind",
         },
-        "test: who owns each device, beside what is expected": {
-            "--update": "Write the owners of now down as expectation",
+        "test: compare owners with FILE.owners.yaml, or write that": {
+            "--update": "Write FILE.owners.yaml anew",
         },
     },
     examples=(
@@ -33,18 +34,22 @@ _HELP = Help(
 @command(_HELP)
 @click.argument("action", type=click.Choice(["show", "test"]))
 @click.argument("file", metavar="FILE")
-@click.option("--all", "is_all", is_flag=True, help="Show every word, and not only the first lines of a kind.")
-@click.option("--update", "is_update", is_flag=True, help="Write the owners of now down as expectation, in any case.")
+@click.option("--all", "is_all", is_flag=True, help="show: every word, and not only the first lines of a kind.")
+@click.option(
+    "--update", "is_update", is_flag=True, help="test: write the expectation anew, by what the program says now."
+)
 def bundle(action: str, file: str, is_all: bool, is_update: bool) -> None:
-    """Show what is in a bundle before you send it to anybody, or play it and compare its owners.
+    """Show what is in a bundle, before you send it; or play it, and compare the owners.
 
-    show: what the bundle is, and every distinct word in it that is not the program's own, by what it is. Nothing is
-    unpacked to disk.
+    show prints what the bundle is, and every distinct word in the bundle that is not the program's own, by its kind.
+    Nothing is unpacked to disk.
 
-    test: the bundle is played, and who owns each device at each of its moments is compared with the file beside it
-    (FILE.owners.yaml, in place of .tar.gz). Without that file it is written: correct by hand what is wrong in it. The
-    exit code is 1 if something differs.
+    test plays the bundle, and compares who owns each device at each moment with the expectation, a file beside the
+    bundle: b.owners.yaml for b.tar.gz. Without an expectation, test writes one by what the program says now: correct
+    by hand what is wrong there. The exit code is 1 if an owner differs.
     """
+    if (is_all and action != "show") or (is_update and action != "test"):
+        raise ConfigError("--all goes with `bundle show`, and --update with `bundle test`")
     if action == "show":
         _show(Path(file), is_all=is_all)
     else:
@@ -52,7 +57,7 @@ def bundle(action: str, file: str, is_all: bool, is_update: bool) -> None:
 
 
 def _show(path: Path, *, is_all: bool) -> None:
-    """Print what a bundle is. Raises DamagedBundle."""
+    """Print what a bundle is, and its words from outside. Raises DamagedBundle."""
     # imported only here: the table of commands completes the names of flags without them
     from exporter.bundle.archive import read  # noqa: PLC0415
     from exporter.bundle.show import shown  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""Who owns each device in a bundle, moment by moment, beside what somebody wrote down as right.
+"""The owners of each device in a bundle, moment by moment, compared with an expectation.
 
-The expectation is a YAML or JSON file beside the bundle. Where there is none, what the program says now is written
-down, and a person corrects it.
+An expectation is a YAML or JSON file beside the bundle: the owners that are right. Where a bundle has none, the program
+writes what it says now, and a person corrects that.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from exporter.outputs import mapping as mapping_output
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.simulator.replay.replay_node import ReplayNode
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
+from exporter.wording import counted
 
 # What is expected at a moment: by device, its owners, its health, and why it has no owner.
 Owners = Mapping[str, Mapping[str, Any]]
@@ -44,20 +45,21 @@ _PATIENCE_SECONDS = 3.0
 _MOST_SECONDS = 15.0
 
 _EVERY = "every moment"
+_ANEW = "write it anew with `bundle test FILE --update`"
 _MOMENTS = "moments"
 _HEAD = """\
-# Who owns each device in {name}, which `bundle test` and the tests compare.
-# The program wrote down what it says now. Correct by hand what is wrong: the test fails until the program is right.
+# The owners of each device in {name}, which `bundle test` and tests/bundles compare with what the program says.
+# The program wrote this file, with its mistakes. Correct them by hand: the test fails until the program is mended.
 """
 
 
 async def owners_in(recording: Recording, expected: Sequence[Owners] = ()) -> list[Owners]:
-    """The owners at each moment, as an exporter in front of the replay says it.
+    """The owners at each moment, as an exporter in front of the replay says them.
 
     Args:
         recording: the bundle.
-        expected: those that are right, if somebody said it. On a busy machine a source may see a moment late: so what
-            differs is looked at for some seconds more.
+        expected: the owners that are right, a mapping for each moment; none if nobody wrote them down. On a busy
+            machine a source may see a moment late: so a moment that differs is looked at for some seconds more.
 
     Raises:
         ExporterError: the bundle cannot be played.
@@ -165,7 +167,7 @@ def read_expectation(path: Path, moments: int) -> Sequence[Owners]:
         or not all(isinstance(owners, Mapping) for owners in of_each)
     ):
         says = f"has neither `{_EVERY}` nor `{_MOMENTS}` with an entry for each of the bundle's {moments}"
-        raise ConfigError(f"{path} {says}; write it anew with `bundle test --update`")
+        raise ConfigError(f"{path} {says} -> {_ANEW}")
     return of_each
 
 
@@ -193,7 +195,7 @@ def differences(expected: Sequence[Owners], owners: Sequence[Owners]) -> list[st
     lines: list[str] = []
     for number, (right, now) in enumerate(zip(expected, owners, strict=True), 1):
         lines.extend(
-            f"moment {number}, {device}: expected {_words(right.get(device))}; is {_words(now.get(device))}"
+            f"moment {number}, {device}: expected {_words(right.get(device))}; now {_words(now.get(device))}"
             for device in sorted(right.keys() | now.keys())
             if right.get(device) != now.get(device)
         )
@@ -211,14 +213,14 @@ def _words(device: AnyObject | None) -> str:
 
 
 def check_bundle(bundle: Path, *, is_update: bool = False) -> tuple[bool, list[str]]:
-    """Play a bundle and compare its owners with the expectation beside it. Without one, write it.
+    """Play a bundle and compare its owners with the expectation beside it. Without an expectation, write one.
 
     Args:
         bundle: the bundle's path.
         is_update: write the expectation anew in any case.
 
     Returns:
-        Whether all is as expected, and lines that say what was done.
+        Whether all is as expected or is newly written, and lines that say what was done.
 
     Raises:
         ExporterError: the bundle or the expectation cannot be used.
@@ -229,13 +231,23 @@ def check_bundle(bundle: Path, *, is_update: bool = False) -> tuple[bool, list[s
     expected = () if is_new else read_expectation(path, len(recording.moments))
     owners = asyncio.run(owners_in(recording, expected))
     devices = len({device for of_moment in owners for device in of_moment})
-    count = f"{devices} devices at {len(owners)} moments"
+    count = f"{counted(devices, 'device')} at {counted(len(owners), 'moment')}"
     if is_new:
         write_expectation(path, bundle, owners)
-        return True, [
-            f"{path}: the owners of now, {count}, are written down as expectation; correct what is wrong by hand"
-        ]
+        return True, [f"Wrote {path}: the owners that the program says now, {count} -> correct there what is wrong"]
+
+    if _is_of_another_bundle(expected, owners):
+        return False, [f"{path} has none of the bundle's devices: it is of another bundle -> {_ANEW}"]
+
     lines = differences(expected, owners)
     if lines:
-        return False, lines
-    return True, [f"{bundle}: {count} are as {path.name} expects"]
+        count = counted(len(lines), "difference")
+        return False, [*lines, f"{count} to {path.name} -> mend the program, or correct that file where it is wrong"]
+
+    return True, [f"{bundle}: the owners of {count} are as {path.name} expects"]
+
+
+def _is_of_another_bundle(expected: Sequence[Owners], owners: Sequence[Owners]) -> bool:
+    """Whether an expectation names devices, but none of these: a bundle that is taken again has other names."""
+    devices = {device for of_moment in expected for device in of_moment}
+    return bool(devices) and devices.isdisjoint(device for of_moment in owners for device in of_moment)

@@ -84,7 +84,7 @@ def _say(name: str, recording: Recording, speed: float, port: int, *, has_nvml: 
         lacks.append(_NO_COMPILER)
     lines = "".join(f"\n  {line}" for line in lacks[:_MOST_ABSENCES])
     more = f"\n  and {len(lacks) - _MOST_ABSENCES} more" if len(lacks) > _MOST_ABSENCES else ""
-    lacking = f"\n\nIt lacks{lines}{more}" if lacks else ""
+    lacking = f"\n\nThe bundle lacks{lines}{more}" if lacks else ""
     sys.stderr.write(
         f"""
 {about}{lacking}
@@ -109,12 +109,12 @@ def about_bundle(name: str, recording: Recording, speed: float = 1.0) -> Iterato
     """What a bundle has: from which version it is, how many moments, and over how long."""
     moments = recording.moments
     seconds = moments[-1].at_seconds - moments[0].at_seconds
-    yield one_line(f"{name} is replayed, a bundle of version {recording.made_by} from {_time_of(recording, 0)}.")
+    yield one_line(f"Replaying {name}: a bundle of {_time_of(recording, 0)}, made by version {recording.made_by}.")
     if len(moments) == 1:
-        yield "It has one moment, which stays."
+        yield "Its one moment stays."
         return
     pace = "" if speed == 1.0 else f", {speed:g} times as fast"
-    yield f"It has {len(moments)} moments over {seconds:.0f} s{pace}; the last one stays."
+    yield f"Its {len(moments)} moments follow over {seconds:.0f} s{pace}; the last one stays."
 
 
 def _time_of(recording: Recording, number: int) -> str:

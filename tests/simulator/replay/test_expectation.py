@@ -31,8 +31,11 @@ def test_the_owners_of_now_are_written_down_once(bundle: Path) -> None:
     written = expectation_beside(bundle)
     assert is_right
     assert written == bundle.with_name("report.owners.yaml")
-    assert line.startswith(f"{written}: the owners of now, 7 devices at 2 moments, are written down")
-    assert check_bundle(bundle) == (True, [f"{bundle}: 7 devices at 2 moments are as report.owners.yaml expects"])
+    assert line.startswith(f"Wrote {written}: the owners that the program says now, 7 devices at 2 moments")
+    assert check_bundle(bundle) == (
+        True,
+        [f"{bundle}: the owners of 7 devices at 2 moments are as report.owners.yaml expects"],
+    )
 
 
 def test_what_is_not_right_is_told(bundle: Path) -> None:
@@ -42,7 +45,10 @@ def test_what_is_not_right_is_told(bundle: Path) -> None:
     path.write_text(right)
     is_right, lines = check_bundle(bundle)
     assert not is_right
-    assert lines == [f"moment 2, {GPU}: expected ml/another/main, ok; is ml/one-gpu-gpu-node-1/main, ok"]
+    assert lines == [
+        f"moment 2, {GPU}: expected ml/another/main, ok; now ml/one-gpu-gpu-node-1/main, ok",
+        "1 difference to report.owners.yaml -> mend the program, or correct that file where it is wrong",
+    ]
     assert path.read_text() == right
     check_bundle(bundle, is_update=True)
     assert path.read_text() != right
@@ -53,21 +59,30 @@ def test_json_is_read_and_counts_for_every_moment(bundle: Path) -> None:
     path.write_text(json.dumps({"every moment": {GPU: {"owners": []}}}))
     is_right, lines = check_bundle(bundle)
     assert not is_right
-    assert f"moment 1, {GPU}: expected nobody; is ml/four-gpus-gpu-node-1/main, ok" in lines
+    assert f"moment 1, {GPU}: expected nobody; now ml/four-gpus-gpu-node-1/main, ok" in lines
     assert any(line.startswith("moment 2, GPU-4cf8db2d") and "expected no such device" in line for line in lines)
+
+
+def test_a_bundle_taken_again_is_another_one(bundle: Path) -> None:
+    expectation_beside(bundle).write_text(f"every moment: {{GPU-of-another-name: {{owners: [{GPU}]}}}}")
+    is_right, (line,) = check_bundle(bundle)
+    assert not is_right
+    assert line.endswith(
+        "has none of the bundle's devices: it is of another bundle -> write it anew with `bundle test FILE --update`"
+    )
 
 
 @pytest.mark.parametrize("content", ["- a list", "moments: [{}]", "moments: [1, 2]", "every moment: 1"])
 def test_what_is_no_expectation_is_refused(bundle: Path, content: str) -> None:
     bundle.with_name("report.owners.yaml").write_text(content)
-    with pytest.raises(ConfigError, match="an entry for each of the bundle's 2; write it anew"):
+    with pytest.raises(ConfigError, match="an entry for each of the bundle's 2 -> write it anew"):
         check_bundle(bundle)
 
 
 def test_the_file_can_be_read_by_people(bundle: Path) -> None:
     check_bundle(bundle)
     path = expectation_beside(bundle)
-    assert path.read_text().startswith("# Who owns each device in report.tar.gz")
+    assert path.read_text().startswith("# The owners of each device in report.tar.gz")
     content = read_structured(str(path), "--test")
     assert isinstance(content, dict)
     assert content["moments"][0][GPU] == {"owners": ["ml/four-gpus-gpu-node-1/main"], "health": "ok"}
@@ -75,11 +90,11 @@ def test_the_file_can_be_read_by_people(bundle: Path) -> None:
 
 def test_the_command_ends_with_what_it_says(bundle: Path) -> None:
     first = CliRunner().invoke(bundle_command, ["test", str(bundle)])
-    assert (first.exit_code, "are written down as expectation" in first.output) == (0, True)
+    assert (first.exit_code, "the program says now" in first.output) == (0, True)
     path = expectation_beside(bundle)
     path.write_text(path.read_text().replace("health: ok", "health: failing"))
     second = CliRunner().invoke(bundle_command, ["test", str(bundle)])
     assert second.exit_code == 1
-    assert second.output.count("\n") == 10  # each device of each moment
+    assert second.output.count("\n") == 11  # each device of each moment, and how many
     third = CliRunner().invoke(bundle_command, ["test", str(bundle), "--update"])
     assert (third.exit_code, path.read_text().count("health: ok")) == (0, 10)

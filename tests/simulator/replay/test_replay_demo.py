@@ -44,9 +44,9 @@ def test_a_bundle_is_served_and_told_of(tmp_path: Path) -> None:
         assert port, text
         url = f"http://127.0.0.1:{port[1]}/gpu/metrics"
         wait_until(lambda: _has_the_last_value(url))
-    assert "bundle.tar.gz is replayed, a bundle of version 1.2.3 from 2001-09-09T01:46:40Z." in text
-    assert "It has 2 moments over 90 s, 1000 times as fast; the last one stays." in text
-    assert "It lacks\n  nvml: there is no libnvidia-ml.so.1\n" in text
+    assert "Replaying bundle.tar.gz: a bundle of 2001-09-09T01:46:40Z, made by version 1.2.3." in text
+    assert "Its 2 moments follow over 90 s, 1000 times as fast; the last one stays." in text
+    assert "The bundle lacks\n  nvml: there is no libnvidia-ml.so.1\n" in text
 
 
 def _has_the_last_value(url: str) -> bool:
@@ -57,8 +57,8 @@ def _has_the_last_value(url: str) -> bool:
 def test_one_moment_is_told_of() -> None:
     one = Recording(made_by="1.2.3", settings={}, moments=(page_at(1e30, 1),))
     assert [*about_bundle("b", one)] == [
-        "b is replayed, a bundle of version 1.2.3 from an unknown time.",
-        "It has one moment, which stays.",
+        "Replaying b: a bundle of an unknown time, made by version 1.2.3.",
+        "Its one moment stays.",
     ]
 
 
