@@ -60,6 +60,7 @@ ELSEWHERE = {
     "curl -s localhost:9400/autoscale/ml/trainer/": "a workload of the reader's; tests/cluster asks for simulated ones",
     f"{PROGRAM} doctor --cuda-binary FILE": "a file of the reader's; tests/probe has files",
     f"{PROGRAM} bundle show": "a bundle of the reader's; tests/bundle/test_show.py makes some",
+    f"{PROGRAM} bundle test": "a bundle of the reader's; tests/simulator/replay plays some",
     f"{PROGRAM} demo --replay": "a bundle of the reader's; tests/simulator/replay plays some",
     f"{PROGRAM} device-access": "cgroups of a service; tests/cli/test_device_access.py makes some",
 }
