@@ -5,6 +5,7 @@ import json
 import re
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -177,15 +178,16 @@ class SimulatedApi:
         await response.prepare(request)
         bookmark_at = asyncio.get_running_loop().time() + BOOKMARK_SECONDS
         sent = {key for key, _, version in self._meant(request) if version <= since}
-        while not broken.is_set():
-            self.look()
-            for version, what, item in self._events(request, since, sent):
-                await _send(response, what, versioned(item, version))
-            since = self.version
-            if asyncio.get_running_loop().time() >= bookmark_at:
-                bookmark_at += BOOKMARK_SECONDS
-                await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
-            await asyncio.sleep(LOOK_SECONDS)
+        with suppress(ConnectionError):  # whoever watched is gone
+            while not broken.is_set():
+                self.look()
+                for version, what, item in self._events(request, since, sent):
+                    await _send(response, what, versioned(item, version))
+                since = self.version
+                if asyncio.get_running_loop().time() >= bookmark_at:
+                    bookmark_at += BOOKMARK_SECONDS
+                    await _send(response, "BOOKMARK", {"metadata": {"resourceVersion": str(since)}})
+                await asyncio.sleep(LOOK_SECONDS)
         return response
 
     def _events(self, request: web.Request, since: int, sent: set[str]) -> list[tuple[int, str, Object]]:

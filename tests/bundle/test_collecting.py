@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +13,13 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
+from exporter.config.node_settings import Config
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS
 from exporter.simulator.allocators import ALLOCATORS
 from exporter.sources.hearing import LISTENER
 from exporter.sources.kubelet import device_checkpoint
 from tests.support.exporter import config_of
-from tests.support.simulated import SimulatedNode, World
+from tests.support.simulated import Container, SimulatedNode, World
 from tests.support.waiting import until
 
 
@@ -36,6 +38,10 @@ async def collected_of(node: SimulatedNode, **settings: Any) -> CollectedMoments
         "every_seconds": 0.2,
         "is_over": settings.pop("is_over", None),
     }
+    return await collect(config_of_mixed(node, **settings), **how)
+
+
+def config_of_mixed(node: SimulatedNode, **settings: Any) -> Config:
     places = {
         "kubelet_socket": str(node.socket),
         "dcgm_url": node.url,
@@ -44,7 +50,7 @@ async def collected_of(node: SimulatedNode, **settings: Any) -> CollectedMoments
         "kernel_log_mode": "on",
         "root": str(node.root),
     }
-    return await collect(config_of(**{**places, **settings}), **how)
+    return config_of(**{**places, **settings})
 
 
 def the_answer(moment: RecordedMoment, question: str) -> PeerAnswer:
@@ -129,6 +135,25 @@ async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode) -> None:
     assert {id(moment.files["root/proc/driver/nvidia-caps/mig-minors"]) for moment in collected.moments} == {
         id(first.files["root/proc/driver/nvidia-caps/mig-minors"])
     }
+
+
+async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: SimulatedNode) -> None:
+    found = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
+    found = replace(found, ip="127.0.0.1")
+    mixed.world.pods += (found,)
+    config = config_of_mixed(mixed, dcgm_url=[], dcgm_selector="auto", kubelet_max_age="100ms")
+    config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port))
+    over = asyncio.Event()
+    looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
+    calls = mixed.kubelet.calls
+    await until(lambda: mixed.kubelet.calls > calls + 4)
+    mixed.world.remove(found)
+    calls = mixed.kubelet.calls
+    await until(lambda: mixed.kubelet.calls > calls + 8)
+    over.set()
+    first, *_, last = (await looking).moments
+    assert [answer.peer for answer in first.answers].count("page") == 1
+    assert not [answer for answer in last.answers if answer.peer == "page"]
 
 
 async def test_what_takes_too_much_ends_it(mixed: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from exporter.bundle.collecting.budget import Budget, budget_bytes
 from exporter.bundle.collecting.newest_answers import NewestAnswers
 from exporter.bundle.collecting.node_files import read_all
 from exporter.bundle.collecting.safe_settings import safe_config, wanted_annotations, wanted_labels
-from exporter.bundle.recording import Absence, RecordedMoment
+from exporter.bundle.recording import Absence, PeerAnswer, RecordedMoment
 from exporter.config.named_files import read_node_files
 from exporter.config.node_settings import Config
 from exporter.errors import Trouble
@@ -187,12 +187,17 @@ class _Recorder:
         outputs = {output.path: body for output in RECORDED if (body := self._body(output)) is not None}
         return RecordedMoment(
             at_seconds=at_seconds,
-            answers=self._listener.answers_now(),
+            answers=self._present(self._listener.answers_now()),
             files=await self._files(),
             calls=self._listener.take_calls(),
             kernel_log=self._listener.take_records(),
             outputs=outputs,
         )
+
+    def _present(self, answers: Iterable[PeerAnswer]) -> tuple[PeerAnswer, ...]:
+        """The answers without those of pages whose pods, which --dcgm.selector found, are gone."""
+        pages = self.last_look.page_sources
+        return tuple(answer for answer in answers if answer.peer != "page" or answer.name in pages)
 
     def _body(self, output: Output[Look]) -> bytes | None:
         """What an output answers; None if it answers with a refusal, or with what no program reads."""

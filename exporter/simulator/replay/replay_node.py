@@ -17,6 +17,7 @@ from exporter.config.load import load
 from exporter.config.node_settings import Config
 from exporter.config.parsers import SHIPPED_RULES
 from exporter.errors import ExporterError
+from exporter.exposition.gpu_families import only_gpu_families
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.replay.nvml_lines import NvmlState
@@ -137,12 +138,19 @@ class ReplayNode:
 
         of_pages = {answer.name: answer for answer in of_peer.get("page", ())}
         self._renew_page_files(of_pages)
-        for name, server in self._servers.items():
-            await server.show(of_pages.get(name))
+        for page in self._pages:
+            if not page.is_file:
+                answer = of_pages.get(page.name)
+                await self._servers[page.name].show(self._admitted(answer) if answer and page.is_found else answer)
 
         await self.api.show(of_peer.get("kubernetes", ()))
         await self.pods_api.show(of_peer.get("pods", ()))
         await self.kubelet.show(of_peer.get("kubelet", ()))
+
+    def _admitted(self, answer: PeerAnswer) -> PeerAnswer:
+        """What an exporter takes of the page of a pod that it found: the replay names that page by its URL."""
+        takes_all_families = "families.allow" in self.recording.settings
+        return answer if takes_all_families else replace(answer, body=only_gpu_families(answer.body))
 
     async def play(self, speed: float = 1.0, on_moment: Callable[[int], None] = lambda _: None) -> None:
         """Show the moments after the present one, at their recorded distances divided by `speed`.
@@ -266,11 +274,12 @@ class ReplayNode:
 
 # Files about processes and containers, which name no device.
 _OF_PROCESSES = re.compile(r"root/(?:proc/(?:\d+|self)|var/log)/")
+_STAMP = re.compile(r"[0-9]{1,19}")
 _STAMP_FIELD = 2  # priority, number and microseconds, as in Linux' ABI/testing/dev-kmsg
 
 
 def _stamp_of(record: str) -> int:
     """The microseconds since boot of a record of /dev/kmsg; 0 if it has none."""
     fields = record.partition(";")[0].split(",")
-    has_stamp = len(fields) > _STAMP_FIELD and fields[_STAMP_FIELD].isdecimal()
+    has_stamp = len(fields) > _STAMP_FIELD and _STAMP.fullmatch(fields[_STAMP_FIELD]) is not None
     return int(fields[_STAMP_FIELD]) if has_stamp else 0

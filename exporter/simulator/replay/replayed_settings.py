@@ -28,6 +28,7 @@ _LEFT_OUT = frozenset(
     }
 )
 _LEFT_OUT_GROUPS = ("web.", "otlp.")
+MOST_PAGES = 256  # each has a server; a node has one page, and --dcgm.selector finds 64 at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,13 @@ class RecordedPage:
         name: the source's name, as in labels of /metrics.
         question: its URL, or the path of its file.
         is_file: whether it is a file.
+        is_found: whether it is the page of a pod that --dcgm.selector found.
     """
 
     name: str
     question: str
     is_file: bool = False
+    is_found: bool = False
 
 
 def answers_of(recording: Recording, peer: str) -> Iterable[PeerAnswer]:
@@ -57,7 +60,7 @@ def recorded_pages(recording: Recording) -> Sequence[RecordedPage]:
     """The sources of GPU samples: first those that settings name, in their order, and then discovered ones.
 
     Raises:
-        ExporterError: a URL cannot be read.
+        ExporterError: a URL cannot be read, or there are more pages than an exporter has.
     """
     settings = recording.settings
     pages: dict[str, RecordedPage] = {}
@@ -79,7 +82,10 @@ def recorded_pages(recording: Recording) -> Sequence[RecordedPage]:
 
     for answer in answers_of(recording, "page"):
         if not answer.name.startswith("file:"):
-            pages.setdefault(answer.name, RecordedPage(name=answer.name, question=answer.question))
+            page = RecordedPage(name=answer.name, question=answer.question, is_found="dcgm.selector" in settings)
+            pages.setdefault(answer.name, page)
+    if len(pages) > MOST_PAGES:
+        raise ExporterError(f"the bundle has {len(pages)} pages of GPU samples; at most {MOST_PAGES} can be played")
     return tuple(pages.values())
 
 

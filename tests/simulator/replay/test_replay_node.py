@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from exporter.bundle.collecting.looking import collect
-from exporter.bundle.recording import RecordedMoment, Recording
+from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.errors import ConfigError, ExporterError
 from exporter.simulator.replay.replay_node import ReplayNode
 from tests.support.bundles import (
@@ -129,6 +130,37 @@ async def test_settings_that_mean_another_machine_are_left_out(name: str, text: 
         given = dict(node.config().given)
     is_there = setting in given and given[setting].values == (text,) and not node.config().is_default(setting)
     assert is_there is replayed
+
+
+@pytest.mark.parametrize(("allow", "has_others"), [((), False), ((".*",), True)])
+async def test_of_the_page_of_a_pod_that_was_found_the_exporter_takes_what_it_took(
+    allow: tuple[str, ...], *, has_others: bool
+) -> None:
+    body = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 30\ngo_goroutines 7\n'
+    page = PeerAnswer(peer="page", name="dcgm:10.0.0.7:9400", question="http://10.0.0.7:9400/metrics", body=body)
+    settings = {"dcgm.selector": ("auto",), **({"families.allow": allow} if allow else {})}
+    recording = Recording(made_by="1", settings=settings, moments=(RecordedMoment(at_seconds=0.0, answers=(page,)),))
+    async with replay_of(recording) as node, ClientSession() as session:
+        answer = await session.get(node.config().dcgm.urls[0])
+        served = await answer.read()
+    assert b"DCGM_FI_DEV_GPU_TEMP" in served
+    assert (b"go_goroutines" in served) is has_others
+
+
+async def test_more_pages_than_an_exporter_has_are_refused() -> None:
+    pages = [
+        PeerAnswer(peer="page", name=f"dcgm:{number}", question="http://10.0.0.7:1/metrics") for number in range(300)
+    ]
+    moment = RecordedMoment(at_seconds=0.0, answers=tuple(pages))
+    with pytest.raises(ExporterError, match="300 pages"):
+        ReplayNode(Recording(made_by="1", settings={"dcgm.mode": ("off",)}, moments=(moment,)))
+
+
+async def test_a_record_without_a_time_is_played() -> None:
+    record = f"6,1,{'9' * 5000},-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"
+    moment = RecordedMoment(at_seconds=0.0, kernel_log=(record, ""))
+    async with replay_of(Recording(made_by="1", settings={}, moments=(moment,))) as node:
+        assert node.shown == 0
 
 
 async def test_a_broken_setting_is_told() -> None:
