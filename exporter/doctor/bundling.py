@@ -60,6 +60,8 @@ class BundleOrder:
     def of_flags(cls, to: str, duration: str | None, *, is_plain: bool) -> "BundleOrder":
         """The order of these flags. Raises ConfigError: a flag's value is not allowed."""
         seconds = seconds_of(duration)
+        if not to:
+            raise ConfigError("--bundle: '' is not allowed; it takes a file, or - for standard output")
         if to == STANDARD_OUTPUT and sys.stdout.isatty():
             raise ConfigError("--bundle: - is a terminal here; redirect it to a file, or name one")
         return cls(to=to, for_seconds=seconds, is_plain=is_plain)
@@ -263,18 +265,21 @@ class BundleFile:
     """The file that a bundle becomes. What cannot be written is noticed before anything is collected."""
 
     def __init__(self, to: str) -> None:
-        """Begin a file beside `to`, which takes its place once it is whole. Raises ExporterError: it cannot be."""
+        """Try whether there can be a file beside `to`: it takes its place once it is whole.
+
+        Nothing is left there meanwhile, whatever ends this program. Raises ExporterError: there cannot be one.
+        """
         self._to = to
         self._beside: Path | None = None
+        self._is_whole_at_once = False
         self._path = Path(to)
         if to == STANDARD_OUTPUT or (self._path.exists() and not self._path.is_file() and not self._path.is_dir()):
+            self._is_whole_at_once = True
             return
         with self._in_words():
             if self._path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            handle, beside = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
-            os.close(handle)
-        self._beside = Path(beside)
+            self._begin().unlink()
 
     def write(self, content: bytes) -> None:
         """Write the whole bundle. Raises ExporterError: that fails; then there is no file."""
@@ -282,12 +287,19 @@ class BundleFile:
             if self._to == STANDARD_OUTPUT:
                 sys.stdout.buffer.write(content)
                 sys.stdout.buffer.flush()
-            elif self._beside is None:
+            elif self._is_whole_at_once:
                 self._path.write_bytes(content)
             else:
+                self._beside = self._begin()
                 self._beside.write_bytes(content)
                 self._beside.replace(self._path)
                 self._beside = None
+
+    def _begin(self) -> Path:
+        """An empty file beside the bundle's. Raises OSError."""
+        handle, beside = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
+        os.close(handle)
+        return Path(beside)
 
     def close(self) -> None:
         """Remove what is not whole."""

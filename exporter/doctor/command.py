@@ -96,14 +96,14 @@ def doctor(
     Exit code 0 only if the main job works and every device that a container holds was attributed.
     """
     if cuda_binary is not None:
-        if bundle or conformance or strict:
+        if bundle is not None or conformance or strict:
             raise ConfigError("--cuda-binary is about a file alone; leave out --bundle, --conformance and --strict")
         _list_kernels(cuda_binary)
         return
     config = read_config(given)
     start_logging("error", config.log.format)
     by_own_settings = any(value for name, value in given.items() if name not in _WHERE)
-    if bundle:
+    if bundle is not None:
         seen = _bundle(bundle, duration, conformance, config, is_plain=plain, by_own_settings=by_own_settings)
     elif duration or plain:
         raise ConfigError("--for and --plain go with --bundle FILE")

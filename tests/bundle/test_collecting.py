@@ -142,7 +142,7 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: Simu
     found = replace(found, ip="127.0.0.1")
     mixed.world.pods += (found,)
     config = config_of_mixed(mixed, dcgm_url=[], dcgm_selector="auto", kubelet_max_age="100ms")
-    config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port))
+    config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port or 0))
     over = asyncio.Event()
     looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
     calls = mixed.kubelet.calls

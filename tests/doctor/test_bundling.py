@@ -1,6 +1,7 @@
 """`doctor --bundle`: a bundle of a node, also beside an exporter that hangs, is dead, or has no rights."""
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -234,6 +235,7 @@ async def test_what_goes_with_a_bundle_alone_is_refused() -> None:
         ("b.tar.gz", "601s", "at most 10m"),
         ("b.tar.gz", "soon", "--for: 'soon' is not allowed"),
         ("/nowhere/b.tar.gz", None, "--bundle: /nowhere/b.tar.gz cannot be written: No such file"),
+        ("", None, "--bundle: '' is not allowed"),
         ("/", "2m", "--bundle: / cannot be written: Is a directory"),
     ],
 )
@@ -249,6 +251,16 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     to = tmp_path / "bundle.tar.gz"
     to.write_bytes(b"before")
     beside = BundleFile(str(to))
+    # what ends the program while it collects leaves nothing either
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]
+
+    def fill_up(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", fill_up)
+        with pytest.raises(ExporterError, match="No space left on device"):
+            beside.write(b"x")
     assert len([*tmp_path.iterdir()]) == 2
     beside.close()
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]

@@ -139,9 +139,9 @@ class ReplayNode:
         of_pages = {answer.name: answer for answer in of_peer.get("page", ())}
         self._renew_page_files(of_pages)
         for page in self._pages:
+            shown = of_pages.get(page.name)
             if not page.is_file:
-                answer = of_pages.get(page.name)
-                await self._servers[page.name].show(self._admitted(answer) if answer and page.is_found else answer)
+                await self._servers[page.name].show(self._admitted(shown) if shown and page.is_found else shown)
 
         await self.api.show(of_peer.get("kubernetes", ()))
         await self.pods_api.show(of_peer.get("pods", ()))
