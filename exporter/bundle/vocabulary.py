@@ -30,6 +30,9 @@ _CODE = re.compile(
 _EXAMPLES = re.compile(r'"examples?": (?:"(?:\\.|[^"\\])*"|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\[[^\]]*\])')
 _ESCAPE = re.compile(r"\\[nrtbfx]")
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_PHRASE = re.compile(
+    r"(?<![\w./-])(?P<token>[a-z]+(?:/[a-z]+){1,2})(?![\w/])|(?<!\w)(?P<kind>[A-Za-z]+?)s?[ ](?=(?P<next>[a-z]+))"
+)
 # Words of peers that the program does not name itself.
 _OF_PEERS = (
     "bios blacklisted builder buildd collected cpython dma epoch excluded fds gcc implementation maximum patchlevel"
@@ -64,6 +67,22 @@ def own_words() -> frozenset[str]:
         words.update(words_of(nvidia_table.read_text("utf-8")))
 
     return frozenset(words)
+
+
+@cache
+def own_phrases() -> frozenset[str]:
+    """What the program's own texts say where another text has a name: "pod has", "driver/pool/device"."""
+    phrases: set[str] = set()
+    for file in _files(files("exporter")):
+        content = file.read_text("utf-8")
+        texts = [content]
+        if not file.name.endswith(_TABLES):
+            texts = [match["text"] for match in _CODE.finditer(content) if match["text"]]
+        for text in texts:
+            for match in _PHRASE.finditer(text):
+                phrases.add(match["token"] or f"{match['kind']} {match['next']}".lower())
+
+    return frozenset(phrases)
 
 
 def foreign_words(text: str) -> list[str]:

@@ -8,6 +8,7 @@ also into texts.
 - name_table.py: the names that were learned, and the new ones;
 - common_words.py: words that are nobody's names;
 - names_in_texts.py: names and ids that stand in texts;
+- names_in_places.py: where a text says that a common word is a name;
 - names_in_fields.py: what a text is by the name of its label, or of its field in JSON;
 - names_in_pages.py, names_in_messages.py, names_in_objects.py, names_in_files.py and names_in_settings.py: what the
   form of a place says about its texts.
@@ -24,7 +25,9 @@ What becomes of a text:
 - IP addresses become such of benchmarks' and documentation's networks. Loopback stays.
 - Names of labels and of resources are replaced word by word, so that patterns in settings and the labels that pages
   make of them (label_…) fit as before.
-- Words of the vocabulary stay, also as names: default, gpu, monitoring. So do names on which a decision rests.
+- A name that is one word of the vocabulary, such as search or main, is replaced where its place says that it is a
+  name: a label, a field, search/main, "the pod main". As an ordinary word it stays. Names that every cluster has stay
+  everywhere, such as default and monitoring, and so do names on which a decision rests.
 - Facts of hardware stay: models, PCI addresses, versions, numbers of devices, MIG profiles.
 - Texts of the program stay, but for the names and ids in them, and for words of four letters or more that are a part
   of some name. Paths in them, and fields that nobody knows, keep only words of the vocabulary.

@@ -12,9 +12,10 @@ def listed(text: str) -> frozenset[str]:
 
 # Names that Kubernetes and its GPU operators give, and on which decisions rest.
 KEPT_NAMES = listed(
-    "kube-system kube-public kube-node-lease gpu-operator nvidia-gpu-operator dcgm-exporter nvidia-device-plugin"
-    " kai-resource-reservation runai-reservation resource-reservation pod-gpu-metrics-exporter"
-    " nvidia-dra-driver-gpu cert-manager kube-state-metrics node-exporter"
+    "default kube-system kube-public kube-node-lease monitoring cert-manager kube-state-metrics node-exporter"
+    " gpu-operator nvidia-gpu-operator nvidia-device-plugin nvidia-dra-driver-gpu"
+    " dcgm-exporter nvidia-dcgm-exporter nvidia-dcgm-exporter-dra"
+    " kai-resource-reservation runai-reservation resource-reservation pod-gpu-metrics pod-gpu-metrics-exporter"
 )
 _OTHERS = listed("""
 a an and are as at be been but by can cannot could do does did for from

@@ -41,10 +41,13 @@ _WITH_UNIT = re.compile(
 _SHORTEST = 4
 _INITIALS = 2
 _LONGEST = 253  # of a name of Kubernetes
+# Words of the vocabulary are no names of these kinds.
+_IDS = frozenset({"uid"})
 # A text that is a fact of hardware is no name of these kinds, wherever else it stands.
 _WEAK_KINDS = frozenset({"object", "uid", "value"})
+_TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off"})
 _TIMES_OR_NUMBERS = re.compile(
-    r"[+-]?[0-9]{1,4}|[+-]?[0-9]*\.[0-9]+|true|false|yes|no|on|off|"
+    r"[+-]?[0-9]{1,4}|[+-]?[0-9]*\.[0-9]+|"
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)|v?[0-9]{1,3}(?:\.[0-9]{1,4}){1,3}|(?:[0-9.]+(?:ms|[smhd]))+",
     re.IGNORECASE,
 )
@@ -60,6 +63,8 @@ class NameTable:
         self._disguise = disguise
         self._taken = taken
         self._kinds: dict[str, str] = {}
+        self._all_kinds: defaultdict[str, set[str]] = defaultdict(set)
+        self._selected: set[str] = set()
         self._rewritten: dict[str, Callable[[str], str]] = {}
         self._denied: set[str] = set()
         self._families: set[str] = set()
@@ -78,18 +83,36 @@ class NameTable:
 
     def name(self, kind: str, text: str) -> str:
         """A name of one of `KINDS`."""
-        if self.stays(text):
+        if self._stays(kind, text):
             return text
         if not self.is_settled:
             before = self._kinds.get(text, kind)
             self._kinds[text] = min(before, kind, key=KINDS.index)
+            self._all_kinds[text].add(kind)
         return self._new.get(text, text)
 
-    def stays(self, text: str) -> bool:
-        """Whether a name is nobody's own: a number, a time, or a word that everybody uses."""
+    def kinds(self, text: str) -> AbstractSet[str]:
+        """The kinds of names that a text was met as."""
+        return self._all_kinds.get(text, frozenset())
+
+    def select(self, value: str) -> None:
+        """Learn a label's value by which a setting chooses. If it is a common word, it stays as a value."""
+        if self.is_plain(value):
+            self._selected.add(value)
+
+    def is_plain(self, name: str) -> bool:
+        """Whether a name is one word that is of the vocabulary, or short: in a text it may be no name at all."""
+        if len(name) >= _SHORTEST and not self.is_common(name):
+            return False
+        return WORD.fullmatch(name) is not None
+
+    def _stays(self, kind: str, text: str) -> bool:
+        """Whether a name is nobody's own: a number, a time, or one that every cluster has."""
         if not text or text in KEPT_NAMES or _TIMES_OR_NUMBERS.fullmatch(text):
             return True
-        return bool(WORD.fullmatch(text) and _LETTER.search(text)) and self.is_common(text)
+        if kind == "value" and (text in self._selected or text.lower() in _TRUTHS or _WITH_UNIT.fullmatch(text)):
+            return True
+        return kind in _IDS and self.is_plain(text) and self.is_common(text)
 
     def is_common(self, word: str) -> bool:
         """Whether a word is of the vocabulary, with or without a number behind it, or a number with a unit."""
@@ -148,6 +171,7 @@ class NameTable:
         for text, (root, *_) in parts.items():
             kind = self._kinds[text]
             roots[root] = min(roots.get(root, kind), kind, key=KINDS.index)
+            self._all_kinds[root].add(kind)
         self._new = dict(self._numbered(roots))
         # the names of nodes first, with which others end
         for text in sorted(parts, key=lambda text: KINDS.index(self._kinds[text])):
@@ -186,7 +210,7 @@ class NameTable:
         """New names with numbers, in the order of the old ones, so that sorted names stay sorted."""
         of_kind: defaultdict[str, list[str]] = defaultdict(list)
         for text, kind in kinds.items():
-            if not self.stays(text):
+            if not self._stays(kind, text):
                 of_kind[kind].append(text)
         for kind, texts in of_kind.items():
             width = len(str(len(texts)))

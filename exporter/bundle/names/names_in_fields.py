@@ -53,6 +53,13 @@ _TEXTS = listed(
     "explanation message says remedy text error trouble summary help why warning note reasons healthreasons"
     " description title"
 )
+# what has names with slashes between them
+_JOINED: Final[Mapping[str, Sequence[str]]] = {
+    "claim": ("namespace", "claim"),
+    "owner": ("namespace", "pod", "container"),
+}
+# labels of this program's own families whose values are its words
+_OWN_LABELS = listed("gpu_memory gpus holds map req_of_gpu req_of_gpu_memory")
 POD_LABEL = "label_"
 _NOTHING = "(?!)"
 _FACTS_OF_DCGM = re.compile(r"DCGM_FI_(?!.*(?:SERIAL|UUID)).*")
@@ -87,7 +94,7 @@ class NamesInFields:
             return self.fact(value)
         if name.startswith(POD_LABEL):
             return self.value(value)
-        return self.field(name, value, self.value)
+        return self.field(name, value, self.value if name not in _OWN_LABELS else self._scanner.strict)
 
     def learn_family(self, name: str) -> None:
         """Learn the name of a family of samples, whose words stay."""
@@ -116,10 +123,19 @@ class NamesInFields:
             return self.name(_KINDS[plain], value)
         if plain in ("instance", "host"):
             return self._scanner.host(value)
+        if plain in _JOINED:
+            return self._joined(_JOINED[plain], value)
         for names, replace in self._by_group.items():
             if plain in names:
                 return replace(value)
         return otherwise(value)
+
+    def _joined(self, kinds: Sequence[str], text: str) -> str:
+        """Names with slashes between them. Any other text is taken for words."""
+        names = text.split("/")
+        if not all(names) or not 1 < len(names) <= len(kinds):
+            return self._scanner.strict(text)
+        return "/".join(map(self.name, kinds, names))
 
     def name(self, kind: str, text: str) -> str:
         """A name of a kind of names, or an id in its place. Names with a slash are names of several things."""
@@ -160,6 +176,12 @@ class NamesInFields:
         """What --labels.names says: pod, legacy, or names that the user gives."""
         for part in text.split(","):
             self._table.own(part.partition("=")[2])
+        return self._scanner.wordwise(text)
+
+    def selector(self, text: str) -> str:
+        """Labels by which a setting chooses pods, such as app=gpu,tier=a."""
+        for part in text.split(","):
+            self._table.select(part.partition("=")[2].strip())
         return self._scanner.strict(text)
 
     def label_pattern(self, pattern: str) -> str:

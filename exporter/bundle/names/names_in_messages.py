@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from exporter.bundle.names.name_table import NameTable
 from exporter.bundle.names.names_in_fields import NamesInFields
 from exporter.bundle.names.names_in_objects import NamesInObjects
 from exporter.bundle.names.names_in_texts import NamesInTexts
@@ -17,8 +16,7 @@ _ENVS = ("NVIDIA_", "CUDA_", "ALIYUN_COM_GPU_", "ASCEND_", "GPU_", "VOLCANO_", "
 class NamesInMessages:
     """Replaces the names in serialised messages. Its methods need protobuf."""
 
-    def __init__(self, table: NameTable, scanner: NamesInTexts, fields: NamesInFields, objects: NamesInObjects) -> None:
-        self._table = table
+    def __init__(self, scanner: NamesInTexts, fields: NamesInFields, objects: NamesInObjects) -> None:
         self._scanner = scanner
         self._fields = fields
         self._objects = objects
@@ -78,17 +76,13 @@ class NamesInMessages:
         return new
 
     def _pod(self, pod: Any) -> None:  # noqa: ANN401 - of either version
-        """A PodResources. The texts for its containers, with slashes, are learned, too."""
-        old = (pod.namespace, pod.name)
+        """A PodResources."""
         pod.namespace = self._fields.name("namespace", pod.namespace)
         pod.name = self._fields.name("pod", pod.name)
-        self._join(old)
         for container in pod.containers:
-            self._join((*old, container.name))
             container.name = self._fields.name("container", container.name)
             self._devices(container.devices)
             for claim in getattr(container, "dynamic_resources", ()):
-                self._join((claim.claim_namespace, claim.claim_name))
                 claim.claim_namespace = self._fields.name("namespace", claim.claim_namespace)
                 claim.claim_name = self._fields.name("claim", claim.claim_name)
                 for resource in claim.claim_resources:
@@ -109,10 +103,3 @@ class NamesInMessages:
         for device in devices:
             device.resource_name = self._fields.resource(device.resource_name)
             device.device_ids[:] = [self._fields.device_id(device_id) for device_id in device.device_ids]
-
-    def _join(self, names: Sequence[str]) -> None:
-        """Learn names with slashes between them, as texts have a container."""
-        if all(names):
-            self._table.rewrite(
-                "/".join(names), lambda text: "/".join(self._table.names.get(part, part) for part in text.split("/"))
-            )

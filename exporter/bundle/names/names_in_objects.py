@@ -127,7 +127,7 @@ class NamesInObjects:
             return self.resource_or_claim(text)
         if around in _KIND_OF_NAME:
             return self._fields.name(_KIND_OF_NAME[around], text)
-        return self._scanner.strict(text)
+        return self._fields.name("object", text) if "namespace" in fields else self._scanner.strict(text)
 
     def resource_or_claim(self, text: str) -> str:
         """A resource, or claim:<name>/<request>."""

@@ -7,7 +7,8 @@ from exporter.bundle.names.common_words import listed
 from exporter.bundle.names.names_in_fields import NamesInFields
 from exporter.bundle.names.names_in_texts import NamesInTexts
 
-_NAMESPACES = listed("claims.admin-namespaces allocators.reservation-namespaces")
+_NAMESPACES = listed("claims.admin-namespaces allocators.reservation-namespaces dcgm.selector-namespace")
+_SELECTORS = listed("dcgm.selector")
 _LABEL_KEYS = listed("workload.labels")
 _LABEL_PATTERNS = listed("labels.pod-labels")
 
@@ -39,6 +40,8 @@ class NamesInSettings:
             return ",".join(self._fields.name("namespace", name) for name in value.split(","))
         if flag in _LABEL_KEYS:
             return ",".join(self._fields.label_key(key) for key in value.split(","))
+        if flag in _SELECTORS:
+            return self._fields.selector(value)
         if flag == "labels.names":
             return self._fields.label_names(value)
         if flag in _LABEL_PATTERNS:

@@ -4,11 +4,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from exporter.bundle.names.disguise import HEX, Disguise
 from exporter.bundle.names.kept_keys import KEPT_DOMAINS, KEPT_KEYS, is_well_known
 from exporter.bundle.names.name_table import WORD, NameTable
+from exporter.bundle.names.names_in_places import NamesInPlaces, Replacement
 
 _UUID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}"
 _FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
@@ -44,14 +44,6 @@ _SHORTEST = 4
 GONE = "left-out"
 
 
-class _Replacement(NamedTuple):
-    """A part of a text, and what takes its place."""
-
-    start: int
-    end: int
-    new: str
-
-
 class NamesInTexts:
     """Replaces names and ids in texts. It learns ids and hosts as long as the table is not settled."""
 
@@ -61,6 +53,8 @@ class NamesInTexts:
         self._ids: defaultdict[str, set[str]] = defaultdict(set)  # their digits, by the first few
         self._lengths: dict[str, list[int]] = {}
         self._weak: frozenset[str] = frozenset()
+        self._has_plain = False
+        self._places = NamesInPlaces(table)
         self._cached = lru_cache(maxsize=50_000)(self._scan)
 
     def settle(self) -> None:
@@ -70,6 +64,9 @@ class NamesInTexts:
         for name, new in self._table.names.items():
             words = WORD.findall(name)
             if not words or name == new:
+                continue
+            if self._table.kinds(name) and self._table.is_plain(name):
+                self._has_plain = True
                 continue
             if len(words) == 1 and len(name) < _SHORTEST:
                 continue
@@ -152,7 +149,7 @@ class NamesInTexts:
             path, question, query = path.partition("?")
             question += self.strict(query)
         new_host = self.host(place) if scheme != "file" else self.strict(place)
-        return f"{self.strict(scheme)}://{new_host}{slash}{self.strict(path)}{question}"
+        return f"{self.strict(scheme)}://{new_host}{self.strict(slash + path)}{question}"
 
     def _by_words(self, text: str) -> str:
         """The text with every word of its own replaced. What belongs to an allocator or a vendor stays."""
@@ -174,7 +171,7 @@ class NamesInTexts:
         pieces.append(WORD.sub(lambda match: of_word(match[0]), text[end:]))
         return "".join(pieces)
 
-    def _spans(self, text: str, forms: re.Pattern[str]) -> Iterator[_Replacement]:
+    def _spans(self, text: str, forms: re.Pattern[str]) -> Iterator[Replacement]:
         """The names and ids, from left to right. Of two that begin at one place the longer one counts."""
         names = self._names_in(text)
         name = next(names, None)
@@ -183,7 +180,7 @@ class NamesInTexts:
             new = self._of_special(match)
             if new is None:
                 continue
-            special = _Replacement(match.start(), match.end(), new)
+            special = Replacement(match.start(), match.end(), new)
             while name and (name.start, -name.end) <= (special.start, -special.end):
                 if name.start >= end:
                     yield name
@@ -198,8 +195,18 @@ class NamesInTexts:
                 end = name.end
             name = next(names, None)
 
-    def _names_in(self, text: str) -> Iterator[_Replacement]:
-        """The longest known name at each word's beginning; they may overlap."""
+    def _names_in(self, text: str) -> Iterator[Replacement]:
+        """The longest known name at each word's beginning, and names where the text says what they are.
+
+        They may overlap.
+        """
+        places = self._places.names_in(text) if self._has_plain else []
+        if not places:
+            return self._known_in(text)
+        return iter(sorted((*self._known_in(text), *places), key=lambda name: (name.start, -name.end)))
+
+    def _known_in(self, text: str) -> Iterator[Replacement]:
+        """The longest known name at each word's beginning, but for common words."""
         if not self._lengths:
             return
         for match in WORD.finditer(text):
@@ -209,7 +216,7 @@ class NamesInTexts:
                 name = text[start:end]
                 new = self._table.names.get(name)
                 if new is not None and len(name) == length and self._stands_alone(text, start, end, name):
-                    yield _Replacement(start, end, new)
+                    yield Replacement(start, end, new)
                     break
 
     def _stands_alone(self, text: str, start: int, end: int, name: str) -> bool:
@@ -218,7 +225,7 @@ class NamesInTexts:
             return False
         if name not in self._weak:
             return True
-        is_behind = start > 0 and text[start - 1] in "-."
+        is_behind = start > 0 and text[start - 1] in ("-._" if "_" in name else "-.")
         return not is_behind and not (text[end : end + 1] in tuple("-.") and text[end + 1 : end + 2].isalnum())
 
     def _of_special(self, match: re.Match[str]) -> str | None:

@@ -64,7 +64,7 @@ class _Walk:
         self._fields = NamesInFields(self._table, self._scanner)
         self._pages = NamesInPages(self._scanner, self._fields)
         self._objects = NamesInObjects(self._scanner, self._fields)
-        self._messages = NamesInMessages(self._table, self._scanner, self._fields, self._objects)
+        self._messages = NamesInMessages(self._scanner, self._fields, self._objects)
         self._files = NamesInFiles(self._scanner, self._pages, self._objects, self._messages)
         self._settings = NamesInSettings(self._scanner, self._fields)
         self._forget()

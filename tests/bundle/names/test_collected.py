@@ -15,7 +15,7 @@ from exporter.bundle.recording import Recording
 from exporter.ownership.allocators.gpu_groups import RESERVATION_NAMESPACES
 from exporter.simulator.allocators import ALLOCATORS, SimulatedAllocator
 from exporter.simulator.parts import Container, Pod
-from tests.bundle.names.worlds import Namer, bytes_of
+from tests.bundle.names.worlds import COMMON, Namer, bytes_of
 from tests.support.exporter import config_of
 from tests.support.simulated import SimulatedNode, World
 
@@ -89,7 +89,7 @@ async def test_a_node_that_was_collected_has_no_name_left(allocator: str) -> Non
     )
     world.pods = tuple(renamed(pod, Namer(random.Random(number))) for number, pod in enumerate(world.pods))
     simulated = SimulatedNode(world, host_name="zoltans-quixotry")
-    words = {*words_of(simulated), "zoltans", "quixotry"} - vocabulary()
+    words = {*words_of(simulated), "zoltans", "quixotry"} - vocabulary() - set(COMMON)
     recording = await collected(simulated)
     new, names = replaced(recording)
     old_text = b"\n".join(bytes_of(recording)).lower()

@@ -50,14 +50,75 @@ def new_holders(*holders: Holder, report: str = "") -> tuple[list[Holder], Recor
     return holders_in(recording.moments[0].answers[0].body), recording, names
 
 
-def test_words_that_everybody_uses_are_no_names() -> None:
-    report = "The page has metrics of each gpu by default; monitoring is on."
+def test_common_words_are_replaced_as_names_and_stay_as_words() -> None:
+    report = "The page has metrics of each gpu by default; monitoring is on, and main is a word."
     found, recording, names = new_holders(
         ("default", "metrics", "gpu"), ("monitoring", "exporter", "main"), report=report
     )
-    assert found == [("default", "metrics", "gpu"), ("monitoring", "exporter", "main")]
+    assert found == [("default", "pod-2", "container-1"), ("monitoring", "pod-1", "container-2")]
     assert recording.report == report
-    assert not names
+    assert names.keys() == {"metrics", "gpu", "exporter", "main"}
+
+
+WORDS = [("search", "main", "server"), ("search", "metrics-0", "server"), ("pod", "pod", "pod"), ("ml", "main", "ai")]
+
+
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("the search for a server is on: see the main page", "the search for a server is on: see the main page"),
+        ("search/main/server holds it", "namespace-3/pod-1/container-2 holds it"),
+        ("GPU 3 (nvidia.com/gpu, search/main/server)", "GPU 3 (nvidia.com/gpu, namespace-3/pod-1/container-2)"),
+        ("ml/main and main/ai", "namespace-1/pod-1 and pod-1/container-1"),
+        ("search/metrics-0.", "namespace-3/pod-2-0."),
+        ("search/zoltan-0 is gone", "namespace-3/zoltan-0 is gone"),
+        ("search/engine", "search/engine"),
+        ("the pods main, metrics-0 and pod", "the pods pod-1, pod-2-0 and pod"),
+        ("a pod has no main container", "a pod has no main container"),
+        ("in the namespace search", "in the namespace namespace-3"),
+        ('the namespace "search"', 'the namespace "namespace-3"'),
+        ("claim main (search/main)", "claim main (namespace-3/pod-1)"),
+        ('{"namespace": "search"}', '{"namespace": "namespace-3"}'),
+        ("spec.nodeName=agent, exported_pod=main", "spec.nodeName=node-1, exported_pod=pod-1"),
+        ("https://10.20.30.40/gpu/metrics", "https://198.18.0.1/gpu/metrics"),
+        ("http://agent:9400/metrics, dcgm:agent:9400", "http://node-1:9400/metrics, dcgm:node-1:9400"),
+        ("GET /api/v1/namespaces/search/pods/main", "GET /api/v1/namespaces/namespace-3/pods/pod-1"),
+        ("system:serviceaccount:search:main", "system:serviceaccount:namespace-3:pod-1"),
+        ("gpu.nvidia.com/agent/gpu-0", "gpu.nvidia.com/node-1/gpu-0"),
+        ("kubectl -n search get pods", "kubectl -n namespace-3 get pods"),
+        (f"/var/log/pods/search_main_{UUID}/server/0.log", "/var/log/pods/namespace-3_pod-1_UUID/container-2/0.log"),
+        ("namespace/pod/container, driver/pool/device", "namespace/pod/container, driver/pool/device"),
+    ],
+)
+def test_a_common_word_is_a_name_where_the_text_says_so(text: str, new: str) -> None:
+    recording, _ = replaced(recording_of(of_kubelet(listed(WORDS)), report=text, node="agent"))
+    assert re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", recording.report) == new
+
+
+def test_common_words_in_the_places_of_names_are_replaced() -> None:
+    metadata = {"name": "main", "namespace": "search", "labels": {"team": "vision"}}
+    pod = {"metadata": metadata, "spec": {"nodeName": "agent", "containers": [{"name": "server"}]}}
+    page = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="agent",exported_namespace="research",team="chat"} 40\n'
+    recording, names = replaced(
+        recording_of(
+            PeerAnswer(
+                peer="kubernetes", name="pods", question="/api/v1/pods", body=json.dumps({"items": [pod]}).encode()
+            ),
+            PeerAnswer(peer="page", name="dcgm:agent:9400", question="http://agent:9400/metrics", body=page),
+            settings={"claims.admin-namespaces": ("trainer,kube-system",), "dcgm.selector": ("app=exporter",)},
+            outputs={"/x": b'[{"pod":"main","owner":"search/main/server","claim":"search/gpu","state":"idle"}]'},
+            log=('level=info msg="the pod main is gone" namespace=search',),
+        )
+    )
+    words = {"main", "search", "vision", "agent", "server", "research", "chat", "trainer", "gpu"}
+    assert words <= names.keys()
+    first, second = recording.moments[0].answers
+    bodies = [first.body, second.body.replace(b'gpu="0"', b""), *recording.moments[0].outputs.values()]
+    everything = " ".join([*(body.decode() for body in bodies), second.name, second.question, repr(recording.settings)])
+    assert words.isdisjoint(re.findall(r"\w+", everything))
+    assert recording.settings["dcgm.selector"] == ("app=exporter",)
+    assert '"state":"idle"' in everything
+    assert recording.log == (f'level=info msg="the pod {names["main"]} is gone" namespace={names["search"]}',)
 
 
 def test_names_that_contain_each_other_stay_apart() -> None:

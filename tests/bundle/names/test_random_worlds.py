@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ from exporter.bundle.names.replacing import replaced
 from exporter.bundle.recording import Recording
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
+from exporter.sources.kubelet.pod_resources import parse
 from tests.bundle.names.worlds import Made, bytes_of, outputs_of, snapshot_of, world_of
 
 WORLDS = int(os.environ.get("WORLDS", "25"))
@@ -34,6 +36,26 @@ def test_no_word_of_the_worlds_names_is_left(seed: int) -> None:
     assert not recording.is_plain
     for body in bytes_of(recording):
         assert words_left(made, body) == [], body
+
+
+# where a name stands; name= is a process
+KEYS = r'(?:\b(?:pod|namespace|container|node|node_name|nodeName|[hH]ostname|workload_name|exported_\w+)|"name)'
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_no_common_word_is_left_in_the_place_of_a_name(seed: int) -> None:
+    made, recording, _ = replaced_world(seed)
+    names = "|".join(made.common) or "!"
+    place = re.compile(
+        rf"{KEYS}\"?(?:=|: ?)\"?(?:{names})(?![\w.:-])|(?<![\w./-])(?:{names})/(?:{names}|[a-z]+-[0-9][a-z0-9-]*)\b"
+    )
+    for body in bytes_of(recording):
+        assert not place.search(body.decode("utf-8", "replace")), body
+    for moment in recording.moments:
+        owners = {assignment.owner for assignment in parse(moment.answers[0].body).assignments}
+        assert made.common.isdisjoint(
+            {text for owner in owners for text in (owner.namespace, owner.pod, owner.container)}
+        )
 
 
 def owners_of(snapshot: Snapshot) -> dict[str, list[Owner]]:

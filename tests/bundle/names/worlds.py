@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from exporter.bundle.bundle_writing import files_of
-from exporter.bundle.names.common_words import vocabulary
+from exporter.bundle.names.common_words import listed, vocabulary
 from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, RecordedMoment, Recording
 from exporter.errors import Trouble
 from exporter.exposition.families import pieces
@@ -34,6 +34,14 @@ RESOURCES = ("nvidia.com/*",)
 KUBELET_LIST = "v1.PodResourcesLister/List"
 # no letters of hexadecimal numbers: an id must not have a word by chance
 _SYLLABLES = ("jup", "lor", "mik", "ost", "wun", "zil", "gro", "puz", "hym", "quo", "ryk", "svo", "tox", "ly", "nu")
+# names that are words of the program's own vocabulary, or short
+COMMON = sorted(
+    listed(
+        "search main server agent metrics gpu memory node pod device health page doctor none true namespace container"
+        " claim trainer research vision chat has the on idle ok ai ml x"
+    )
+)
+SHARE_OF_COMMON = 0.3
 POLICY = LabelPolicy()
 
 
@@ -43,6 +51,7 @@ class Namer:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.words: set[str] = set()
+        self.common: set[str] = set()
 
     def word(self) -> str:
         while True:
@@ -52,7 +61,11 @@ class Namer:
                 return word
 
     def name(self) -> str:
-        """A name of one to three words, some of them short or numbers, and some of the vocabulary."""
+        """A name of one to three words, some of them short or numbers, and some of the vocabulary alone."""
+        if self.chance.random() < SHARE_OF_COMMON:
+            name = self.chance.choice(COMMON)
+            self.common.add(name)
+            return name
         words = [self.word()]
         short = ("a", "b1", "gpu", "7", "monitoring")
         more = self.chance.randint(0, 2)
@@ -79,6 +92,7 @@ class Made:
 
     recording: Recording
     words: frozenset[str]
+    common: frozenset[str]
     ids: frozenset[str]
     pods: tuple[Pod, ...]
 
@@ -88,17 +102,18 @@ def renamed_pods(world: World, names: Namer, node: str) -> tuple[Pod, ...]:
     namespaces = [names.name() for _ in range(2)]
     pods = []
     for number, pod in enumerate(world.pods):
-        kind = names.chance.choice(("ReplicaSet", "StatefulSet", "Job", "DaemonSet", ""))
-        workload = names.name()
+        kind = names.chance.choice(("ReplicaSet", "StatefulSet", "Job", "DaemonSet", "", "Pod"))
+        namespace = names.chance.choice(namespaces)
+        workload = names.chance.choice((names.name(), names.name(), namespace))
         name = {
             "ReplicaSet": f"{workload}-7c9f5d678-x2k4b",
             "StatefulSet": f"{workload}-{number}",
             "Job": f"{workload}-28374650-zz9qk",
             "DaemonSet": f"{workload}-x2k4b",
             "": f"{workload}-{node}",
+            "Pod": workload,
         }[kind]
         owner = {"ReplicaSet": f"{workload}-7c9f5d678", "Job": f"{workload}-28374650"}.get(kind, workload)
-        namespace = names.chance.choice(namespaces)
         of_pod = tuple(_renamed(container, names, namespace, node) for container in pod.containers)
         pods.append(
             replace(
@@ -108,7 +123,7 @@ def renamed_pods(world: World, names: Namer, node: str) -> tuple[Pod, ...]:
                 uid=names.uuid(),
                 ip=names.address(),
                 containers=of_pod,
-                owner=(kind, owner) if kind else ("", ""),
+                owner=(kind, owner) if kind not in ("", "Pod") else ("", ""),
                 labels=((names.word(), names.name()), (f"{names.domain()}/{names.word()}", names.word())),
             )
         )
@@ -126,7 +141,8 @@ def _renamed(container: Container, names: Namer, namespace: str, node: str) -> C
         )
         for claim in container.claims
     )
-    return replace(container, name=names.name(), claims=claims)
+    name = names.chance.choice((names.name(), names.name(), namespace))
+    return replace(container, name=name, claims=claims)
 
 
 def world_of(seed: int) -> Made:
@@ -167,7 +183,7 @@ def world_of(seed: int) -> Made:
     )
     ids = {gpu.uuid.removeprefix("GPU-") for gpu in world.gpus} | {pod.uid for pod in world.pods}
     ids |= {pod.ip for pod in world.pods}
-    return Made(recording, frozenset(names.words), frozenset(ids), world.pods)
+    return Made(recording, frozenset(names.words), frozenset(names.common), frozenset(ids), world.pods)
 
 
 def answers_of(world: World, node: str, host: str, names: Namer) -> tuple[PeerAnswer, ...]:
