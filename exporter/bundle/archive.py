@@ -34,7 +34,7 @@ def write(recording: Recording, to: BinaryIO) -> int:
     """Write a recording as .tar.gz of at most MOST_BYTES, and return its size.
 
     A recording that is larger loses moments, from the middle on; one moment that is larger loses its outputs, the
-    largest first. Its absences tell. Raises ExporterError: even so it is too large.
+    largest first. Its absences name what was left out. Raises ExporterError: it is too large without these, too.
     """
     packed = _packed(recording) or _with_fewer_moments(recording) or _with_fewer_outputs(recording)
     to.write(packed)
@@ -114,7 +114,7 @@ def _with_moments(recording: Recording, count: int) -> Recording:
         later = (replace(later[0], kernel_log=tuple(lines)), *later[1:])
 
     times = f"{left_out[0].at_seconds:.0f} to {left_out[-1].at_seconds:.0f}"
-    lack = _lack(f"{len(left_out)} of {len(moments)} moments, {times}", "take it with a shorter --for")
+    lack = _lack(f"{len(left_out)} of {len(moments)} moments, {times}", "take the bundle with a shorter --for")
 
     return replace(recording, moments=moments[:start] + later, absences=(*recording.absences, lack))
 
@@ -132,7 +132,7 @@ def _with_fewer_outputs(recording: Recording) -> bytes:
 
     raise ExporterError(
         f"the bundle of one moment is larger than {_LARGEST}; what takes most is {escaped(name)}, {size / _MIB:.1f} MiB"
-        " -> attach the files that doctor without --bundle shows in its place"
+        " -> attach what doctor says without --bundle"
     )
 
 

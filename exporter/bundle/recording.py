@@ -49,7 +49,7 @@ class RecordedCall:
         function: the name in NVIDIA's bindings, such as nvmlDeviceGetSerial.
         arguments: numbers and texts as they are; a handle is the call that returned it, such as
             "nvmlDeviceGetHandleByIndex(0)"; a struct is an object of its fields.
-        result: likewise; null if it failed.
+        result: likewise; None if it failed.
         code: nvmlReturn_t; 0 if it succeeded.
     """
 
@@ -64,7 +64,7 @@ class RecordedMoment:
     """One look at the node.
 
     Attributes:
-        at_seconds: its time since 1970.
+        at_seconds: its time, in seconds since 1970 (UTC).
         answers: the last answer to each question.
         files: the content of each file that the exporter may read, by its place (see below), if it is there.
         calls: those of NVML since the moment before, in their order.
@@ -86,7 +86,7 @@ class RecordedMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """Something that a bundle lacks, and why."""
+    """Something that a recording lacks, such as "the kernel's log", and why."""
 
     what: str
     why: Trouble
@@ -94,7 +94,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """All of a bundle.
+    """What the peers of one exporter answered at several moments, with all else that a bundle has.
 
     Attributes:
         made_by: the program's version.
@@ -102,11 +102,11 @@ class Recording:
             secrets are left out.
         node: the node's name, as the exporter had it: of --node-name, else the host's.
         moments: in the order of their times; at least one.
-        report: doctor's report, as text.
-        of_exporter: what the exporter that runs there answered, by path.
-        log: its last lines, oldest first.
+        report: doctor's report of the last moment, as text.
+        of_exporter: what the running exporter answered, by path; empty if it did not answer.
+        log: the last lines of that exporter's log, oldest first.
         versions: of the kernel, the driver, Python and libraries, by their names.
-        absences: what could not be had.
+        absences: what the recording lacks, and why.
         is_plain: whether the names are the users' own.
     """
 

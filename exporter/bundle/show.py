@@ -42,7 +42,7 @@ def _facts(recording: Recording, name: str, size: int, *, is_all: bool) -> Itera
     """What the bundle is: its version, its times, what it has and what it lacks."""
     yield f"{_word(name)}: {size / 1024:,.0f} KiB, made by version {_word(recording.made_by)}"
     if recording.is_plain:
-        yield "No name is replaced (--plain): everybody who has the file reads the names."
+        yield "Names are kept (--plain): whoever has the file reads them."
     else:
         yield "Names are replaced."
 

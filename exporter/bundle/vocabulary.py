@@ -1,4 +1,4 @@
-"""The program's own words: those that it writes itself, of every bundle alike. All others came from outside. Pure.
+"""The program's own words: those that it writes itself, in every bundle alike. All others came from outside. Pure.
 
 They are made of the program's own files as they are installed: the texts in the code that a node's exporter and doctor
 run, the names of fields and arguments there, and the tables. Docstrings and comments are no part of them, and neither
@@ -52,7 +52,7 @@ def words_of(text: str) -> Iterator[str]:
 
 @cache
 def own_words() -> frozenset[str]:
-    """All words of the program."""
+    """The program's own words, in small letters."""
     root = files("exporter")
     words = set(words_of(_OF_PEERS))
     for file in _files(root):

@@ -23,7 +23,9 @@ MAPPING = "/debug/mapping"
 PAGE = "/gpu/metrics"
 METRICS = "/metrics"
 LOG = "/debug/log"
-_LOOK_AT_IT = "look at its log; kill -CONT goes on with a process that was stopped, and kill -QUIT ends one that hangs"
+_LOOK_AT_IT = (
+    "look at the exporter's log; kill -CONT goes on with a process that was stopped, and kill -QUIT ends one that hangs"
+)
 
 
 def is_elsewhere(host: str) -> bool:
@@ -91,7 +93,7 @@ class OwnAnswers:
 
 
 def answers_of(exporter: HttpTransport) -> OwnAnswers:
-    """Ask for all of it. An exporter that stops answering meanwhile is not asked again."""
+    """Ask an exporter for every path that a recording keeps. If it stops answering, it is not asked for the rest."""
     answers: dict[str, bytes] = {}
     absences = []
     for path in (*(output.path for output in RECORDED), LOG):
@@ -99,13 +101,13 @@ def answers_of(exporter: HttpTransport) -> OwnAnswers:
             status, body = exporter.get(path)
         except Gone as error:
             why = Trouble("unreachable", str(error), _LOOK_AT_IT)
-            absences.append(Absence(what=f"what the exporter answers from {path} on", why=why))
+            absences.append(Absence(what=f"what the exporter answers at {path} and the paths after it", why=why))
             break
         if status in SHOWN_STATUS:
             answers[path] = body
     log = answers.pop(LOG, None)
     if log is None:
-        why = Trouble("missing", "the exporter does not answer with it", "attach what `kubectl logs` says of its pod")
+        why = Trouble("missing", f"the exporter does not answer {LOG}", "attach what `kubectl logs` says of its pod")
         absences.append(Absence(what="the exporter's log", why=why))
     lines = (log or b"").decode("utf-8", "replace").splitlines()
     return OwnAnswers(by_path=answers, log=tuple(lines), absences=tuple(absences))

@@ -1,4 +1,4 @@
-"""`doctor --bundle`: which settings, what is collected with them, and the file that it becomes."""
+"""`doctor --bundle`: finds the exporter's settings, collects a recording with them, and writes the bundle."""
 
 import asyncio
 import errno
@@ -130,7 +130,7 @@ class BundleMaking:
 
 def _before(order: BundleOrder) -> str:
     """What the user is told before anything is collected."""
-    names = "as they are (--plain)" if order.is_plain else "replaced"
+    names = "kept (--plain)" if order.is_plain else "replaced"
     lasts = (
         f" for {order.for_seconds:g} s, a look every {EVERY_SECONDS:g} s; Ctrl-C ends it early"
         if order.for_seconds
@@ -158,7 +158,7 @@ def _exporter(config: Config, *, by_own_settings: bool) -> _ExporterHere:
         )
     here = _asked(config, address)
     if by_own_settings:
-        return replace(here, finding=fine("settings", "doctor's own, as it was given some"))
+        return replace(here, finding=fine("settings", "doctor's own, which it was given"))
     exporters, troubles = exporters_here()
     is_named = here.answering is not None or not config.is_default("web.listen-address")
     running = meant(exporters, address, is_named=is_named)
@@ -175,7 +175,7 @@ def _exporter(config: Config, *, by_own_settings: bool) -> _ExporterHere:
         pids = ", ".join(str(exporter.pid) for exporter in exporters)
         troubles.append(f"of several exporters here (processes {pids}), which one listens at {address} is not clear")
     says = "; ".join(filter(None, (here.why_silent, *troubles)))
-    return replace(here, finding=warning("settings", f"{says}: so this is of doctor's own settings", _NAME_IT))
+    return replace(here, finding=warning("settings", f"{says}: the bundle is made by doctor's own settings", _NAME_IT))
 
 
 def _asked(config: Config, address: Address) -> _ExporterHere:
@@ -325,7 +325,7 @@ def write_bundle(order: BundleOrder, file: BundleFile, recording: Recording) -> 
     size = archive.write(recording, packed)
     file.write(packed.getvalue())
     where = "standard output" if order.to == STANDARD_OUTPUT else order.to
-    of_names = "no name replaced (--plain)" if order.is_plain else f"{counted(len(names), 'name')} replaced"
+    of_names = "names are kept (--plain)" if order.is_plain else f"{counted(len(names), 'name')} replaced"
     moments = counted(len(recording.moments), "moment")
     shown = "FILE" if order.to == STANDARD_OUTPUT else order.to
     order.say(

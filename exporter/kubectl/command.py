@@ -201,7 +201,7 @@ def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, fo
         kubectl=asked.kubectl, pod=pods[-1], duration=duration or "", for_seconds=for_seconds, is_plain=plain, say=say
     )
     size = node_bundle.write(of_node.collect(), to, may_replace=force)
-    names = "no name replaced (--plain)" if plain else "names are replaced"
+    names = "names are kept (--plain)" if plain else "names are replaced"
     print(f"Wrote the bundle to {to}: {size / 1024:.0f} KiB, {names}. Look at it before you send it: {_SHOW} {to}")
 
 

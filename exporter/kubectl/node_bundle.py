@@ -32,7 +32,7 @@ _LOG = "/debug/log"
 _PATHS = ("/debug/mapping", "/gpu/metrics", "/container/metrics", "/metrics", "/metrics/nodes", "/events", _LOG)
 _WITHOUT_PROTOBUF = Trouble(
     "",
-    "names in it cannot be replaced as they were in the pod, without protobuf",
+    "its names cannot be replaced here as doctor replaced them in the pod, since protobuf is missing",
     "look at kubectl logs, or use kubectl-gpu of the wheel",
 )
 # What a pod's status says of how its containers are. Its spec may have secrets in commands and environments.
@@ -58,7 +58,7 @@ class NodeBundle:
     say: Callable[[str], None]
 
     def collect(self) -> Recording:
-        """The recording, with names replaced unless they are to stay: by doctor in the pod, or without it."""
+        """The recording that doctor makes in the pod, or one made from here. Names are replaced unless `is_plain`."""
         try:
             recording = self._by_doctor()
         except ExporterError as error:
@@ -139,7 +139,7 @@ class NodeBundle:
         wanted = {"container": places.container_of(self.pod)[0], "tailLines": str(_MOST_LINES)}
         asked = Lacks()
         lines: list[str] = []
-        for what, previous in (("of before the last start", {"previous": "true"}), ("since the last start", {})):
+        for what, previous in (("from before the last start", {"previous": "true"}), ("since the last start", {})):
             with asked.absence(f"the log of the pod {namespace}/{name} {what}"):
                 lines += self.kubectl.raw(path, **wanted, **previous).decode("utf-8", "replace").splitlines()
 

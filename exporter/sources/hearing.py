@@ -1,4 +1,4 @@
-"""What peers answer, as it came, for a listener that makes a bundle of it. An exporter that serves has no listener."""
+"""A listener, to whom sources tell what their peers answer, as it came. Only `doctor --bundle` has one."""
 
 from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
@@ -29,7 +29,7 @@ class Listener(Protocol):
         """Take a record of the kernel's log that may be about a GPU."""
 
 
-# A source takes it where it is made; so a node has the listener of the context in which it was made.
+# A source reads this when it is made: so all sources of a node have the listener of the context that made the node.
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
 
 

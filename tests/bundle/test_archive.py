@@ -100,7 +100,7 @@ def test_what_does_not_change_is_there_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tenth(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A tenth of what a bundle may have in truth, which takes a tenth of the time."""
+    """A tenth of the size that a bundle may have, for a tenth of the time."""
     assert archive.MOST_BYTES == 10 * MIB
     monkeypatch.setattr(archive, "MOST_BYTES", MIB)
     return MIB // 10

@@ -13,12 +13,11 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
-from exporter.config.node_settings import Config
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS
 from exporter.simulator.allocators import ALLOCATORS
 from exporter.sources.hearing import LISTENER
 from exporter.sources.kubelet import device_checkpoint
-from tests.support.exporter import config_of
+from tests.support.bundles import config_of_node
 from tests.support.simulated import Container, SimulatedNode, World
 from tests.support.waiting import until
 
@@ -38,19 +37,7 @@ async def collected_of(node: SimulatedNode, **settings: Any) -> CollectedMoments
         "every_seconds": 0.2,
         "is_over": settings.pop("is_over", None),
     }
-    return await collect(config_of_mixed(node, **settings), **how)
-
-
-def config_of_mixed(node: SimulatedNode, **settings: Any) -> Config:
-    places = {
-        "kubelet_socket": str(node.socket),
-        "dcgm_url": node.url,
-        "kubelet_pods_socket": str(node.pods_socket),
-        "kubernetes_url": node.api_url,
-        "kernel_log_mode": "on",
-        "root": str(node.root),
-    }
-    return config_of(**{**places, **settings})
+    return await collect(config_of_node(node, **settings), **how)
 
 
 def the_answer(moment: RecordedMoment, question: str) -> PeerAnswer:
@@ -141,7 +128,7 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: Simu
     found = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
     found = replace(found, ip="127.0.0.1")
     mixed.world.pods += (found,)
-    config = config_of_mixed(mixed, dcgm_url=[], dcgm_selector="auto", kubelet_max_age="100ms")
+    config = config_of_node(mixed, dcgm_url=[], dcgm_selector="auto", kubelet_max_age="100ms")
     config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port or 0))
     over = asyncio.Event()
     looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
@@ -161,7 +148,7 @@ async def test_what_takes_too_much_ends_it(mixed: SimulatedNode, monkeypatch: py
     collected = await collected_of(mixed, for_seconds=600.0)
     assert len(collected.moments) > 1
     (lack,) = [absence for absence in collected.absences if absence.what == "later moments"]
-    assert "reached 1 MiB -> make a bundle of a shorter time" in str(lack.why)
+    assert "reached 1 MiB of memory -> take the bundle with a shorter --for" in str(lack.why)
 
 
 async def test_no_exporter_that_serves_has_a_listener(mixed: SimulatedNode) -> None:

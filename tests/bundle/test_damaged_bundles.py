@@ -1,4 +1,4 @@
-"""A bundle comes from whoever sends it: whatever is wrong with it costs one line, no file and no memory."""
+"""Anybody may send a bundle: whatever is wrong with one costs a line, no file and no memory."""
 
 import gzip
 import io
@@ -237,7 +237,7 @@ def folder_headers(count: int) -> bytes:
 
 
 def large_bundles() -> Iterator[tuple[str, bytes]]:
-    """Bundles that take much memory from who does not take care, and some that are almost too large."""
+    """Bundles that would take much memory if nobody counted, and some that are almost too large."""
     calls = b'{"function":"f"}\n'
     moments = b'{"form":1,"madeBy":"","settings":{},"moments":['
     yield "zeros", packed(bytes(100 * MIB))
@@ -262,7 +262,7 @@ def large_bundles() -> Iterator[tuple[str, bytes]]:
 
 
 def crowded_bundles() -> Iterator[tuple[str, bytes]]:
-    """Bundles whose words take much memory from who shows them."""
+    """Bundles whose words would take much memory to show."""
     chance = random.Random(1)
     letters = chance.randbytes(4 * MIB).translate(bytes(b"abcdefghijklmnop"[n % 16] if n else 32 for n in range(256)))
     outputs = {"moments": [{"atSeconds": 1, "outputs": {"/": "words"}}], "report": "", "log": "", "ofExporter": {}}

@@ -169,7 +169,7 @@ def test_of_the_kubelets_checkpoint_the_same_is_read() -> None:
 @pytest.mark.parametrize(
     "content", [SECRET.encode(), b"{" + SECRET.encode(), b"\xff" + SECRET.encode(), b"[" * 100_000]
 )
-def test_of_what_cannot_be_read_nothing_is_kept(content: bytes) -> None:
+def test_nothing_is_kept_of_what_cannot_be_read(content: bytes) -> None:
     for reduce in (specs.needed_parts, device_checkpoint.needed_parts, checkpoint_parts):
         assert SECRET.encode() not in reduce(content)
         assert len(reduce(content)) < 100

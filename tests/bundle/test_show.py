@@ -1,4 +1,4 @@
-"""`bundle show`: what a bundle is, and every word in it that came from outside, for one who looks before sending it."""
+"""`bundle show` prints what a bundle is, and every word in it that came from outside."""
 
 import json
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_every_word_from_outside_is_in_its_group() -> None:
 def test_it_says_first_what_the_bundle_is() -> None:
     lines = shown(WORLD, "b.tar.gz", 20_480).splitlines()
     assert lines[0] == "b.tar.gz: 20 KiB, made by version 9.9.9"
-    assert "No name is replaced" in lines[1]
+    assert "Names are kept" in lines[1]
     assert lines[2] == "Moments: 1, 2026-09-21 14:13:20 UTC"
     assert "Lacks the kernel's log: trillian may not read it -> ask arthur" in lines
 

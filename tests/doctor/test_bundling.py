@@ -143,7 +143,7 @@ async def test_beside_one_that_answers_and_shows_its_settings(
     assert [row["device_uuid"] for row in ours] == [row["device_uuid"] for row in theirs]
 
 
-async def test_one_that_asks_for_a_password(start: Start, simulated: SimulatedNode, tmp_path: Path) -> None:
+async def test_beside_one_with_a_password(start: Start, simulated: SimulatedNode, tmp_path: Path) -> None:
     web = tmp_path / "web.yaml"
     web.write_text(yaml.safe_dump({"basic_auth_users": {"me": bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()}}))
     exporter = await start(web_config_file=str(web))
@@ -198,7 +198,7 @@ async def test_what_is_unsafe_is_off_and_told(node: SimulatedNode, tmp_path: Pat
     making.write()
     recording = archive.read(to)
     for flag in ("--probe.mode on", "--allocators.environ on", "--processes.expose on"):
-        assert "off while one is made" in lacks(recording, flag)
+        assert "off while a bundle is made" in lacks(recording, flag)
     assert recording.settings.keys().isdisjoint({"probe.mode", "accounting.state", "otlp.endpoint"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.gz"]
 
@@ -301,7 +301,7 @@ async def test_the_only_process_that_serves_is_asked_where_it_listens(
     assert "doctor's own settings" in here.finding.trouble.message
 
 
-def test_of_several_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_exporters_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own = config_of(web_listen_address="127.0.0.1:1")
     running = [RunningExporter(pid=pid, config=own) for pid in (7, 8)]
     monkeypatch.setattr(bundling, "exporters_here", lambda: (running, ["the settings of process 9 cannot be read"]))

@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
         ("", None),
     ],
 )
-def test_who_serves(command: str, arguments: str | None) -> None:
+def test_which_command_lines_serve(command: str, arguments: str | None) -> None:
     wanted = None if arguments is None else tuple(arguments.split())
     assert serve_arguments(command.split()) == wanted
 
@@ -121,7 +121,9 @@ OTHER = Address(host="", port=9500)
         ((OTHER, OTHER), ANY, False, None),
     ],
 )
-def test_which_of_several(listening: tuple[Address, ...], asked: Address, is_named: bool, pid: int | None) -> None:
+def test_which_exporter_of_several_is_meant(
+    listening: tuple[Address, ...], asked: Address, is_named: bool, pid: int | None
+) -> None:
     config = config_of()
     exporters = [
         RunningExporter(pid=number, config=replace(config, web=replace(config.web, listen_addresses=(address,))))

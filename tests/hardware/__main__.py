@@ -1,7 +1,7 @@
-"""The exporter on a real GPU, beside nvidia-smi: `make hardware` runs it, README.md beside it says how.
+"""Compares the exporter with nvidia-smi on a real GPU: `make hardware` runs this; README.md says how.
 
-Until the packages are there it takes the standard library alone. Exit codes: 0 all is right; 1 something is not, or the
-run broke off; 2 there is no GPU, or something that it takes is missing.
+Until the packages are there this file takes the standard library alone. Exit codes: 0 all agrees; 1 something does not,
+or the run broke off; 2 there is no GPU, or a package or program is missing.
 """
 
 import argparse
@@ -70,9 +70,11 @@ def _with_packages(folder: Path, wheels: Path) -> str:  # noqa: RET503 - or neve
 def main() -> int:
     """Run, and judge."""
     parser = argparse.ArgumentParser(prog="make hardware", description="The exporter on this machine's GPU.")
-    parser.add_argument("--out", type=Path, default=Path("hardware-report"), help="the folder of all that is kept")
+    parser.add_argument(
+        "--out", type=Path, default=Path("hardware-report"), help="the folder for the report and all answers"
+    )
     parser.add_argument("--library", type=Path, help="a libnvidia-ml.so.1 in place of the driver's, such as a mock")
-    parser.add_argument("--nvidia-smi", help="the program; default: the one in the PATH")
+    parser.add_argument("--nvidia-smi", help="the program nvidia-smi; default: the one in the PATH")
     parser.add_argument("--gpu", type=int, default=0, help="the index of the GPU that works")
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="the folder of `make hardware-wheels`")
     parser.add_argument("--packages", type=Path, default=PACKAGES, help="where wheels are unpacked")

@@ -77,7 +77,7 @@ def test_a_slow_nvidia_smi_has_neighbours_too() -> None:
     assert compared(TEMPERATURE, [(2.0, 70.0)], theirs).verdict == "fails", "the third is no neighbour"
 
 
-def test_what_one_side_lacks() -> None:
+def test_a_family_that_one_side_lacks_is_told() -> None:
     lacking = compared(USED, [], every_second(1))
     assert (lacking.verdict, lacking.note) == ("fails", "nvidia-smi has it, the exporter lacks it")
     assert compared(USED, every_second(1), []).verdict == "not judged"

@@ -44,7 +44,7 @@ def test_a_process_is_put_into_the_container_of_its_pod_and_all_is_removed(hiera
     assert [path.name for path in hierarchy.iterdir() if path.is_dir()] == []
 
 
-def test_those_of_others_stay_and_are_no_fault(hierarchy: Path) -> None:
+def test_cgroups_of_others_stay_and_are_no_fault(hierarchy: Path) -> None:
     cgroups = Cgroups()
     cgroups.enter(4711, holder("train", GPU))
     others = hierarchy / "kubepods.slice" / "kubepods-burstable.slice" / "kubepods-burstable-podof_others.slice"

@@ -21,16 +21,6 @@ NODE = "gpu-node-1"
 PLACE = (NAMESPACE, f"exporter-{NODE}", "exporter")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuCluster]:
-    made = GpuCluster(tmp_path_factory.mktemp("kubectl"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
 @pytest.fixture(autouse=True)
 def all_stays(cluster: GpuCluster) -> Iterator[None]:
     rules, containers = cluster.api.rules, dict(cluster.containers)

@@ -22,16 +22,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuCluster]:
-    made = GpuCluster(tmp_path_factory.mktemp("kubectl"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
 @pytest.fixture(autouse=True)
 def rules_stay(cluster: GpuCluster) -> Iterator[None]:
     before = cluster.api.rules

@@ -34,7 +34,7 @@ class HearsNvml:
 
 
 def recording_of(config: Config, collected: CollectedMoments) -> Recording:
-    """The bundle of what was collected with these settings."""
+    """The recording of what was collected with these settings."""
     return Recording(
         made_by="test",
         settings=recorded_settings(config),
@@ -62,7 +62,7 @@ def config_of_node(node: SimulatedNode, **settings: Any) -> Config:
 
 @asynccontextmanager
 async def replay_of(recording: Recording) -> AsyncIterator[ReplayNode]:
-    """A node that plays the bundle, at its first moment."""
+    """A node that plays the recording, at its first moment."""
     node = ReplayNode(recording)
     try:
         await node.start()
@@ -100,7 +100,7 @@ _TIMESTAMPS = re.compile(r'"(timestamp|read_at|holder_since)":(?:null|"[^"]*")')
 
 
 def without_times(text: str) -> str:
-    """A page or JSON of an exporter without what is another in each look."""
+    """A page or JSON of an exporter without what differs from look to look."""
     return _TIMESTAMPS.sub(r'"\1":""', _OF_THE_LOOK.sub("", text))
 
 

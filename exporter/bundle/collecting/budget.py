@@ -16,7 +16,7 @@ _BYTES_OF_AN_ENTRY = 200
 
 
 def budget_bytes(room: int | None) -> int:
-    """The bytes that moments may take where a container has room for so many; None: it has no limit."""
+    """The bytes that moments may take. `room` is what the container may still take, in bytes; None: it has no limit."""
     return MOST_BYTES if room is None else min(MOST_BYTES, max(0, room - _SPARE_BYTES) // _COPIES)
 
 

@@ -1,6 +1,6 @@
-"""The looks of a recording: a node is made that tells a listener all that its peers answer, and is looked at.
+"""Looks at a node that is made only for a recording: a listener keeps what its peers answer.
 
-The node only reads: it keeps no accounts, pushes nothing, and loads no program into the kernel.
+The node only reads. It keeps no accounts, pushes nothing, and loads no program into the kernel.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ SHOWN_STATUS = frozenset({200, 503})
 _LEFT_OUT = frozenset({"/", "/processes"})
 # optional sources whose absence explains something
 _MISSED = frozenset({"nvml", "driver", "cdi", "kernel-log"})
-_NO_TOKEN = Trouble("missing", "there is no token for it here", "mount the service account's token")
+_NO_TOKEN = Trouble("missing", "there is no token for the API here", "mount the service account's token")
 _NO_KERNEL_LOG = Trouble("missing", "--kernel-log.mode is off", "turn it on, and give the exporter /dev/kmsg")
 _TEXTS = ("text/plain", "application/json", "application/openmetrics-text")
 RECORDED = tuple(output for output in OUTPUTS if output.needs and output.path not in _LEFT_OUT and not output.is_probe)
@@ -64,9 +64,9 @@ class CollectedMoments:
 
     Attributes:
         moments: one for each look.
-        report: what the last look finds.
-        versions: of kernel, driver, Python and libraries.
-        absences: what could not be had.
+        report: what doctor finds in the last look.
+        versions: of kernel, driver, Python and libraries, by their names.
+        absences: what the moments lack, and why.
     """
 
     moments: tuple[RecordedMoment, ...]
@@ -84,7 +84,7 @@ async def collect(
 ) -> CollectedMoments:
     """Look at the node of these settings at once, and then again and again until `for_seconds` have passed.
 
-    It ends before that if `is_over` is set, or if what is kept takes too much memory.
+    The looks end earlier if `is_over` is set, or if the moments take too much memory.
 
     Args:
         config: the settings of the exporter in question. What would write, or read secrets, is turned off.
@@ -156,14 +156,14 @@ class _Recorder:
     def absences(self) -> Iterator[Absence]:
         """What the moments lack, and why."""
         if self._budget.is_full:
-            why = f"what is kept of the looks reached {self._budget.most_bytes / 1024**2:.0f} MiB"
-            remedy = "make a bundle of a shorter time, or raise the container's memory limit"
+            why = f"the moments reached {self._budget.most_bytes / 1024**2:.0f} MiB of memory"
+            remedy = "take the bundle with a shorter --for, or raise the container's memory limit"
             yield Absence(what="later moments", why=Trouble("oversize", why, remedy))
         left_out = {"calls of NVML": self._listener.left_out_calls, "kernel log": self._listener.left_out_records}
         for what, count in left_out.items():
             if count:
                 why = f"{count} more came than are kept"
-                yield Absence(what=what, why=Trouble("oversize", why, "make a bundle of a shorter time"))
+                yield Absence(what=what, why=Trouble("oversize", why, "take the bundle with a shorter --for"))
         for path, trouble in sorted(self._unreadable.items()):
             yield Absence(what=path, why=trouble)
         for source in self._node.sources:

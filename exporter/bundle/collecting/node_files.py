@@ -1,4 +1,4 @@
-"""The files that sources may read, by their places in a bundle. Files in which other things stand are reduced.
+"""The files that sources may read, by their places in a bundle. Of a file that tells more, only the needed parts stay.
 
 - the driver's own, /proc/driver/nvidia and /proc/driver/nvidia-caps/mig-minors, and /proc/devices, as they are;
 - CDI specs, the kubelet's checkpoint of devices and the DRA driver's of claims, with what is read of them: these files

@@ -1,7 +1,7 @@
 """The settings with which a bundle is made: those of the exporter, without what writes, pushes or reads secrets.
 
-Accounts and OTLP need no word here: a node that nobody makes beat keeps none and pushes nothing. What a bundle tells of
-the settings is what a node needs that is to see the same: where the exporter answers, and what it writes, is left out.
+Accounts and OTLP are off by themselves: only a beat keeps accounts and pushes, and the node of a bundle has none. A
+bundle has the settings that a node needs to see the same, and none that say where the exporter answers or writes.
 
 Pure.
 """
@@ -20,7 +20,6 @@ from exporter.node.policies import device_rules
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS, annotations_of
 from exporter.ownership.allocators.gpu_groups import GROUP_LABEL, GROUP_LABELS
 
-_NO_REMEDY = "nothing is to be done"
 # settings that say where the exporter answers, writes and pushes, which no replay does
 _LEFT_OUT = frozenset({"accounting.state", "log.level", "log.format", "kubernetes.ca-file", "kubernetes.token-file"})
 _LEFT_OUT_GROUPS = ("web.", "otlp.")
@@ -39,7 +38,7 @@ def safe_config(config: Config) -> tuple[Config, tuple[Absence, ...]]:
     if config.probe.is_on:
         absences.append(_left_out("--probe.mode on", "the CUDA probe loads a program into the kernel"))
     if config.allocators.reads_environ:
-        absences.append(_left_out("--allocators.environ on", "a bundle has nothing of the environment of processes"))
+        absences.append(_left_out("--allocators.environ on", "a bundle has no environments of processes"))
     if config.processes.is_exposed:
         absences.append(_left_out("--processes.expose on", "a bundle has no command lines of processes"))
     safe = replace(
@@ -53,7 +52,7 @@ def safe_config(config: Config) -> tuple[Config, tuple[Absence, ...]]:
 
 
 def _left_out(what: str, why: str) -> Absence:
-    return Absence(what=f"what {what} adds", why=Trouble("", f"{why}: so it is off while one is made", _NO_REMEDY))
+    return Absence(what=f"what {what} adds", why=Trouble("", f"{why}, so it is off while a bundle is made"))
 
 
 def recorded_settings(config: Config) -> Mapping[str, tuple[str, ...]]:

@@ -57,7 +57,7 @@ async def owners_in(recording: Recording, expected: Sequence[Owners] = ()) -> li
     """The owners at each moment, as an exporter in front of the replay says them.
 
     Args:
-        recording: the bundle.
+        recording: what is played.
         expected: the owners that are right, a mapping for each moment; none if nobody wrote them down. On a busy
             machine a source may see a moment late: so a moment that differs is looked at for some seconds more.
 

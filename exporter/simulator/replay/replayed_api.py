@@ -23,7 +23,7 @@ from exporter.simulator.serving import Serving
 
 _MOST_OBJECTS = 50_000
 _FOR_EVER_SECONDS = 1e6
-_NOT_RECORDED = Trouble("unimplemented", "the bundle has no answer")
+_NOT_RECORDED = Trouble("unimplemented", "the bundle has no answer to this")
 _Event = tuple[int, str, AnyObject]  # version, kind, object
 
 

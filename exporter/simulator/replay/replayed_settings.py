@@ -93,7 +93,7 @@ def replayed_settings(recording: Recording, places: Mapping[str, Sequence[str]])
     """The settings of an exporter in front of the replay, by flag without dashes.
 
     Args:
-        recording: the bundle.
+        recording: what is replayed.
         places: the settings that name places of the replay. An empty one leaves the setting out.
     """
     settings = {

@@ -19,7 +19,7 @@ GPU = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle of two moments without an expectation. What is not as expected is not waited for."""
+    """A bundle of two moments without an expectation. The test waits for no owner that differs."""
     monkeypatch.setattr(expectation, "_PATIENCE_SECONDS", 0.2)
     path = tmp_path / "report.tar.gz"
     shutil.copy(ROOT / "tests/bundles/kubelet-1.20.tar.gz", path)

@@ -59,7 +59,7 @@ KUBELET = [
 
 
 @pytest.mark.parametrize("trouble", KUBELET, ids=[trouble.message[:60] for trouble in KUBELET])
-async def test_of_the_kubelet(trouble: Trouble) -> None:
+async def test_a_trouble_of_the_kubelet_comes_again(trouble: Trouble) -> None:
     answer = PeerAnswer(peer="kubelet", name="kubelet", question=LIST, trouble=trouble)
     assert await health_of("kubelet", (answer,)) == trouble
 
@@ -79,7 +79,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("reason", "message", "again"), PAGES, ids=[f"{reason} {text}" for reason, text, _ in PAGES])
-async def test_of_a_page(reason: str, message: str, again: str) -> None:
+async def test_a_trouble_of_a_page_comes_again(reason: str, message: str, again: str) -> None:
     answer = PeerAnswer(peer="page", name=PAGE, question=URL, trouble=Trouble(reason, message))
     recording = await page_health(answer)
     assert recording.reason == reason
@@ -113,7 +113,7 @@ API = [
 
 
 @pytest.mark.parametrize(("reason", "message"), API)
-async def test_of_the_kubernetes_api(reason: str, message: str) -> None:
+async def test_a_trouble_of_the_kubernetes_api_comes_again(reason: str, message: str) -> None:
     answer = PeerAnswer(peer="kubernetes", name="pods", question=PODS, trouble=Trouble(reason, message))
     trouble = await health_of("pods", (answer,))
     assert trouble is not None
