@@ -8,7 +8,7 @@ from itertools import groupby
 from exporter.bundle.outside_words import outside_words
 from exporter.bundle.recording import PeerAnswer, Recording
 from exporter.model.name_order import as_people_count
-from exporter.wording import escaped, listed
+from exporter.wording import counted, escaped, listed
 
 _LINES_OF_A_KIND = 3
 _MOST_ABSENCES = 12
@@ -75,16 +75,16 @@ def _parts(recording: Recording) -> Iterator[str]:
         yield f"answers of {listed(sorted(names), 8)}"
 
     amounts = {
-        "files": sum(len(moment.files) for moment in moments),
-        "calls of NVML": sum(len(moment.calls) for moment in moments),
-        "records of the kernel's log": sum(len(moment.kernel_log) for moment in moments),
-        "outputs": sum(len(moment.outputs) for moment in moments),
-        "answers of the running exporter": len(recording.of_exporter),
-        "lines of its log": len(recording.log),
-        "lines of doctor's report": len(recording.report.splitlines()),
+        ("file", ""): sum(len(moment.files) for moment in moments),
+        ("call", " of NVML"): sum(len(moment.calls) for moment in moments),
+        ("record", " of the kernel's log"): sum(len(moment.kernel_log) for moment in moments),
+        ("output", ""): sum(len(moment.outputs) for moment in moments),
+        ("answer", " of the running exporter"): len(recording.of_exporter),
+        ("line", " of its log"): len(recording.log),
+        ("line", " of doctor's report"): len(recording.report.splitlines()),
     }
 
-    yield from (f"{count} {what}" for what, count in amounts.items() if count)
+    yield from (f"{counted(count, noun)}{of_what}" for (noun, of_what), count in amounts.items() if count)
 
 
 def _peer(answer: PeerAnswer) -> str:

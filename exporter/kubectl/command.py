@@ -179,7 +179,7 @@ def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, fo
 
     A pod's name means the node of that pod. FILE is gpu-bundle-DATE-TIME.tar.gz, by UTC, where none is given, of at
     most 10 MiB. doctor makes the bundle in the exporter's pod, by kubectl exec. Where doctor cannot run there, the
-    bundle has what the API server and the exporter answer, and the pod's log.
+    bundle has what the API server and the exporter answer, and the pod's log; it can be read then, and not played.
     """
     from exporter.kubectl import node_bundle  # noqa: PLC0415 - the other commands make no bundle
 

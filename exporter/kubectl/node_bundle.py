@@ -28,6 +28,8 @@ _MOST_LINES = 1_000
 _MOST_SHOWN = 300
 _LONGEST_SECONDS = 120.0  # of doctor in the pod, beside what --for says
 _LOG = "/debug/log"
+# The kubelet's words for a container that has not ended yet: then there is no log from before its last start.
+_NEVER_ENDED = "previous terminated container"
 # What a node's exporter answers by default, the one first that says whether it answers at all.
 _PATHS = ("/debug/mapping", "/gpu/metrics", "/container/metrics", "/metrics", "/metrics/nodes", "/events", _LOG)
 _WITHOUT_PROTOBUF = Trouble(
@@ -140,7 +142,7 @@ class NodeBundle:
         asked = Lacks()
         lines: list[str] = []
         for what, previous in (("from before the last start", {"previous": "true"}), ("since the last start", {})):
-            with asked.absence(f"the log of the pod {namespace}/{name} {what}"):
+            with asked.absence(f"the log of the pod {namespace}/{name} {what}", unless=_NEVER_ENDED):
                 lines += self.kubectl.raw(path, **wanted, **previous).decode("utf-8", "replace").splitlines()
 
         absences = (*recording.absences, *asked.absences)
@@ -155,12 +157,13 @@ class Lacks:
     absences: list[Absence] = field(default_factory=list)
 
     @contextmanager
-    def absence(self, what: str) -> Iterator[None]:
-        """A block that asks for something: if it fails, that is an absence."""
+    def absence(self, what: str, unless: str | None = None) -> Iterator[None]:
+        """A block that asks for something: if it fails, that is an absence, unless these words are in the failure."""
         try:
             yield
         except ExporterError as error:
-            self.absences.append(_absence(what, error))
+            if unless is None or unless not in str(error):
+                self.absences.append(_absence(what, error))
 
 
 def write(recording: Recording, file: Path, *, may_replace: bool) -> int:

@@ -23,7 +23,7 @@ from exporter.node.first_look import look_at_all
 from exporter.node.node import Node
 from exporter.outputs import mapping as mapping_output
 from exporter.outputs.output import LOOK_AT_NODE, Need
-from exporter.simulator.replay.replay_node import ReplayNode
+from exporter.simulator.replay.replay_node import ReplayNode, refuse_without_answers
 from exporter.sources.kubelet.allocatable import KubeletAllocatable
 from exporter.wording import counted
 
@@ -226,6 +226,7 @@ def check_bundle(bundle: Path, *, is_update: bool = False) -> tuple[bool, list[s
         ExporterError: the bundle or the expectation cannot be used.
     """
     recording = archive.read(bundle)
+    refuse_without_answers(recording)
     path = expectation_beside(bundle)
     is_new = is_update or not path.exists()
     expected = () if is_new else read_expectation(path, len(recording.moments))

@@ -15,7 +15,7 @@ from exporter.config.node_settings import Config
 from exporter.config.parsers import Address
 from exporter.errors import ExporterError
 from exporter.node.role import NODE
-from exporter.simulator.replay.replay_node import ReplayNode
+from exporter.simulator.replay.replay_node import ReplayNode, refuse_without_answers
 from exporter.wording import one_line
 
 _NO_COMPILER = "NVML's answers are not played: that needs gcc here, which builds a stand-in for NVML"
@@ -41,6 +41,7 @@ async def replay(
         ExporterError: the bundle cannot be read or played.
     """
     recording = archive.read(path)
+    refuse_without_answers(recording)
     node = ReplayNode(recording)
     playing: asyncio.Task[None] | None = None
 

@@ -40,6 +40,21 @@ _KEEPS_FILES_SECONDS = 20.0  # a file older than a minute counts as stale
 _UNLOAD_SECONDS = 5.0
 _STALE_SECONDS = 3600.0
 _NAMELESS = "replayed"
+_NOTHING_TO_PLAY = (
+    "the bundle has only what the exporter said, and nothing of what it read -> unpack the bundle (tar -xzf) and read"
+    " its files, or take one by doctor, with the rights of deploy/kubectl/reporter.yaml"
+)
+
+
+def refuse_without_answers(recording: Recording) -> None:
+    """Raise ExporterError for a recording that has nothing of what the exporter read, so that nothing can be played.
+
+    `kubectl gpu bundle` makes such a one where doctor cannot run: what the exporter said is all that it has.
+    """
+    for moment in recording.moments:
+        if moment.files or moment.calls or any(answer.peer != "kubernetes" for answer in moment.answers):
+            return
+    raise ExporterError(_NOTHING_TO_PLAY)
 
 
 class ReplayNode:

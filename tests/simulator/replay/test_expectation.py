@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from exporter.bundle import archive
+from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.config.files import read_structured
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, ExporterError
 from exporter.simulator.replay import expectation
 from exporter.simulator.replay.bundle import bundle as bundle_command
 from exporter.simulator.replay.expectation import check_bundle, expectation_beside
@@ -61,6 +63,17 @@ def test_json_is_read_and_counts_for_every_moment(bundle: Path) -> None:
     assert not is_right
     assert f"moment 1, {GPU}: expected nobody; now ml/four-gpus-gpu-node-1/main, ok" in lines
     assert any(line.startswith("moment 2, GPU-4cf8db2d") and "expected no such device" in line for line in lines)
+
+
+def test_a_bundle_of_what_the_exporter_said_alone_is_not_played(tmp_path: Path) -> None:
+    path = tmp_path / "b.tar.gz"
+    answer = PeerAnswer(peer="kubernetes", name="kubectl", question="/api/v1/namespaces/a/pods/b", body=b"{}")
+    moment = RecordedMoment(at_seconds=1.0, answers=(answer,), outputs={"/gpu/metrics": b"x 1\n"})
+    with path.open("wb") as file:
+        archive.write(Recording(made_by="1", settings={}, moments=(moment,)), file)
+    with pytest.raises(ExporterError, match=r"only what the exporter said, .* -> unpack the bundle"):
+        check_bundle(path)
+    assert not expectation_beside(path).exists()
 
 
 def test_a_bundle_taken_again_is_another_one(bundle: Path) -> None:
