@@ -143,6 +143,18 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: Simu
     assert not [answer for answer in last.answers if answer.peer == "page"]
 
 
+async def test_looks_that_take_long_are_fewer(mixed: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = looking_at.look_at_now
+
+    async def slow(*of_look: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await look(*of_look)
+
+    monkeypatch.setattr(looking_at, "look_at_now", slow)
+    collected = await collected_of(mixed, for_seconds=1.0)
+    assert 1 <= len(collected.moments) <= 3
+
+
 async def test_what_takes_too_much_ends_it(mixed: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking_at, "budget_bytes", lambda _: 1_500_000)
     collected = await collected_of(mixed, for_seconds=600.0)

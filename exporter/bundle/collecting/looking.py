@@ -89,7 +89,7 @@ async def collect(
     Args:
         config: the settings of the exporter in question. What would write, or read secrets, is turned off.
         for_seconds: looks begin until so long after the first; 0: one look.
-        every_seconds: the time from the beginning of a look to that of the next.
+        every_seconds: the time from the beginning of a look to that of the next, or a multiple if a look takes longer.
         is_over: set by whoever wants no further look.
 
     Raises:
@@ -145,7 +145,9 @@ class _Recorder:
                 if moments and self._budget.is_full:
                     break
                 moments.append(moment)
-                due = began + every_seconds * len(moments)
+                # a look that takes long costs the next ones: the time stays what the user gave
+                turns = (time.monotonic() - began) // every_seconds + 1
+                due = began + every_seconds * turns
                 if due > began + for_seconds or await _is_set_until(is_over, due):
                     break
                 self.last_look = await look_at_now(self._node, self._needs)
