@@ -1,6 +1,7 @@
 """`doctor`: the command, which asks the exporter that runs here, or every source in its place."""
 
 import asyncio
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # What a bundle of one moment takes, of which more than a half are modules.
 _LEAST_ROOM_BYTES = 64 * 1024 * 1024
+_NICENESS = 10
 # These settings say where the exporter answers and how this command logs. All others change the findings.
 _WHERE = frozenset({"web_listen_address", "log_level", "log_format"})
 
@@ -140,7 +142,7 @@ def _bundle(
 
 
 def _spare_the_exporter() -> None:
-    """See that the exporter, in whose container this may run, does not lose its memory to a bundle.
+    """See that the exporter, in whose container this may run, loses neither memory nor time to a bundle.
 
     Raises ExporterError: the container has no room for it.
     """
@@ -152,6 +154,8 @@ def _spare_the_exporter() -> None:
             f" {_LEAST_ROOM_BYTES // mib} MiB or more -> raise limits.memory of the exporter's container to 256Mi, or"
             " run doctor elsewhere on the node, with the exporter's flags"
         )
+    with suppress(OSError):
+        os.nice(_NICENESS)  # its scrapes come first
     with suppress(OSError):  # if memory runs out all the same, the kernel ends this process first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

@@ -279,6 +279,15 @@ def test_without_room_the_exporter_is_spared(monkeypatch: pytest.MonkeyPatch) ->
         doctor_command._spare_the_exporter()
 
 
+def test_the_exporter_beside_it_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(doctor_command, "room_bytes", lambda _: None)
+    monkeypatch.setattr(os, "nice", given.append)
+    monkeypatch.setattr(Path, "write_text", lambda path, text, **_: given.append((str(path), text)))
+    doctor_command._spare_the_exporter()
+    assert given == [10, ("/proc/self/oom_score_adj", "1000")]
+
+
 async def test_the_only_process_that_serves_is_asked_where_it_listens(
     start: Start, simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
