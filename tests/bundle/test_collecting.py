@@ -13,6 +13,7 @@ from exporter._gen import podresources_v1_pb2 as v1
 from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
+from exporter.node.first_look import look_at_now
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS
 from exporter.simulator.allocators import ALLOCATORS
 from exporter.sources.hearing import LISTENER
@@ -144,11 +145,9 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: Simu
 
 
 async def test_looks_that_take_long_are_fewer(mixed: SimulatedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = looking_at.look_at_now
-
     async def slow(*of_look: Any) -> Any:
         await asyncio.sleep(0.5)
-        return await look(*of_look)
+        return await look_at_now(*of_look)
 
     monkeypatch.setattr(looking_at, "look_at_now", slow)
     collected = await collected_of(mixed, for_seconds=1.0)
