@@ -175,7 +175,7 @@ class _Gathered:
             self.add_content(answer.body)
 
         for place, content in moment.files.items():
-            self.add_text(place)
+            self.add(PATHS, f"/{place}")
             self.add_content(content)
 
         for path, content in moment.outputs.items():
