@@ -19,6 +19,7 @@ _ANY = "0123456789abcdefghijklmnopqrstuvwxyz"
 # benchmarks' own addresses (RFC 2544) and documentation's (RFC 3849): nobody's machine has them
 _FIRST_V4 = int(IPv4Address("198.18.0.0"))
 _FIRST_V6 = int(IPv6Address("2001:db8::"))
+_MOST_BEFORE = 128  # characters on which the next one depends; ids have fewer
 _OWN_V4 = re.compile(r"198\.1[89]\.\d{1,3}\.\d{1,3}")
 
 
@@ -46,7 +47,7 @@ class Disguise:
 
     def id(self, text: str) -> str:
         """An id of hexadecimal digits; all other characters stay."""
-        if not self._is_settled:
+        if not self._is_settled and len(text) <= _MOST_BEFORE:
             self._known_ids.add("".join(char for char in text.lower() if char in HEX))
         return self.alike(text, HEX)
 
@@ -80,7 +81,7 @@ class Disguise:
                 continue
             in_order = self._in_order(before, char) if alphabet == HEX else ""
             new.append(in_order or self._shifted(before, char, alphabet))
-            before += char
+            before = (before + char)[-_MOST_BEFORE:]
         replaced = "".join(new)
         return replaced.upper() if text.isupper() else replaced
 

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Final
 
 from exporter.bundle.names.common_words import KEPT_NAMES
@@ -60,6 +61,7 @@ class NameTable:
         """`vocabulary` are words in small letters that stay, `taken` are texts that no new name may be."""
         self.vocabulary = vocabulary
         self.is_settled = False
+        self.is_common = lru_cache(maxsize=20_000)(self._is_common)
         self._disguise = disguise
         self._taken = taken
         self._kinds: dict[str, str] = {}
@@ -68,6 +70,7 @@ class NameTable:
         self._rewritten: dict[str, Callable[[str], str]] = {}
         self._denied: set[str] = set()
         self._families: set[str] = set()
+        self._families_met: set[str] = set()
         self._own: set[str] = set()
         self._facts: set[str] = set()
         self._whole_facts: set[str] = set()
@@ -114,7 +117,7 @@ class NameTable:
             return True
         return kind in _IDS and self.is_plain(text) and self.is_common(text)
 
-    def is_common(self, word: str) -> bool:
+    def _is_common(self, word: str) -> bool:
         """Whether a word is of the vocabulary, with or without a number behind it, or a number with a unit."""
         lower = word.lower()
         if lower in self.vocabulary or not _LETTER.search(word) or _WITH_UNIT.fullmatch(word):
@@ -149,6 +152,9 @@ class NameTable:
 
     def family(self, name: str) -> None:
         """Learn the name of a family of samples. Its words are the vendor's."""
+        if name in self._families_met:
+            return
+        self._families_met.add(name)
         self._families.update(word.lower() for word in WORD.findall(name))
 
     def own(self, text: str) -> None:

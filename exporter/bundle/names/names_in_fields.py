@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from exporter.bundle.names.common_words import listed
@@ -65,6 +66,7 @@ _NOTHING = "(?!)"
 _FACTS_OF_DCGM = re.compile(r"DCGM_FI_(?!.*(?:SERIAL|UUID)).*")
 
 
+@lru_cache(maxsize=5_000)
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
@@ -77,14 +79,16 @@ class NamesInFields:
         self._scanner = scanner
         self._label_keys: set[str] = set()
         self._resources: set[str] = set()
-        self._by_group: Mapping[frozenset[str], Callable[[str], str]] = {
-            _FACTS: self.fact,
-            _SERIALS: self.serial,
-            _IDS: self.device_id,
-            _RESOURCES: self.resource,
-            _SOURCES: scanner.strict,
+        groups: Mapping[frozenset[str], Callable[[str], str]] = {
             _TEXTS: scanner.text,
+            _SOURCES: scanner.strict,
+            _RESOURCES: self.resource,
+            _IDS: self.device_id,
+            _SERIALS: self.serial,
+            _FACTS: self.fact,
         }
+        # a name in several groups is of the last
+        self._by_name = {name: replace for names, replace in groups.items() for name in names}
 
     def label(self, name: str, value: str) -> str:
         """The value of a label of a sample."""
@@ -125,10 +129,7 @@ class NamesInFields:
             return self._scanner.host(value)
         if plain in _JOINED:
             return self._joined(_JOINED[plain], value)
-        for names, replace in self._by_group.items():
-            if plain in names:
-                return replace(value)
-        return otherwise(value)
+        return self._by_name.get(plain, otherwise)(value)
 
     def _joined(self, kinds: Sequence[str], text: str) -> str:
         """Names with slashes between them. Any other text is taken for words."""

@@ -9,11 +9,11 @@ from exporter.bundle.names.names_in_fields import NamesInFields
 from exporter.bundle.names.names_in_texts import NamesInTexts
 
 _SAMPLE = re.compile(
-    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\})?(?P<rest>[ \t].*)?",
+    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[^\"}]++|\"(?:[^\"\\]++|\\.)*+\")*+)\})?(?P<rest>[ \t].*)?",
     re.DOTALL,
 )
 _LABEL = re.compile(
-    r"(?P<before>[ \t,]*)(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)(?P<is>[ \t]*=[ \t]*)\"(?P<value>(?:[^\"\\]|\\.)*)\""
+    r"(?P<before>[ \t,]*)(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)(?P<is>[ \t]*=[ \t]*)\"(?P<value>(?:[^\"\\]++|\\.)*+)\""
 )
 _ESCAPES: Final[Mapping[str, str]] = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _ESCAPED = re.compile(r'\\[\\"n]')

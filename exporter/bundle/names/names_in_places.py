@@ -48,7 +48,9 @@ _NAMESPACE = frozenset({"namespace"})
 _POD = frozenset({"pod"})
 _CONTAINER = frozenset({"container"})
 # files and folders of containers' logs (kubernetes/pkg/kubelet/kuberuntime/legacy.go, helpers.go)
-_LOG = re.compile(r"(?<![\w.-])(?P<pod>[a-z0-9.-]++)_(?P<namespace>[a-z0-9-]++)_(?P<container>[a-z0-9-]+)-[0-9a-f]{64}")
+_LOG = re.compile(
+    r"(?<![\w.-])(?P<pod>[a-z0-9.-]++)_(?P<namespace>[a-z0-9-]++)_(?P<container>[a-z0-9-]{1,63})-[0-9a-f]{64}"
+)
 _LOG_FOLDER = re.compile(
     r"(?<![\w.-])(?P<namespace>[a-z0-9-]++)_(?P<pod>[a-z0-9.-]++)_[0-9a-f-]{32,36}(?![\w-])(?:/(?P<container>[a-z0-9-]++))?"
 )

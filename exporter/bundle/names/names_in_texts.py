@@ -11,17 +11,18 @@ from exporter.bundle.names.name_table import WORD, NameTable
 from exporter.bundle.names.names_in_places import NamesInPlaces, Replacement
 
 _UUID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}"
-_FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
-    |(?<![\w])(?i:authorization)["']?\s*[:=]\s*["']?(?:\w+\s+)?[^\s"']+
-    |(?<![\w])(?i:bearer)\s+[\w.~+/=-]{{16,}}
-    |(?<![\w])(?i:password|passwd|pwd|token|secret|api_?key|access_?key)=[^\s"'&,;]+
-    |(?<![\w])eyJ[\w-]{{8,2000}}\.[\w-]+\.[\w-]+|(?<![\w])AKIA[0-9A-Z]{{16}}(?![\w])
+# forms that begin behind a letter, too
+_ANYWHERE = r"""(?P<key>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z))|(?P<home>/(?:home|Users)/[^/\s"':,;]+)"""
+# All others begin where a word may. This is asked once at each place, since most places are in a word.
+_FORMS = rf"""(?P<secret>(?<!\w)(?:(?i:authorization)["']?\s*[:=]\s*["']?(?:\w+\s+)?[^\s"']+
+    |(?i:bearer)\s+[\w.~+/=-]{{16,}}
+    |(?i:password|passwd|pwd|token|secret|api_?key|access_?key)=[^\s"'&,;]+
+    |eyJ[\w-]{{8,2000}}\.[\w-]+\.[\w-]+|AKIA[0-9A-Z]{{16}}(?![\w]))
     |(?<![\w/.])[\w.-]{{1,64}}:[^\s@/:"']{{1,256}}(?=@[\w.-]))
     |(?P<url>(?<![\w])[a-zA-Z][a-zA-Z0-9+.-]{{0,30}}://[^\s"'<>`\\,;)\]}}]*)
     |(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<home>/(?:home|Users)/[^/\s"':,;]+)
-    |(?P<id>(?:(?<![0-9a-zA-Z])|(?<=pod)){_UUID}(?![0-9a-zA-Z])
-    |(?:(?<![0-9a-zA-Z])|(?<=pod))[0-9a-fA-F]{{32,}}(?![0-9a-zA-Z])
+    |(?P<id>{_UUID}(?![0-9a-zA-Z])
+    |[0-9a-fA-F]{{32,}}(?![0-9a-zA-Z])
     |(?<![0-9a-zA-Z])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{8}}){{2,}}(?![0-9a-zA-Z]))
     |(?P<stays>(?<!\w)[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9:.]{{5,}}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?
     |(?<![0-9a-zA-Z:])[0-9a-fA-F]{{4,8}}:[0-9a-fA-F]{{2}}:[0-9a-fA-F]{{2}}(?:\.[0-7])?(?![0-9a-zA-Z:]))
@@ -29,18 +30,24 @@ _FORMS = rf"""(?P<secret>-----BEGIN[\s\S]*?(?:-----END[^-]*-----|\Z)
     |(?P<address>(?<![\w.])[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}(?!\.?[0-9a-zA-Z])
     |(?<![\w:.-])(?=[0-9a-fA-F]{{0,4}}:[0-9a-fA-F]{{0,4}}:)[0-9a-fA-F:]+(?:[0-9.]+)?(?![\w:]))
     |(?P<cut>(?<![0-9a-zA-Z])[0-9a-f]{{8,63}}(?:-[0-9a-f]{{1,4}}){{0,5}}(?![0-9a-zA-Z]))"""
-_SPECIAL = re.compile(_FORMS, re.VERBOSE)
+_BEGINS = r"(?:(?<![0-9a-zA-Z])|(?<=pod))(?=[\w.+:-]\S\S)"
+_SPECIAL = re.compile(rf"{_ANYWHERE}|{_BEGINS}(?:{_FORMS})", re.VERBOSE)
 # a path, or words of a peer, in a text of the program
 _SPECIAL_OF_TEXT = re.compile(
-    rf"""(?P<path>(?<![\w/.:*}}])/[^\s"'<>`,;:()]+)|(?P<quoted>(?<!\w)"[^"\n]{{1,300}}"|(?<!\w)'[^'\n]{{1,300}}'(?!\w))
-    |{_FORMS}""",
+    rf"""(?P<path>/(?<![\w/.:*}}]/)[^\s"'<>`,;:()]+)
+    |(?P<quoted>"(?<!\w")[^"\n]{{1,300}}"|'(?<!\w')[^'\n]{{1,300}}'(?!\w))
+    |{_ANYWHERE}|{_BEGINS}(?:{_FORMS})""",
     re.VERBOSE,
 )
+_LONG_WORD = re.compile(r"[^\W_]{3,}")  # initials are nobody's words
 _LOCAL = frozenset({"", "localhost", "localhost.localdomain", "*"})
 _CUT = 8
 _PARTS_OF_ID = re.compile(r"(?P<kind>(?:MIG-|GPU-)+)(?P<id>[^:\s]+)(?P<share>(?:::.*)?)", re.DOTALL)
 _LONG_NUMBER = re.compile(r"[0-9]{8}")
 _SHORTEST = 4
+# of names that are looked for in texts; longer values go word by word
+_LONGEST = 512
+_INDEXED = 16  # characters by which a longer name is looked up
 GONE = "left-out"
 
 
@@ -63,7 +70,7 @@ class NamesInTexts:
         weak = set()
         for name, new in self._table.names.items():
             words = WORD.findall(name)
-            if not words or name == new:
+            if not words or name == new or len(name) > _LONGEST:
                 continue
             if self._table.kinds(name) and self._table.is_plain(name):
                 self._has_plain = True
@@ -73,7 +80,7 @@ class NamesInTexts:
             if len(name) < _SHORTEST or all(map(self._table.is_common, words)):
                 weak.add(name)
             if name.startswith(words[0]):
-                lengths[words[0]].add(len(name))
+                lengths[words[0] if len(name) <= _INDEXED else name[:_INDEXED]].add(len(name))
         self._weak = frozenset(weak)
         self._lengths = {word: sorted(of_word, reverse=True) for word, of_word in lengths.items()}
         self._cached.cache_clear()
@@ -166,9 +173,9 @@ class NamesInTexts:
         pieces: list[str] = []
         end = 0
         for span in self._spans(text, _SPECIAL if is_strict else _SPECIAL_OF_TEXT):
-            pieces += (WORD.sub(lambda match: of_word(match[0]), text[end : span.start]), span.new)
+            pieces += (_LONG_WORD.sub(lambda match: of_word(match[0]), text[end : span.start]), span.new)
             end = span.end
-        pieces.append(WORD.sub(lambda match: of_word(match[0]), text[end:]))
+        pieces.append(_LONG_WORD.sub(lambda match: of_word(match[0]), text[end:]))
         return "".join(pieces)
 
     def _spans(self, text: str, forms: re.Pattern[str]) -> Iterator[Replacement]:
@@ -211,7 +218,8 @@ class NamesInTexts:
             return
         for match in WORD.finditer(text):
             start = match.start()
-            for length in self._lengths.get(match[0], ()):
+            begins = self._lengths.get(text[start : start + _INDEXED], ())
+            for length in (*begins, *self._lengths.get(match[0], ())):
                 end = start + length
                 name = text[start:end]
                 new = self._table.names.get(name)
@@ -232,7 +240,7 @@ class NamesInTexts:
         """What takes the place of an id, an address, a URL or a secret; None if it is none after all."""
         text = match[0]
         match match.lastgroup:
-            case "secret":
+            case "secret" | "key":
                 return GONE
             case "url":
                 return self.url(text)

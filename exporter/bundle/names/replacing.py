@@ -20,7 +20,10 @@ from exporter.bundle.names.names_in_texts import NamesInTexts
 from exporter.bundle.recording import Absence, PeerAnswer, RecordedCall, RecordedMoment, Recording
 from exporter.errors import Trouble
 
-_TAKEN = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9]+|word[0-9]+")
+# by what they begin with, one character: all of a recording is searched
+_TAKEN_WORD = re.compile(r"word[0-9]+")
+_NUMBER = re.compile(r"-[0-9]+")
+_LONGEST_KIND = max(map(len, KINDS))
 _PAGE = re.compile(r"^# (?:TYPE|HELP) |\A[a-zA-Z_:][\w:]*(?:\{.*\})? [0-9.eE+-]+$", re.MULTILINE)
 _NAMED = re.compile(r"(?P<key>\b[a-z_]+)=(?P<value>\"(?:[^\"\\]|\\.)*\"|[^\s,\"]+)")
 _PROCESS = re.compile(r"(?P<key>\bname=)(?P<value>[^,<>]+)(?=,|$)")
@@ -48,6 +51,15 @@ def _texts(recording: Recording) -> Iterator[bytes]:
     yield repr(rest).encode("utf-8", "replace")
 
 
+def _taken(text: str) -> Iterator[str]:
+    """What looks like a new name in a text."""
+    yield from _TAKEN_WORD.findall(text)
+    for match in _NUMBER.finditer(text):
+        before = text[max(0, match.start() - _LONGEST_KIND) : match.start()]
+        if before.endswith(KINDS):
+            yield from (kind + match[0] for kind in KINDS if before.endswith(kind))
+
+
 class _Walk:
     """Walks over a recording: first to learn, after `settle` to replace."""
 
@@ -57,7 +69,7 @@ class _Walk:
         for body in _texts(recording):
             # whoever does not have the whole recording cannot try out names and ids
             secret.update(body)
-            taken.update(_TAKEN.findall(body.decode("utf-8", "replace")))
+            taken.update(_taken(body.decode("utf-8", "replace")))
         disguise = self._disguise = Disguise(secret.digest())
         self._table = NameTable(disguise, vocabulary(), taken)
         self._scanner = NamesInTexts(self._table, disguise)
