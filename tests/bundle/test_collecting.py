@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
+from exporter.bundle.collecting.node_files import read_all
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
 from exporter.node.first_look import look_at_now
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS
@@ -98,17 +100,29 @@ async def test_an_allocator_and_what_its_plugin_answered() -> None:
     assert all(entry.given is not None for entry in entries)
 
 
-async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode) -> None:
-    """A pod goes, and the kubelet's socket breaks, while it looks."""
+@pytest.fixture
+def moments_made(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times at which moments were made: their files are read last."""
+    times: list[float] = []
+
+    def reads(*of_node: Any) -> Any:
+        times.append(time.monotonic())
+        return read_all(*of_node)
+
+    monkeypatch.setattr(looking_at, "read_all", reads)
+    return times
+
+
+async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_made: list[float]) -> None:
+    """A pod goes while it looks."""
     over = asyncio.Event()
     how = {"for_seconds": 600.0, "is_over": over, "kubelet_max_age": "100ms"}
     looking = asyncio.create_task(collected_of(mixed, labels_pod_uid="on", **how))
-    calls = mixed.kubelet.calls
-    await until(lambda: mixed.kubelet.calls > calls)
+    await until(lambda: bool(moments_made))
     gone = mixed.world.pods[0]
     mixed.world.remove(gone)
-    calls = mixed.kubelet.calls
-    await until(lambda: mixed.kubelet.calls > calls + 8)
+    made = len(moments_made)
+    await until(lambda: len(moments_made) > made + 4)
     over.set()
     collected = await looking
     first, *_, last = collected.moments
@@ -125,7 +139,9 @@ async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode) -> None:
     }
 
 
-async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: SimulatedNode) -> None:
+async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(
+    mixed: SimulatedNode, moments_made: list[float]
+) -> None:
     found = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
     found = replace(found, ip="127.0.0.1")
     mixed.world.pods += (found,)
@@ -133,11 +149,10 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(mixed: Simu
     config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port or 0))
     over = asyncio.Event()
     looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
-    calls = mixed.kubelet.calls
-    await until(lambda: mixed.kubelet.calls > calls + 4)
+    await until(lambda: bool(moments_made))
     mixed.world.remove(found)
-    calls = mixed.kubelet.calls
-    await until(lambda: mixed.kubelet.calls > calls + 8)
+    made = len(moments_made)
+    await until(lambda: len(moments_made) > made + 4)
     over.set()
     first, *_, last = (await looking).moments
     assert [answer.peer for answer in first.answers].count("page") == 1
