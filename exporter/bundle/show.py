@@ -18,6 +18,10 @@ _LONGEST_LINE = 500
 _LONGEST_NUMBER = 10
 _SHORTEST_RUN = 3
 _LATEST = 253_402_300_799  # the last second of the year 9999
+_WORDS_THAT_STAY = (
+    "Not shown are words that the program, Kubernetes or a driver says itself, such as server or gpu. They stay in\n"
+    "sentences; where one stands as the name of a namespace, node, pod or container, it is replaced."
+)
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -32,6 +36,8 @@ def shown(recording: Recording, name: str, size: int, *, width: int = 100, is_al
     for kind, values in words.items():
         lines += _of_kind(f"  {kind} ({len(values)}): ", sorted(values, key=as_people_count), width, is_all=is_all)
 
+    if not recording.is_plain:
+        lines.append(_WORDS_THAT_STAY)
     if not has_all:
         lines.append("There are more words than any program makes: these are not all.")
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from time import process_time
 from typing import Any
 
 import pytest
@@ -93,6 +94,19 @@ WORDS = [("search", "main", "server"), ("search", "metrics-0", "server"), ("pod"
 def test_a_common_word_is_a_name_where_the_text_says_so(text: str, new: str) -> None:
     recording, _ = replaced(recording_of(of_kubelet(listed(WORDS)), report=text, node="agent"))
     assert re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", recording.report) == new
+
+
+@pytest.mark.parametrize("part", ["a ", "pod=", "search/main/", "0123456789abcdef", "a_b_c-", "'"])
+def test_a_text_costs_no_more_than_its_length(part: str) -> None:
+    def cost(length: int) -> float:
+        text = part * (length // len(part))
+        recording = recording_of(of_kubelet(listed(WORDS)), report=text, log=(text,), files={"root/x": text.encode()})
+        before = process_time()
+        replaced(recording)
+        return process_time() - before
+
+    # four times as much: sixteen times the time if it were as the square
+    assert cost(80_000) < 10 * max(cost(20_000), cost(20_000))
 
 
 def test_common_words_in_the_places_of_names_are_replaced() -> None:
