@@ -27,6 +27,9 @@ _LOOK_AT_IT = (
     "look at the exporter's log; kill -CONT goes on with a process that was stopped, and kill -QUIT ends one that hangs"
 )
 
+_ASKS = "asks for a password"
+_ATTACH_ITS_LOG = "its settings and sources are in the bundle all the same; attach what `kubectl logs` says of its pod"
+
 
 def is_elsewhere(host: str) -> bool:
     """Whether a name is certainly not this machine's. Then the sources here say nothing about the exporter there."""
@@ -51,7 +54,7 @@ def exporter_at(address: Address) -> tuple[HttpTransport, AnyObject, bytes]:
         except OtherProtocol:
             continue
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise Gone(f"the exporter at {exporter.url} asks for a password (--web.config.file)")
+            raise Gone(f"the exporter at {exporter.url} {_ASKS} (--web.config.file)")
         try:
             mapping = json.loads(body) if status == HTTPStatus.OK else None
         except (ValueError, RecursionError):
@@ -116,4 +119,5 @@ def answers_of(exporter: HttpTransport) -> OwnAnswers:
 def nothing_answers(why: str) -> Absence:
     """The absence of all answers of an exporter that could not be asked."""
     what = "the answers of the exporter that runs here, and its log"
-    return Absence(what=what, why=Trouble("unreachable", why, _LOOK_AT_IT))
+    remedy = _ATTACH_ITS_LOG if _ASKS in why else _LOOK_AT_IT
+    return Absence(what=what, why=Trouble("unreachable", why, remedy))

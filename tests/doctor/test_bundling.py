@@ -152,7 +152,9 @@ async def test_beside_one_with_a_password(start: Start, simulated: SimulatedNode
     done = await command(f"--bundle={to}", "--plain", *flags_of(simulated), f"--web.listen-address={address}")
     assert done.stderr == b""
     recording = archive.read(to)
-    assert "asks for a password" in lacks(recording, "the answers of the exporter")
+    words = lacks(recording, "the answers of the exporter")
+    assert "asks for a password" in words
+    assert "kill -CONT" not in words
     assert "$2" not in repr(recording)
     assert recording.moments[0].answers
 

@@ -54,7 +54,7 @@ async def replay(
     try:
         await node.start()
         config = listens_on(node.config(given))
-        if config.dcgm.mode == "off" and not node.has_nvml:
+        if config.dcgm.mode == "off" and _lacks_nvml(node):
             raise ExporterError(_NVML_IS_THE_PAGE)
         log.start_logging(config.log.level, config.log.format)
         await service.serve(config, NODE, on_listening=begin, reread=lambda: config)
@@ -72,6 +72,15 @@ async def _play(node: ReplayNode, speed: float) -> None:
         log.error("the replay has ended", error=str(error))
 
 
+def _lacks_nvml(node: ReplayNode) -> bool:
+    """Whether NVML answered when the bundle was made, and nothing answers for it here."""
+    return _has_calls(node.recording) and not node.has_nvml
+
+
+def _has_calls(recording: Recording) -> bool:
+    return any(moment.calls for moment in recording.moments)
+
+
 def _log_moment(recording: Recording, number: int) -> None:
     log.info("moment", number=number + 1, of=len(recording.moments), at=_time_of(recording, number))
 
@@ -80,8 +89,7 @@ def _say(name: str, recording: Recording, speed: float, port: int, *, has_nvml: 
     """Print what is replayed, what the bundle lacks, and what to open, on standard error."""
     about = "\n".join(about_bundle(name, recording, speed))
     lacks = [one_line(f"{absence.what}: {absence.why.message}") for absence in recording.absences]
-    has_calls = any(moment.calls for moment in recording.moments)
-    if has_calls and not has_nvml:
+    if _has_calls(recording) and not has_nvml:
         lacks.append(_NO_COMPILER)
     lines = "".join(f"\n  {line}" for line in lacks[:_MOST_ABSENCES])
     more = f"\n  and {len(lacks) - _MOST_ABSENCES} more" if len(lacks) > _MOST_ABSENCES else ""

@@ -49,6 +49,17 @@ def test_a_bundle_is_served_and_told_of(tmp_path: Path) -> None:
     assert "The bundle lacks\n  nvml: there is no libnvidia-ml.so.1\n" in text
 
 
+def test_a_bundle_whose_nvml_never_answered_is_played(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    settings = {"dcgm.mode": ("off",), "node-name": ("node-1",)}
+    listed = PeerAnswer(peer="kubelet", name="kubelet", question="v1.PodResourcesLister/List")
+    moment = RecordedMoment(at_seconds=1.0, answers=(listed,))
+    with path.open("wb") as file:
+        archive.write(Recording(made_by="1.2.3", settings=settings, moments=(moment,)), file)
+    with printing_demo("--replay", str(path)) as lines:
+        assert "Replaying bundle.tar.gz" in "".join(lines)
+
+
 def _has_the_last_value(url: str) -> bool:
     page: bytes = urlopen(url).read()
     return any(line.endswith(b" 42") for line in page.splitlines())
