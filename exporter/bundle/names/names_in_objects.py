@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from exporter.bundle.names.common_words import listed
 from exporter.bundle.names.names_in_fields import POD_LABEL, NamesInFields
+from exporter.bundle.names.names_in_settings import NAMING_FLAGS, NamesInSettings
 from exporter.bundle.names.names_in_texts import NamesInTexts
 
 _INDENTED = re.compile(rb"[\[{]\n( +)")
@@ -50,6 +51,7 @@ class NamesInObjects:
     def __init__(self, scanner: NamesInTexts, fields: NamesInFields) -> None:
         self._scanner = scanner
         self._fields = fields
+        self._settings = NamesInSettings(scanner, fields)
 
     def document(self, body: bytes, object_kind: str = "object") -> bytes | None:
         """A whole document; None if it is none. `object_kind` is what names in `metadata` are."""
@@ -113,6 +115,8 @@ class NamesInObjects:
         if isinstance(item, str):
             if name == "name":
                 return self._name(item, around, fields, object_kind)
+            if name == "value" and around in NAMING_FLAGS:  # a setting, as /debug/mapping has it
+                return self._settings.value(around, item)
             if name == "string":  # the value of an attribute of a ResourceSlice, which has its name
                 return self._text(item, around.rpartition("/")[2])
         return self.walked(item, name, object_kind, depth)

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from exporter.bundle.names.common_words import listed
 from exporter.bundle.names.names_in_fields import NamesInFields
 from exporter.bundle.names.names_in_texts import NamesInTexts
 
 _NAMESPACES = listed("claims.admin-namespaces allocators.reservation-namespaces dcgm.selector-namespace")
+# whose values are nothing but names
+NAMING_FLAGS: Final = _NAMESPACES | {"node-name"}
 _SELECTORS = listed("dcgm.selector")
 _LABEL_KEYS = listed("workload.labels")
 _LABEL_PATTERNS = listed("labels.pod-labels")
@@ -30,9 +33,9 @@ class NamesInSettings:
             if flag == "resources":
                 yield ",".join(chain.from_iterable(map(self._fields.resource_patterns, value.split(","))))
             else:
-                yield self._value(flag, value)
+                yield self.value(flag, value)
 
-    def _value(self, flag: str, value: str) -> str:
+    def value(self, flag: str, value: str) -> str:
         """A value of a flag."""
         if flag == "node-name":
             return self._fields.name("node", value)

@@ -120,7 +120,10 @@ def test_common_words_in_the_places_of_names_are_replaced() -> None:
             ),
             PeerAnswer(peer="page", name="dcgm:agent:9400", question="http://agent:9400/metrics", body=page),
             settings={"claims.admin-namespaces": ("trainer,kube-system",), "dcgm.selector": ("app=exporter",)},
-            outputs={"/x": b'[{"pod":"main","owner":"search/main/server","claim":"search/gpu","state":"idle"}]'},
+            outputs={
+                "/x": b'[{"pod":"main","owner":"search/main/server","claim":"search/gpu","state":"idle"}]',
+                "/y": b'{"settings":{"claims.admin-namespaces":{"value":"trainer,kube-system","from":"flag"}}}',
+            },
             log=('level=info msg="the pod main is gone" namespace=search',),
         )
     )
