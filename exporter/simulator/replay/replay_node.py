@@ -18,6 +18,7 @@ from exporter.config.node_settings import Config
 from exporter.config.parsers import SHIPPED_RULES
 from exporter.errors import ExporterError
 from exporter.exposition.gpu_families import only_gpu_families
+from exporter.model.snapshot import PODS
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.nvml import SimulatedNvml
 from exporter.simulator.replay.nvml_lines import NvmlState
@@ -91,6 +92,10 @@ class ReplayNode:
         self._nvml_state = NvmlState()
         has_answers = any(True for _ in answers_of(recording, "kubernetes"))
         self._asks_api = has_answers or recording.settings.get("pods.source") == ("api",)
+        # never this machine's own; for --pods.source auto a token decides whether the API server is asked
+        self._token = self.folder / "token"
+        if any(answer.name == PODS for answer in answers_of(recording, "kubernetes")):
+            self._token.write_text("replayed", encoding="ascii")
         self._renewed_at = 0.0
         self._life: asyncio.Task[None] | None = None
 
@@ -221,6 +226,7 @@ class ReplayNode:
             "kubelet.socket": (str(self.kubelet.path),),
             "kubelet.pods-socket": (str(self.pods_api.path),),
             "kubernetes.url": (self.api.url,) if self._asks_api else (),
+            "kubernetes.token-file": (str(self._token),),
             "inventory.file": (str(self.folder / "inventory"),) if "inventory" in has_files else (),
             "device-rules": (own_rules,) if own_rules else (),
             "dcgm.url": [self._place_of_page(page.name) for page in self._pages if not page.is_file],

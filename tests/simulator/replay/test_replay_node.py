@@ -73,6 +73,25 @@ async def test_a_page_of_nvml_and_a_page_in_a_file_come_back(tmp_path: Path) -> 
     await is_played_as_recorded(another, root)
 
 
+# as in a cluster: no Pods API, and a service account's token, which the machine of the replay lacks
+async def test_pods_that_the_api_server_told_come_back(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    async with simulated(World(gpus=2, seed=7)) as node:
+        settings = {"kubelet_pods_socket": str(tmp_path / "none.sock"), "kubernetes_token_file": str(token)}
+        config = config_of_node(node, labels_pod_uid="on", **settings)
+        recording = await recorded_moments(node, config, (list,))
+        root = str(node.root)
+    assert b"pod_uid=" in recording.moments[0].outputs["/gpu/metrics"]
+    await is_played_as_recorded(recording, root)
+
+
+async def test_no_token_of_this_machine_is_read() -> None:
+    async with replay_of(bundle_with(kubernetes__url="https://api:6443")) as node:
+        assert not Path(node.config().kubernetes.token_file).exists()
+        assert Path(node.config().kubernetes.token_file).is_relative_to(node.folder)
+
+
 async def is_played_as_recorded(recording: Recording, root: str) -> None:
     """A new exporter in front of the replay says at each moment what the bundle has. `root` is the recorded one's."""
     async with replay_of(recording) as replayed:
