@@ -14,13 +14,17 @@ from pathlib import Path
 
 from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.config.load import load
+from exporter.config.named_files import read_node_files
 from exporter.config.node_settings import Config
 from exporter.config.parsers import SHIPPED_RULES
 from exporter.errors import ExporterError
 from exporter.exposition.gpu_families import only_gpu_families
 from exporter.model.snapshot import PODS
+from exporter.node.policies import device_rules
+from exporter.ownership.device_ids import RULES
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.nvml import SimulatedNvml
+from exporter.simulator.replay.endless_patterns import refuse_endless_patterns
 from exporter.simulator.replay.nvml_lines import NvmlState
 from exporter.simulator.replay.replayed_api import ReplayedApi
 from exporter.simulator.replay.replayed_files import ReplayedFiles, page_file
@@ -191,9 +195,13 @@ class ReplayNode:
 
         Raises:
             ConfigError: a setting of the bundle is none of this version's.
+            ExporterError: a regular expression of the bundle may run for a very long time.
         """
         settings = {**replayed_settings(self.recording, self._places()), **(given or {})}
-        return replace(load(settings, {}, None, self.recording.node or _NAMELESS), root=str(self.root))
+        config = replace(load(settings, {}, None, self.recording.node or _NAMELESS), root=str(self.root))
+        rules = device_rules(config.devices, config.labels, read_node_files(config).rules)
+        refuse_endless_patterns("device-rules", (rule.pattern.pattern for rule in rules.rules if rule not in RULES))
+        return config
 
     @property
     def recorded_texts(self) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from exporter.bundle.recording import PeerAnswer, Recording
 from exporter.config.node_settings import SETTINGS
 from exporter.config.page_settings import DEFAULT_DCGM_URL, source_names
 from exporter.errors import ExporterError
+from exporter.simulator.replay.endless_patterns import refuse_endless
 
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
@@ -95,12 +96,17 @@ def replayed_settings(recording: Recording, places: Mapping[str, Sequence[str]])
     Args:
         recording: what is replayed.
         places: the settings that name places of the replay. An empty one leaves the setting out.
+
+    Raises:
+        ExporterError: a regular expression of the bundle may run for a very long time.
     """
     settings = {
         name: texts
         for name, texts in recording.settings.items()
         if name in _DEFAULTS and name not in _LEFT_OUT and not name.startswith(_LEFT_OUT_GROUPS)
     }
+    for name, patterns in settings.items():
+        refuse_endless(name, patterns)
     for name, texts in places.items():
         settings.pop(name, None)
         if texts:
