@@ -147,7 +147,9 @@ class NameTable:
         return self._words.get(word.lower(), word)
 
     def swept(self, word: str) -> str:
-        """A word of a text of the program: replaced if it is a part of some name."""
+        """A word of a text of the program: replaced if it is a part of some name, or in letters that it never uses."""
+        if not word.isascii():
+            return self.word(word)
         return self._words.get(word.lower(), word) if len(word) > _INITIALS else word
 
     def family(self, name: str) -> None:

@@ -20,6 +20,8 @@ _FORMS = rf"""(?P<secret>(?<!\w)(?:(?i:authorization)["']?\s*[:=]\s*["']?(?:\w+\
     |eyJ[\w-]{{8,2000}}\.[\w-]+\.[\w-]+|AKIA[0-9A-Z]{{16}}(?![\w]))
     |(?<![\w/.])[\w.-]{{1,64}}:[^\s@/:"']{{1,256}}(?=@[\w.-]))
     |(?P<url>(?<![\w])[a-zA-Z][a-zA-Z0-9+.-]{{0,30}}://[^\s"'<>`\\,;)\]}}]*)
+    |(?P<host>(?<![\w.-])(?:ip-[0-9]{{1,3}}(?:-[0-9]{{1,3}}){{3}}(?:\.[\w-]+)*
+    |[\w-]+(?:\.[\w-]+)*\.internal)(?![\w-]))
     |(?P<email>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     |(?P<id>{_UUID}(?![0-9a-zA-Z])
     |[0-9a-fA-F]{{32,}}(?![0-9a-zA-Z])
@@ -247,13 +249,13 @@ class NamesInTexts:
             case "email":
                 user, _, host = text.partition("@")
                 return f"{self._table.name('user', user)}@{self.host(host)}"
+            case "host":  # as clouds name their machines
+                return self._table.name("host", text)
             case "home":
                 folder, user = text.rsplit("/", 1)
                 return f"{folder}/{self._table.name('user', user)}"
-            case "id":
+            case "id" | "mac":
                 self._learn(text)
-                return self._disguise.id(text)
-            case "mac":
                 return self._disguise.id(text)
             case "address":
                 return self._address(text)

@@ -360,6 +360,10 @@ def test_a_replaced_recording_is_replaced_again() -> None:
             "User \"system:serviceaccount:zoltans:quirx\" cannot list the pods' labels, it isn't 'wixil'",
             r"User \"system:serviceaccount:word\d:word\d\" cannot list the pods' labels, it isn't 'word\d'",
         ),
+        ("no route to ip-10-1-2-3.eu-central-1.compute.internal: gone", r"no route to host-1: gone"),
+        ("zoltan-7.c.quirx-prod.internal, ip-10-1-2-3", r"host-2, host-1"),
+        ("the skip-10-1 of a chip-1-2-3-4 is internal.", r"the skip-10-1 of a chip-1-2-3-4 is internal\."),
+        ("the Müllerstraße and Кириллица of it", r"the word1 and word2 of it"),
         ("dcgm:zoltan:9400 at http://zoltan:9400/metrics", r"dcgm:host-1:9400 at http://host-1:9400/metrics"),
     ],
 )
