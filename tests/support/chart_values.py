@@ -80,7 +80,7 @@ EXAMPLES: dict[str, tuple[Any, Object]] = {
     "extraEnv": ([{"name": "LOG_LEVEL", "value": "debug"}], {}),
     "extraVolumes": ([RULES], {}),
     "extraVolumeMounts": ([{"name": "rules", "mountPath": "/etc/rules", "readOnly": True}], {"extraVolumes": [RULES]}),
-    "resources": ({"limits": {"memory": "256Mi"}}, {}),
+    "resources": ({"limits": {"memory": "512Mi"}}, {}),
     "securityContext": ({"seLinuxOptions": {"type": "spc_t"}}, {}),
     "podSecurityContext": ({"seccompProfile": {"type": "RuntimeDefault"}}, {}),
     "podAnnotations": ({"example.com/team": "gpus"}, {}),

@@ -105,8 +105,9 @@ def test_a_text_costs_no_more_than_its_length(part: str) -> None:
         replaced(recording)
         return process_time() - before
 
-    # four times as much: sixteen times the time if it were as the square
-    assert cost(80_000) < 10 * max(cost(20_000), cost(20_000))
+    # four times as much: sixteen times the time if it were as the square. A busy machine makes some of them slower.
+    least = max(cost(20_000) for _ in range(2))
+    assert min(cost(80_000) for _ in range(3)) < 10 * least
 
 
 def test_common_words_in_the_places_of_names_are_replaced() -> None:
