@@ -15,6 +15,7 @@ from exporter.bundle import archive
 from exporter.bundle.collecting.looking import collect
 from exporter.bundle.names.replacing import replaced
 from exporter.bundle.recording import RecordedMoment, Recording
+from exporter.simulator.simulated_node import SAMPLE_SECONDS
 from tests.simulator.replay.test_replay_node import PAGES, REPORT, simulated
 from tests.support.bundles import (
     config_of_node,
@@ -25,7 +26,7 @@ from tests.support.bundles import (
     without_times,
 )
 from tests.support.exporter import running
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
 FOR_SECONDS = 8.0
@@ -58,12 +59,20 @@ def back(old: Mapping[str, str]) -> Callable[[str], str]:
     return lambda text: TOKEN.sub(lambda match: old.get(match[0], match[0]), text)
 
 
+async def alive(node: SimulatedNode) -> None:
+    """Let processes work: the driver has new samples of them."""
+    while True:
+        node.write_processes()
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
 async def recorded() -> tuple[Recording, str]:
     """What `doctor --bundle --for` collects of a node whose pods come and go, and which loses a GPU; its root."""
     world = World(gpus=8, mig=1, shared=2, claims=2, dynamic=1, seed=11)
     async with simulated(world, "hal9000-anna") as node:
         config = config_of_node(node)
         config = replace(config, node=replace(config.node, name="hal9000-host"))
+        living = asyncio.create_task(alive(node))
         collecting = asyncio.create_task(collect(config, for_seconds=FOR_SECONDS, every_seconds=EVERY_SECONDS))
         await asyncio.sleep(EVERY_SECONDS * 1.5)
         node.failure.fail()
@@ -73,7 +82,9 @@ async def recorded() -> tuple[Recording, str]:
         await asyncio.sleep(EVERY_SECONDS)
         world.step()
         node.write_processes()
-        return recording_of(config, await collecting), str(node.root)
+        collected = await collecting
+        living.cancel()
+        return recording_of(config, collected), str(node.root)
 
 
 def holders(page: bytes) -> set[bytes]:
