@@ -2,7 +2,7 @@
 
 import ctypes
 import difflib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -93,28 +93,37 @@ async def test_no_token_of_this_machine_is_read() -> None:
 
 
 async def is_played_as_recorded(recording: Recording, root: str) -> None:
-    """A new exporter in front of the replay says at each moment what the bundle has. `root` is the recorded one's."""
+    """A new exporter in front of a new replay says at each moment what the bundle has. `root` is the recorded one's."""
+    for number in range(len(recording.moments)):
+        differences: Mapping[str, Sequence[str]] = {}
+
+        async def is_as_recorded(number: int = number) -> bool:
+            nonlocal differences
+            differences = await differences_at(number, recording, root)
+            return not any(differences.values())
+
+        await until(is_as_recorded, why=lambda: differences)  # noqa: B023 - it is asked within this turn
+
+
+async def differences_at(number: int, recording: Recording, root: str) -> Mapping[str, Sequence[str]]:
+    """What an exporter says otherwise at a moment, by path.
+
+    Its replay is new, too: the simulated kernel's log forgets what an exporter has read.
+    """
+    outputs = recording.moments[number].outputs
+    differences = {}
     async with replay_of(recording) as replayed:
-        for number, moment in enumerate(recording.moments):
-            await replayed.show(number)
-            recorded = {path: moment.outputs[path].decode().replace(root, "") for path in PAGES}
-            differences: dict[str, object] = {}
-
-            async def is_as_recorded(
-                recorded: Mapping[str, str] = recorded, differences: dict[str, object] = differences
-            ) -> bool:
-                (look,) = (await collect(replayed.config())).moments
-                for path, text in recorded.items():
-                    again = in_recorded_words(replayed, look.outputs[path])
-                    is_report = path == REPORT
-                    one, other = (findings_in(of) if is_report else without_times(of) for of in (text, again))
-                    differences[path] = _difference(str(one), str(other))
-                return not any(differences.values())
-
-            await until(is_as_recorded, why=lambda differences=differences: differences)  # type: ignore[misc]
+        await replayed.show(number)
+        (look,) = (await collect(replayed.config())).moments
+        for path in PAGES:
+            text = outputs[path].decode().replace(root, "")
+            again = in_recorded_words(replayed, look.outputs[path])
+            one, other = (findings_in(of) if path == REPORT else without_times(of) for of in (text, again))
+            differences[path] = _difference(str(one), str(other))
+    return differences
 
 
-def _difference(recorded: str, replayed: str) -> list[str]:
+def _difference(recorded: str, replayed: str) -> Sequence[str]:
     before, after = (text.replace(',"', ',\n"').split("\n") for text in (recorded, replayed))
     lines = difflib.unified_diff(before, after, lineterm="", n=0)
     return [line[:400] for line in lines if not line.startswith(("---", "+++", "@@"))][:20]
