@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ _WITHOUT_PROTOBUF = Trouble(
     "its names cannot be replaced here as doctor replaced them in the pod, since protobuf is missing",
     "look at kubectl logs, or use kubectl-gpu of the wheel",
 )
+_USER = re.compile(r"^(\S+) may not\b")
 # What a pod's status says of how its containers are. Its spec may have secrets in commands and environments.
 _OF_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 _OF_EVENT = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
@@ -74,7 +76,18 @@ class NodeBundle:
         if self.is_plain or not recording.is_plain:
             return recording
 
-        return replace(replaced(recording)[0], is_plain=False)
+        return self._replaced(recording)
+
+    def _replaced(self, recording: Recording) -> Recording:
+        """The recording with its names replaced. The pod, which texts name, is shown for that and taken away again."""
+        namespace, name = place_of(self.pod)
+        shown = _answer(f"/api/v1/namespaces/{namespace}/pods/{name}", _without_spec(self.pod))
+        *before, last = recording.moments
+        with_pod = replace(recording, moments=(*before, replace(last, answers=(*last.answers, shown))))
+        disguised, _ = replaced(with_pod)
+        *others, last = disguised.moments
+
+        return replace(disguised, moments=(*others, replace(last, answers=last.answers[:-1])))
 
     def _by_doctor(self) -> Recording:
         """What doctor writes, run in the exporter's container. Raises ExporterError: it does not run there."""
@@ -209,7 +222,9 @@ def _lacking(recording: Recording, what: str, why: Trouble) -> Recording:
 
 
 def _absence(what: str, error: ExporterError) -> Absence:
+    """What is missing, and why. A user's name stands in quotes: so it is no word of this program."""
     message, _, remedy = str(error).partition(" -> ")
+    message = _USER.sub(r'the user "\1" may not', message)
     return Absence(what=what, why=Trouble("", message, remedy))
 
 

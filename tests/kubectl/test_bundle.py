@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -83,8 +84,9 @@ def test_without_the_right_to_exec_it_has_what_the_exporter_answers(cluster: Gpu
     file = tmp_path / "bundle.tar.gz"
     ended = cluster.gpu("bundle", NODE, str(file), user=JANE)
     assert ended.code == 0, ended.err
-    assert "jane may not" in ended.err
+    assert '"jane" may not' in ended.err
     recording = read(file)
+    assert not {"jane", f"exporter-{NODE}"} & set(re.findall(r"[\w-]+", repr(recording)))
     lacks = {absence.what: absence.why for absence in recording.absences}
     (of_doctor,) = (why for what, why in lacks.items() if what.startswith("doctor in the pod"))
     assert of_doctor.remedy.endswith("pod-gpu-metrics-reporter (deploy/kubectl/reporter.yaml)")
@@ -178,6 +180,9 @@ def test_beside_a_dead_exporter_it_has_the_log_of_the_pod(cluster: GpuCluster, t
     assert line.startswith('ts=1 msg="no owner" pod=pod-')
     assert any("no exporter answers" in absence.why.message for absence in recording.absences)
     assert not any("before the last start" in absence.what for absence in recording.absences), "it never ended"
+    assert f"exporter-{NODE}" not in repr(recording)
+    # the pod itself is no answer that a replay would give
+    assert not [answer for answer in recording.moments[-1].answers if answer.name == "kubectl"]
 
 
 def test_krews_plugin_makes_one_without_any_library_of_the_machine(cluster: GpuCluster, tmp_path: Path) -> None:
