@@ -195,6 +195,7 @@ def test_it_goes_on_until_it_is_told_to_end_and_costs_little(
         assert target.read_text() == "DCGM_FI_A, gauge, a.\n"
         volume.put("DCGM_FI_B, gauge, b.\n")
         wait_until(lambda: target.read_text() == "DCGM_FI_B, gauge, b.\n")
+        wait_until(lambda: "can be copied again" in log.read_text())  # it is said after the file is in place
         status = Path(f"/proc/{running.pid}/status").read_text()
         (resident,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
         # the shipped limit is 32 MiB
