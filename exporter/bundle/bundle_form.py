@@ -49,10 +49,10 @@ def cost_of_json(content: bytes) -> int:
 def _a_time(value: object, path: str) -> float:
     """The reader of a time."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= _LARGEST_TIME:  # type: ignore[operator]
+    if not is_number or not 0 <= value <= _LARGEST_TIME:  # type: ignore[operator] # is_number says so
         raise Invalid(path, "it is no time; give seconds since 1970")
 
-    return float(value)  # type: ignore[arg-type]
+    return float(value)  # type: ignore[arg-type] # as above
 
 
 @dataclass(frozen=True, slots=True)

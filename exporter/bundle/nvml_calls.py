@@ -79,7 +79,7 @@ def _leaf(value: Any) -> Value:  # noqa: ANN401 - one of _LEAVES, or None
         return value.decode("utf-8", "replace")
     if isinstance(value, ctypes.Union):
         return int.from_bytes(bytes(value), sys.byteorder)
-    return value  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return] # of one of _LEAVES
 
 
 def _is_struct(value: object) -> bool:
@@ -103,7 +103,7 @@ def _is_handle(value: object) -> bool:
 
 
 def _address(handle: object) -> int:
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0  # type: ignore[arg-type] # a pointer of any type
 
 
 def _text(value: object) -> str:

@@ -142,15 +142,15 @@ async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_
 async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(
     mixed: SimulatedNode, moments_made: list[float]
 ) -> None:
-    found = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
-    found = replace(found, ip="127.0.0.1")
-    mixed.world.pods += (found,)
+    page_pod = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
+    page_pod = replace(page_pod, ip="127.0.0.1")
+    mixed.world.pods += (page_pod,)
     config = config_of_node(mixed, dcgm_url=[], dcgm_selector="auto", kubelet_max_age="100ms")
     config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port or 0))
     over = asyncio.Event()
     looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
     await until(lambda: bool(moments_made))
-    mixed.world.remove(found)
+    mixed.world.remove(page_pod)
     made = len(moments_made)
     await until(lambda: len(moments_made) > made + 4)
     over.set()

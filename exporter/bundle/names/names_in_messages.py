@@ -24,9 +24,9 @@ class NamesInMessages:
     def answer(self, method: str, body: bytes) -> bytes:
         """The answer to a method, such as v1.PodResourcesLister/List."""
         # imported only here and below: kubectl's plugin has no protobuf, and no message either
-        from google.protobuf.message import DecodeError  # noqa: PLC0415
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - kubectl-gpu of krew has no protobuf
 
-        from exporter._gen import podresources_v1_pb2, podresources_v1alpha1_pb2  # noqa: PLC0415
+        from exporter._gen import podresources_v1_pb2, podresources_v1alpha1_pb2  # noqa: PLC0415 - see above
 
         message: Any = podresources_v1_pb2.ListPodResourcesResponse()
         if "Allocatable" in method:

@@ -53,10 +53,10 @@ def new_holders(*holders: Holder, report: str = "") -> tuple[list[Holder], Recor
 
 def test_common_words_are_replaced_as_names_and_stay_as_words() -> None:
     report = "The page has metrics of each gpu by default; monitoring is on, and main is a word."
-    found, recording, names = new_holders(
+    holders_now, recording, names = new_holders(
         ("default", "metrics", "gpu"), ("monitoring", "exporter", "main"), report=report
     )
-    assert found == [("default", "pod-2", "container-1"), ("monitoring", "pod-1", "container-2")]
+    assert holders_now == [("default", "pod-2", "container-1"), ("monitoring", "pod-1", "container-2")]
     assert recording.report == report
     assert names.keys() == {"metrics", "gpu", "exporter", "main"}
 
@@ -142,11 +142,11 @@ def test_common_words_in_the_places_of_names_are_replaced() -> None:
 def test_names_that_contain_each_other_stay_apart() -> None:
     holders = [("a", "ab", "ab-c"), ("ab", "ab-c", "a"), ("ab-c", "a", "ab"), ("zoltan", "zoltan-x", "zoltan-x-y")]
     texts = [f"{'/'.join(holder)} holds a GPU" for holder in holders]
-    found, recording, names = new_holders(*holders, report="\n".join(texts))
-    assert len(set(found)) == len(holders)
+    holders_now, recording, names = new_holders(*holders, report="\n".join(texts))
+    assert len(set(holders_now)) == len(holders)
     assert len(set(names.values())) == len(names)
     by_text = sorted(tuple(line.partition(" ")[0].split("/")) for line in recording.report.splitlines())
-    assert by_text == sorted(found)
+    assert by_text == sorted(holders_now)
     assert "zoltan" not in recording.report
 
 
@@ -188,15 +188,17 @@ def test_a_pod_stays_of_its_kind(kind: str, name: str) -> None:
 
 
 def test_a_statefulset_of_a_person_is_pod_and_a_number() -> None:
-    found, _, _ = new_holders(("zoltans", "jupyter-zoltan-0", "notebook"), ("zoltans", "jupyter-zoltan-1", "notebook"))
-    assert [pod for _, pod, _ in found] == ["pod-1-0", "pod-1-1"]
+    holders_now, _, _ = new_holders(
+        ("zoltans", "jupyter-zoltan-0", "notebook"), ("zoltans", "jupyter-zoltan-1", "notebook")
+    )
+    assert [pod for _, pod, _ in holders_now] == ["pod-1-0", "pod-1-1"]
 
 
 def test_a_name_that_is_a_uuid_becomes_a_uuid() -> None:
-    found, recording, _ = new_holders(
+    holders_now, recording, _ = new_holders(
         (UUID, UUID, UUID), report=f"{UUID} and {UUID[:8]} and pod{UUID.replace('-', '_')}"
     )
-    ((namespace, pod, container),) = found
+    ((namespace, pod, container),) = holders_now
     assert namespace == pod == container != UUID
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", pod)
     assert recording.report == f"{pod} and {pod[:8]} and pod{pod.replace('-', '_')}"
@@ -329,8 +331,8 @@ def test_calls_of_nvml_keep_what_decides() -> None:
 
 def test_new_names_are_nobodys_names() -> None:
     holders = [(f"namespace-{number}", f"pod-{number}", f"container-{number}") for number in (1, 2, 3)]
-    found, _, names = new_holders(("zoltan", "xyloph", "quirx"), *holders)
-    assert len(set(found)) == len(holders) + 1
+    holders_now, _, names = new_holders(("zoltan", "xyloph", "quirx"), *holders)
+    assert len(set(holders_now)) == len(holders) + 1
     assert not set(names.values()) & set(names)
 
 
