@@ -113,8 +113,20 @@ async def answers_agree(given: Both, path: str) -> object:
         answers[:] = [without_moments((await each.get(path))[1]) for each in (given.on, given.off)]
         return answers[0] == answers[1]
 
-    await until(is_so, why=lambda: (path, answers))
+    await until(is_so, why=lambda: (path, list(differences(*answers))))
     return answers[0]
+
+
+def differences(here: object, there: object, path: str = "") -> Iterator[str]:
+    """Where two answers differ, a line each: both whole are too long to read."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        for name in here.keys() | there.keys():
+            yield from differences(here.get(name), there.get(name), f"{path}.{name}")
+    elif isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
+        for number, pair in enumerate(zip(here, there, strict=True)):
+            yield from differences(*pair, f"{path}[{number}]")
+    elif here != there:
+        yield f"{path}: {here} and {there}"
 
 
 async def test_samples_joined_with_pod_gpu_info_are_samples_with_owners() -> None:

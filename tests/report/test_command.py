@@ -72,9 +72,17 @@ def server(answer: Any) -> Iterator[str]:
         yield url
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """A server that is silent about a client that has gone: its words would stand among those of the command."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextmanager
 def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+    with Server(("127.0.0.1", 0), handler) as listening:
         thread = threading.Thread(target=listening.serve_forever)
         thread.start()
         try:
