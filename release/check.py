@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,6 +29,8 @@ from typing import Any
 
 PATIENCE_SECONDS = 120
 NAME = "pod-gpu-metrics-exporter"
+WHEEL, SIMULATOR = "pod_gpu_metrics_exporter-*.whl", "pod_gpu_metrics_exporter_simulator-*.whl"
+EXIT_CONFIG = 2
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # This does what a container runtime does with readOnlyRootFilesystem. The mounts end with the program.
 RUN_IN_IMAGE = """
@@ -116,6 +119,18 @@ def answers(command: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) ->
         process.communicate()
 
 
+def lacks_the_simulator(command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+    """Check that the demo ends with one line that says how to get the simulator.
+
+    Raises:
+        WrongError: it runs, or says something else.
+    """
+    ended = subprocess.run([*command, "demo"], env=env, capture_output=True, text=True, check=False)
+    is_one_line = ended.stderr.count("\n") == 1
+    if ended.returncode != EXIT_CONFIG or not is_one_line or f"pip install '{NAME}[demo]'" not in ended.stderr:
+        raise WrongError(f"without the simulator the demo ends with {ended.returncode}: {ended.stderr.strip()}")
+
+
 def checksums(release: Release) -> str:
     """Check that SHA256SUMS names every file, with its checksum."""
     lines = (release.folder / "SHA256SUMS").read_text().splitlines()
@@ -155,8 +170,11 @@ def plain(bin_folder: Path) -> dict[str, str]:
 
 
 def wheel(release: Release) -> str:
-    """Install the wheel by its hash, with the lock file's libraries. Each of its commands and the demo must answer."""
-    path, lock = release.one("*.whl"), release.one("requirements-*.txt")
+    """Install the wheel by its hash, with the lock file's libraries. Each of its commands must answer.
+
+    The demo must say how to get the simulator, and answer once the simulator's wheel is installed, too.
+    """
+    path, lock = release.one(WHEEL), release.one("requirements-*.txt")
     with environment(release) as (commands, pip), tempfile.TemporaryDirectory() as empty:
         ours = Path(empty, "wheel.txt")
         ours.write_text("".join(re.findall(rf"^{NAME}==.*\n(?: .*\n)*", lock.read_text(), re.MULTILINE)))
@@ -174,8 +192,10 @@ def wheel(release: Release) -> str:
             names = re.findall(r"^([\w-]+) = ", archive.read(scripts).decode(), re.MULTILINE)
         for name in names:
             run(commands / name, "--help", cwd=Path(empty), env=env)
+        lacks_the_simulator([commands / NAME], env)
+        run(*pip, "--no-deps", release.one(SIMULATOR), cwd=Path(empty), env=env)
         answers([commands / NAME], Path(empty), env)
-    return f"installed by its hash; {' and '.join(names)} answer, the demo's page names pods"
+    return f"installed by its hash; {' and '.join(names)} answer; with the simulator's wheel the demo's page names pods"
 
 
 def sdist(release: Release) -> str:
@@ -187,7 +207,7 @@ def sdist(release: Release) -> str:
         (other,) = Path(empty).glob("*.whl")
         contents = [
             {item.filename: item.CRC for item in zipfile.ZipFile(each).infolist() if ".dist-info/" not in item.filename}
-            for each in (other, release.one("*.whl"))
+            for each in (other, release.one(WHEEL))
         ]
     if contents[0] != contents[1]:
         odd = sorted(name for name, _ in contents[0].items() ^ contents[1].items())
@@ -264,7 +284,7 @@ def manifest(archive: Path) -> tuple[str, dict[str, Any]]:
 
 
 def image(release: Release) -> str:
-    """Run the image if it is for this machine's architecture; else only read it."""
+    """Run the image if it is for this machine's architecture, beside the simulator; else only read it."""
     here = ARCHITECTURES.get(platform.machine(), platform.machine())
     shown = []
     for archive in sorted(release.folder.glob("*.oci.tar")):
@@ -302,7 +322,13 @@ def runs(release: Release, archive: Path, config: Mapping[str, Any]) -> int:
             version = run(*command, "--version", env=env)
             if release.version not in version:
                 raise WrongError(f"{archive.name} says that it is {version.strip()}")
+            if (root / "opt/exporter/exporter/simulator").exists():
+                raise WrongError(f"{archive.name} has the simulator, which is for the demo alone")
+            lacks_the_simulator(command, env)
+            run(sys.executable, "-m", "zipfile", "-e", release.one(SIMULATOR), root / "opt/exporter")
             answers(command, Path(work), env)
+            (unpacked,) = (root / "opt/exporter").glob("pod_gpu_metrics_exporter_simulator-*.dist-info")
+            shutil.rmtree(unpacked)
             return packages(root, release.folder / archive.name.replace(".oci.tar", ".cdx.json"))
         finally:
             run(*store, "umount", container)

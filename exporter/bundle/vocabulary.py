@@ -15,8 +15,6 @@ from importlib.resources.abc import Traversable
 # Rooms whose words no bundle has: what is simulated, and what other programs say.
 _OTHER_ROOMS = frozenset({"simulator", "_gen", "report", "top", "operator", "cluster", "kubectl", "__pycache__"})
 _TABLES = (".json", ".tsv")
-# NVIDIA's: the help texts and the families of dcgm-exporter's own counters file
-_NVIDIA_TABLE = "simulator/default_counters.json"
 _CODE = re.compile(
     r'"""[\s\S]*?"""'  # docstrings, as all long texts are here
     r"|#[^\n]*"
@@ -61,10 +59,6 @@ def own_words() -> frozenset[str]:
             words.update(words_of(_EXAMPLES.sub(" ", content)))
         else:
             words.update(_words_of_code(content))
-
-    nvidia_table = root.joinpath(_NVIDIA_TABLE)
-    if nvidia_table.is_file():  # kubectl's plugin has no simulator
-        words.update(words_of(nvidia_table.read_text("utf-8")))
 
     return frozenset(words)
 

@@ -8,12 +8,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from exporter.errors import ConfigError
 
 PROGRAM = "pod-gpu-metrics-exporter"
 # The module of each command. The command is its function of the same name, with _ for -.
@@ -26,10 +30,12 @@ COMMANDS = {
     "top": "exporter.top.command",
     "report": "exporter.report.command",
     "doctor": "exporter.doctor.command",
-    "bundle": "exporter.simulator.replay.bundle",
+    "bundle": "exporter.bundle.command",
     "device-access": "exporter.cli.device_access",
     "healthcheck": "exporter.cli.healthcheck",
 }
+# A distribution of its own, so that the image and the exporter's wheel do not carry it.
+_SIMULATOR = "exporter.simulator"
 _WIDEST = 100
 _WIDEST_FLAG = 40
 
@@ -140,9 +146,38 @@ def command(
 
 
 def command_named(name: str) -> WithTwoHelps:
-    """Import one of COMMANDS."""
-    command: WithTwoHelps = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+    """Import one of COMMANDS.
+
+    Raises:
+        ConfigError: it is the demo, and the simulator is not installed.
+    """
+    module = COMMANDS[name]
+    imported = simulator_module(module, name) if module.startswith(_SIMULATOR) else import_module(module)
+    command: WithTwoHelps = getattr(imported, name.replace("-", "_"))
     return command
+
+
+def installed_commands() -> list[str]:
+    """The names of the commands that can be imported: without the simulator, all but the demo."""
+    has_simulator = find_spec(_SIMULATOR) is not None
+    return [name for name, module in COMMANDS.items() if has_simulator or not module.startswith(_SIMULATOR)]
+
+
+def simulator_module(module: str, command_line: str) -> ModuleType:
+    """Import a module of the simulator for the command that needs it.
+
+    Raises:
+        ConfigError: the simulator is not installed. The text says how to get it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(_SIMULATOR):
+            raise
+        raise ConfigError(
+            f"{command_line} needs the simulator, which is not part of this installation; on a machine with Python:"
+            f" pip install '{PROGRAM}[demo]', or `make run` in a checkout"
+        ) from None
 
 
 def this_program() -> str:

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from exporter import __version__
-from exporter.cli.commands import COMMANDS, PROGRAM, Help, WithTwoHelps, command_named
+from exporter.cli.commands import COMMANDS, PROGRAM, Help, WithTwoHelps, command_named, installed_commands
 from exporter.errors import ConfigError, ExporterError
 from exporter.wording import one_line
 
@@ -28,8 +28,10 @@ class _Commands(WithTwoHelps, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        return command_named(cmd_name) if cmd_name in COMMANDS else None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command. A shell that completes a line is not told which command lacks the simulator."""
+        names = installed_commands() if ctx.resilient_parsing else COMMANDS
+        return command_named(cmd_name) if cmd_name in names else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. If a shell completes a line, the command that may be left out is not there yet."""
@@ -42,8 +44,8 @@ class _Commands(WithTwoHelps, click.Group):
         return [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
 
     def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of every command with its flags."""
-        for name in COMMANDS:
+        """Write the help of every command that is installed, with its flags."""
+        for name in installed_commands():
             command = command_named(name)
             command.format_all(click.Context(command, ctx, name), formatter)
             formatter.write("\n\n")
@@ -92,7 +94,7 @@ def commands() -> None:
 def import_command(arguments: Sequence[str]) -> None:
     """Import the file of the command that a command line names. This takes most of the time of a start."""
     (name,) = _with_command(arguments)[:1]
-    if name in COMMANDS and _COMPLETES not in os.environ:
+    if name in installed_commands() and _COMPLETES not in os.environ:
         command_named(name)
 
 

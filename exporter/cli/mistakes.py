@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from exporter.cli.commands import COMMANDS, PROGRAM, command_named
+from exporter.cli.commands import COMMANDS, PROGRAM, command_named, installed_commands
 from exporter.config.suggestions import asked, closest, did_you_mean
 
 # commands and flags, each with the words of other programs for it
@@ -84,7 +84,7 @@ def _no_such_flag(flag: str, command: str, arguments: Sequence[str]) -> str:
     """
     if not flag.startswith("--"):
         flag = next((argument.partition("=")[0] for argument in arguments if argument.startswith(flag)), flag)
-    has_it = [name for name in COMMANDS if name != command and flag in _flags_of(name)]
+    has_it = [name for name in installed_commands() if name != command and flag in _flags_of(name)]
     elsewhere = f"{', '.join(has_it)} {'have' if has_it[1:] else 'has'} it" if has_it else ""
     # a flag with a dot is one of this program's, and so it is not compared with the names of other flags
     instead = (elsewhere if "." in flag else "") or did_you_mean(flag, _flags_of(command), command) or elsewhere

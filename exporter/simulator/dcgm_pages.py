@@ -33,7 +33,7 @@ _SAME = Fraction(1)
 # dcgm-exporter itself counts these, since 4.8.3; an older version ends at a name that it does not know
 _NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
 # The fields of the default file, in its order and with its texts.
-_DEFAULT: Mapping[str, str] = json.loads(get_data(__package__, "default_counters.json") or b"")
+_DEFAULT: Mapping[str, str] = json.loads(get_data("exporter.dcgm", "default_counters.json") or b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

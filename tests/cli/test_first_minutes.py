@@ -1,5 +1,6 @@
 """What somebody meets in the first minutes: the help, and a node exporter where there is no node."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from exporter.cli.commands import COMMANDS
 from exporter.cli.main import commands
+from tests.support.places import ROOT
 
 PROGRAM = [sys.executable, "-m", "exporter"]
 
@@ -65,3 +67,45 @@ def log_of_serve(*arguments: str, beats: int) -> list[str]:
         process.terminate()
         lines += process.stderr.readlines()
     return lines
+
+
+# issue 26, "Less in the way": the image and the exporter's wheel have no simulator
+@pytest.fixture
+def without_simulator(tmp_path: Path) -> dict[str, str]:
+    """The environment of a program that was installed without the simulator: its other files, by links."""
+    package = tmp_path / "exporter"
+    package.mkdir()
+    for path in (ROOT / "exporter").iterdir():
+        if path.name not in ("simulator", "__pycache__"):
+            (package / path.name).symlink_to(path)
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("demo",), ("demo", "--replay", "b.tar.gz"), ("demo", "--help"), ("bundle", "test", "b.tar.gz")]
+)
+def test_what_needs_the_simulator_says_how_to_get_it(without_simulator: dict[str, str], arguments: list[str]) -> None:
+    ended = in_environment(without_simulator, *arguments)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert " needs the simulator, which is not part of this installation" in line
+    assert "pip install 'pod-gpu-metrics-exporter[demo]', or `make run` in a checkout" in line
+
+
+def test_all_else_works_without_the_simulator(without_simulator: dict[str, str]) -> None:
+    every_help = in_environment(without_simulator, "--help-all")
+    usages = [line.split()[2] for line in every_help.stdout.splitlines() if line.startswith("Usage: ")]
+    assert usages == [name for name in COMMANDS if name != "demo"]
+    bundle = ROOT / "tests/bundles/kubelet-1.20.tar.gz"
+    assert in_environment(without_simulator, "bundle", "show", str(bundle)).returncode == 0
+    mistyped = in_environment(without_simulator, "top", "--gpus", "4")
+    assert (mistyped.returncode, mistyped.stderr.count("\n")) == (2, 1)
+    completing = {**without_simulator, "_POD_GPU_METRICS_EXPORTER_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    completed = in_environment({**completing, "COMP_WORDS": "pod-gpu-metrics-exporter demo --g"})
+    assert completed.stderr == ""
+
+
+def in_environment(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """How a command ends in an environment. -P: the folder that a test runs in, the checkout, is not on the path."""
+    command = [sys.executable, "-P", "-m", "exporter", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)

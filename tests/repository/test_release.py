@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from tests.support import quick_yaml
 from tests.support.chart import helm
 from tests.support.places import ROOT, SITE, behind
 
+NAME = "pod-gpu-metrics-exporter"
+WHEEL = "pod_gpu_metrics_exporter-*.whl"
 STATUS = """Package: libc6
 Status: install ok installed
 Architecture: amd64
@@ -115,6 +118,7 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
     once = digests(packages)
     assert once.keys() == {
         f"pod_gpu_metrics_exporter-{__version__}-py3-none-any.whl",
+        f"pod_gpu_metrics_exporter_simulator-{__version__}-py3-none-any.whl",
         f"pod_gpu_metrics_exporter-{__version__}.tar.gz",
         f"pod-gpu-metrics-exporter-{__version__}.tgz",
         f"requirements-{__version__}.txt",
@@ -123,13 +127,23 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
     }
     pack(tmp_path)
     assert digests(tmp_path) == once
+
+
+# issue 26, "Less in the way"
+def test_each_file_of_the_program_is_in_one_of_the_wheels_and_the_simulator_s_in_its_own(packages: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
-    with zipfile.ZipFile(next(packages.glob("*.whl"))) as wheel:
-        assert set(tracked.stdout.split()) <= set(wheel.namelist())  # data beside the code, too
+    files = set(tracked.stdout.split())  # data beside the code, too
+    simulated = {name for name in files if name.startswith("exporter/simulator/")}
+    with zipfile.ZipFile(next(packages.glob(WHEEL))) as wheel:
+        names = set(wheel.namelist())
+        assert files - simulated <= names
+        assert [name for name in names if "simulator" in name] == []
+    with zipfile.ZipFile(next(packages.glob("pod_gpu_metrics_exporter_simulator-*.whl"))) as wheel:
+        assert {name for name in wheel.namelist() if name.endswith((".py", ".c"))} == simulated
 
 
 def metadata_of_the_wheel(folder: Path) -> str:
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+    with zipfile.ZipFile(next(folder.glob(WHEEL))) as wheel:
         return wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
 
 
@@ -230,7 +244,7 @@ def test_what_is_published_names_image_and_chart_by_digest(packages: Path, tmp_p
 @pytest.mark.parametrize(("layer", "says"), [(b"layer", "is whole, and is not run here"), (b"other", "has the digest")])
 def test_an_image_for_another_machine_is_read(packages: Path, tmp_path: Path, layer: bytes, says: str) -> None:
     """A blob that is not what its name says is found, and an archive for this machine is missed."""
-    shutil.copy(next(packages.glob("*.whl")), tmp_path)
+    shutil.copy(next(packages.glob(WHEEL)), tmp_path)
     config = {"architecture": "sparc64", "config": {"Labels": {"org.opencontainers.image.version": __version__}}}
     blobs: dict[str, bytes] = {"layer": b"layer", "config": json.dumps(config).encode()}
     names = {of: f"sha256:{hashlib.sha256(content).hexdigest()}" for of, content in blobs.items()}
@@ -282,6 +296,10 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
             assert version == __version__, path
     assert re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
     assert quick_yaml.load((ROOT / "docs/openapi.yaml").read_text())["info"]["version"] == __version__
+    simulator = tomllib.loads((ROOT / "release/simulator/pyproject.toml").read_text())["project"]
+    assert (simulator["version"], simulator["dependencies"]) == (__version__, [f"{NAME}=={__version__}"])
+    exporter = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert exporter["optional-dependencies"]["demo"] == [f"{simulator['name']}=={__version__}"]
 
 
 WORKFLOWS = {path.name: quick_yaml.load(path.read_text()) for path in (ROOT / ".github" / "workflows").iterdir()}

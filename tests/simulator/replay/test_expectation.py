@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from exporter.bundle import archive
+from exporter.bundle.command import bundle as bundle_command
 from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError, ExporterError
 from exporter.simulator.replay import expectation
-from exporter.simulator.replay.bundle import bundle as bundle_command
 from exporter.simulator.replay.expectation import check_bundle, expectation_beside
 from tests.support.places import ROOT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from exporter.cli.commands import Help, command
+from exporter.cli.commands import Help, command, simulator_module
 from exporter.errors import ConfigError
 from exporter.wording import one_line
 
@@ -68,13 +68,18 @@ def _show(path: Path, *, is_all: bool) -> None:
 
 
 def _test(path: Path, *, is_update: bool) -> None:
-    """Play a bundle and say how its owners differ from the expectation. Raises ExporterError: it cannot be played."""
+    """Play a bundle and say how its owners differ from the expectation.
+
+    Raises:
+        ConfigError: the simulator is not installed.
+        ExporterError: the bundle cannot be played.
+    """
     # imported only here, as above
     from exporter.log import start_logging  # noqa: PLC0415
-    from exporter.simulator.replay.expectation import check_bundle  # noqa: PLC0415
 
+    expectation = simulator_module("exporter.simulator.replay.expectation", "bundle test")
     start_logging("error", "logfmt")
-    is_right, lines = check_bundle(path, is_update=is_update)
+    is_right, lines = expectation.check_bundle(path, is_update=is_update)
     click.echo("\n".join(map(one_line, lines)))
     if not is_right:
         sys.exit(1)
