@@ -113,7 +113,7 @@ async def answers_agree(given: Both, path: str) -> object:
         answers[:] = [without_moments((await each.get(path))[1]) for each in (given.on, given.off)]
         return answers[0] == answers[1]
 
-    await until(is_so, why=lambda: (path, list(differences(*answers))))
+    await until(is_so, why=lambda: (path, list(differences(answers[0], answers[1]))))
     return answers[0]
 
 
