@@ -30,7 +30,7 @@ COMMANDS = {
     "top": "exporter.top.command",
     "report": "exporter.report.command",
     "doctor": "exporter.doctor.command",
-    "bundle": "exporter.bundle.command",
+    "bundle": "exporter.bundle.bundle_command",
     "device-access": "exporter.cli.device_access",
     "healthcheck": "exporter.cli.healthcheck",
 }

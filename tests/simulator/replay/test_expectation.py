@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from exporter.bundle import archive
-from exporter.bundle.command import bundle as bundle_command
+from exporter.bundle.bundle_command import bundle as bundle_command
 from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.config.files import read_structured
 from exporter.errors import ConfigError, ExporterError
