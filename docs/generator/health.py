@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
-from exporter.dcgm.fields import RULES
+from exporter.dcgm.fields import LINK_COUNTERS, LINKS, RULES
 from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
+from exporter.dcgm.links import KINDS
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, is_error, verdict_of
 from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
@@ -123,6 +124,8 @@ def page() -> str:
         _TIMES,
         "## The rules",
         table(heads, rules),
+        _LINKS.strip(),
+        table(("kind", "means", "a reason", "families, without DCGM_FI_DEV_"), _link_kinds()),
         _DCGM,
         table(("error", "reason", "means", "what to do"), _dcgm_errors()),
         "## XIDs",
@@ -154,8 +157,9 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
     yield UNLISTED, prose(UNLISTED.message), "nvmlDeviceGetCount"
     for row in TABLE:
         for rule in RULES.get(row.name, ()):
-            has = f"has one of the bits {rule.bits:#x}" if rule.bits else "grows" if rule.grows else "is not 0"
+            has = f"has one of the bits {rule.bits:#x}" if rule.bits else "is not 0"
             yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.reason]
+    yield LINKS, "a counter of [errors of NVLink](#errors-of-links) grows", "DCGM's health watch of NVLink"
     by_value: tuple[tuple[int, Verdict], ...] = ((FAIL, "failing"), (WARN, "degraded"))
     for value, verdict in by_value:
         of_error = HealthReason(f"{OF_DCGM}-…", "", "[by the error](#dcgms-own-verdict)", verdict)
@@ -169,11 +173,31 @@ def _dcgm_errors() -> Iterator[tuple[str, ...]]:
         yield code(f"DCGM_FR_{name}"), code(code_of(name)), prose(error.text), prose(error.remedy)
 
 
+_LINKS = """
+## Errors of links
+
+A counter of errors that grows is a reason against its GPU for an hour; the message says on which link, and how many
+errors there were within the hour. The same error has other names by generation of GPU and of DCGM: it is the same
+reason, and the same kind in `pod_gpu_link_errors_total`. Where a page has rows of single links, by a label `nvlink` or
+by names such as `…_L5`, they count, and the sum of all links does not. Kinds overlap: a bad packet may also be a
+malformed one, and a failed recovery is a recovery. So kinds are not added up.
+"""
+
+
+def _link_kinds() -> Iterator[tuple[str, ...]]:
+    families: defaultdict[str, list[str]] = defaultdict(list)
+    for name, counter in LINK_COUNTERS.items():
+        if not counter.link:
+            families[counter.kind].append(name.decode())
+    for kind, words in KINDS.items():
+        names = ", ".join(code(name.removeprefix("DCGM_FI_DEV_")) for name in families[kind])
+        yield code(kind), words.several, "yes" if words.is_fault else "no", names
+
+
 _SOURCES = {
     **dict.fromkeys(("row-remap-pending", "row-remap-failed", "page-pending"), "NVIDIA's GPU memory error management"),
     **dict.fromkeys(("hot", "power", "slowdown"), "nvml.h, nvmlClocksEventReason…"),
     "ecc": "DCGM's health watch of memory",
-    "nvlink": "DCGM's health watch of NVLink",
     **dict.fromkeys(("nvlink-recovery", "nvlink-fatal"), "dcgm_structs.h, DCGM_GPU_NVLINK_ERROR_…"),
 }
 

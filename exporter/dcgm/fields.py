@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from exporter.dcgm.links import LABEL, LinkCounter, counter_of, families_of_one_link
 from exporter.dcgm.table import COUNTERS_FILES, GROUPS, TABLE, Additive, DcgmField, NvmlCall, Unit
 from exporter.model.health import HealthReason
 
@@ -58,12 +59,11 @@ OTEL: Mapping[str, Field] = {
 class HealthRule(NamedTuple):
     """A rule for a GPU's health by a field (docs/health.md).
 
-    It holds if the value is not 0, has one of `bits`, or `grows`.
+    It holds if the value is not 0, or has one of `bits`.
     """
 
     reason: HealthReason
     bits: int = 0
-    grows: bool = False
 
 
 _FREE = "reset the GPU when it is free"
@@ -71,27 +71,11 @@ _REPLACE = "have the GPU replaced: ask the vendor of the node"
 _AIR = "look at fans, airflow and the room; compare it with the node's other GPUs"
 _POWER = "look at the node's power supply and its limits"
 _LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
-_LINKS = HealthRule(HealthReason("nvlink", "errors of NVLink within the last hour", _LINK, "degraded"), grows=True)
+LINKS = HealthReason("nvlink", "errors of NVLink within the last hour", _LINK, "degraded")
+"""The reason of a GPU whose links have errors; the message goes on with the links and their errors."""
 _RECOVER = HealthRule(HealthReason("nvlink-recovery", "a link of NVLink has to recover", _FREE, "degraded"), 1)
 _FATAL = HealthReason(
     "nvlink-fatal", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link", "failing"
-)
-# A replay repairs a single CRC error. Since Blackwell a link counts its recoveries, and packets that were bad or lost.
-# Before, it counted replays and recoveries.
-_LINK_COUNTERS = (
-    "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
-    "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
-    "DEV_NVLINK_ERROR_DL_REPLAY",
-    "DEV_NVLINK_ERROR_DL_RECOVERY",
-    "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS",
-    "DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS",
-    "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS",
-    "DEV_NVLINK_COUNT_RX_ERRORS",
-    "DEV_NVLINK_COUNT_RX_MALFORMED_PACKET_ERRORS",
-    "DEV_NVLINK_COUNT_RX_BUFFER_OVERRUN_ERRORS",
-    "DEV_NVLINK_COUNT_RX_REMOTE_ERRORS",
-    "DEV_NVLINK_COUNT_RX_GENERAL_ERRORS",
-    "DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
 )
 _REMAPS = HealthReason("row-remap-pending", "a row of memory waits to be remapped", _FREE, "degraded")
 _FAILED = HealthReason("row-remap-failed", "a row of memory could not be remapped", _REPLACE, "failing")
@@ -100,7 +84,6 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
     "DEV_ROW_REMAP_PENDING": (HealthRule(_REMAPS),),
     "DEV_ROW_REMAP_FAILURE": (HealthRule(_FAILED),),
     "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "a page is to be retired", _FREE, "degraded")),),
-    **dict.fromkeys(_LINK_COUNTERS, (_LINKS,)),
     # dcgm_structs.h: 1 DCGM_GPU_NVLINK_ERROR_RECOVERY_REQUIRED, 2 …_FATAL
     "DEV_GPU_NVLINK_ERRORS": (_RECOVER, HealthRule(_FATAL, 2)),
     # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is normal on GPUs
@@ -112,11 +95,25 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
 }
 HEALTH = {name.encode(): RULES[row.name] for name, row, _ in _BY_NAME if row.name in RULES}
 """The fields that tell their GPU's health."""
+
+
+def _link_counters() -> Iterator[tuple[bytes, LinkCounter]]:
+    for name, row, _ in _BY_NAME:
+        counter = counter_of(row.name)
+        if counter is not None:
+            yield name.encode(), counter
+    for name, counter in families_of_one_link():
+        yield name.encode(), counter
+
+
+LINK_COUNTERS: Mapping[bytes, LinkCounter] = dict(_link_counters())
+"""What the families count that count errors of links, by their names on pages."""
 METRICS = tuple(name for _, name in sorted((row.json[1], row.json[0]) for row in TABLE if row.json))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}
 OWN_LABELS = {name.encode(): row.labels for name, row, _ in _BY_NAME if row.labels}
 """The labels that tell a device's samples of the same family apart, by the family's name."""
+OWN_LABELS.update(dict.fromkeys(LINK_COUNTERS, (LABEL,)))
 OF_GPU = frozenset(name for name, field in FIELDS.items() if field.of_gpu)
 ACTIVITY = frozenset(name for name, field in FIELDS.items() if field.json == "graphics_engine_active")
 

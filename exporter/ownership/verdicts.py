@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
-from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
+from exporter.dcgm.fields import FIELDS, HEALTH, LINK_COUNTERS, Field, HealthRule
 from exporter.dcgm.health_watches import FAMILY, WatchRow, findings
 from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
@@ -33,13 +33,13 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import ends_at, reason_of
+from exporter.ownership.link_errors import CountersOfPage, LinkErrors, reason_of_links
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 from exporter.wording import one_line
 
 # longer than dcgm-exporter's reads (every 30 s), and than a restart of its pod, the kubelet or the driver's library
 GRACE_SECONDS = 120.0
 CLOCKS_SECONDS = 300.0
-GROWN_SECONDS = 3_600.0
 MOST_ERRORS = 256
 _MOST_XID = 999
 _FIELD_OF: Mapping[bytes, Field] = {
@@ -47,7 +47,7 @@ _FIELD_OF: Mapping[bytes, Field] = {
     for name, field in FIELDS.items()
     if name == FAMILY or name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
-_FAMILIES = frozenset(_FIELD_OF)
+_FAMILIES = frozenset((*_FIELD_OF, *LINK_COUNTERS))
 _WATCHES = FAMILY.encode()
 PageWord = tuple[DeviceKey, HealthRule]
 MISSING_SECONDS = 86_400.0  # after this time a GPU that was there is forgotten
@@ -78,13 +78,14 @@ class PageWords:
     with it.
 
     `words` stays the same object while nothing changes. `errors` are the XIDs that pages showed. `reset_at` says when a
-    GPU's counters began anew, by its UUID.
+    GPU's counters began anew, by its UUID. `links` has the errors of links.
     """
 
     def __init__(self) -> None:
         self.words: frozenset[PageWord] = frozenset()
         self.errors: tuple[DeviceEvent, ...] = ()
         self.reset_at: Mapping[str, float] = {}
+        self.links = LinkErrors()
         self._values: dict[tuple[bytes, DeviceKey], float] = {}
         self._until: dict[PageWord, float] = {}
 
@@ -92,11 +93,15 @@ class PageWords:
         """Take in the page of this moment; None if there is no page."""
         values: dict[tuple[bytes, DeviceKey], float] = {}
         watches: defaultdict[DeviceKey, dict[str, WatchRow]] = defaultdict(dict)
+        counters = CountersOfPage()
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
             if not count % ITEMS_A_SLICE:
                 yield
             subject = series.subject
             family = series.name
+            if family in LINK_COUNTERS:
+                counters.take(series, text)
+                continue
             value = None if subject.vgpu else number(text, _FIELD_OF[family])
             if value is None:
                 continue
@@ -110,6 +115,7 @@ class PageWords:
             values[family, key] = value
             self._take(family, key, value, self._values.get((family, key)), at)
         self._take_watches(watches, at)
+        self.links.read(counters.by_gpu if joined is not None else None, at)
         if joined is not None:
             self._values = values
         self._until = {word: until for word, until in self._until.items() if until > at}
@@ -119,9 +125,9 @@ class PageWords:
     def _take(self, family: bytes, key: DeviceKey, value: float, before: float | None, at: float) -> None:
         """Take in a value of a device; `before` is the one on the last page, None if that had none."""
         for rule in HEALTH.get(family, ()):
-            if _holds(rule, value, before):
-                self._until[key, rule] = at + _seconds_of(rule)
-            elif not rule.bits and not rule.grows:
+            if int(value) & rule.bits if rule.bits else value:
+                self._until[key, rule] = at + (CLOCKS_SECONDS if rule.bits else GRACE_SECONDS)
+            elif not rule.bits:
                 self._until.pop((key, rule), None)
         accounts = _FIELD_OF[family].accounts
         amount = accounts[0] if accounts else ""
@@ -146,20 +152,6 @@ class PageWords:
                 del self._until[key, rule]
         for key, rows in watches.items():
             self._until |= {(key, HealthRule(reason)): at + GRACE_SECONDS for reason in findings(rows)}
-
-
-def _holds(rule: HealthRule, value: float, before: float | None) -> bool:
-    """Whether a value breaks a rule; `before` is the value on the last page."""
-    if rule.grows:
-        return before is not None and value > before
-    return bool(int(value) & rule.bits if rule.bits else value)
-
-
-def _seconds_of(rule: HealthRule) -> float:
-    """The seconds for which a value that breaks a rule counts."""
-    if rule.bits:
-        return CLOCKS_SECONDS
-    return GROWN_SECONDS if rule.grows else GRACE_SECONDS
 
 
 def _is_xid_error(value: float) -> bool:
@@ -232,6 +224,7 @@ class Verdicts:
             errors,
             snapshot.events or (),
             self._page.words,
+            self._page.links.lately,
             self._page.reset_at,
             self._lost,
         )
@@ -251,6 +244,8 @@ class Verdicts:
         """The reasons that the page and NVML give."""
         for key, rule in self._page.words:
             yield key, rule.reason
+        for uuid, errors in self._page.links.lately.items():
+            yield DeviceKey(uuid=uuid), reason_of_links(errors)
         for uuid, reason in self._lost.items():
             yield DeviceKey(uuid=uuid), reason
 

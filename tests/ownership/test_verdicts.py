@@ -28,11 +28,11 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
 from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
 from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.link_errors import LATELY_SECONDS
 from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import (
     CLOCKS_SECONDS,
     GRACE_SECONDS,
-    GROWN_SECONDS,
     MISSING_SECONDS,
     Verdicts,
     verdict_by,
@@ -365,7 +365,7 @@ def test_what_a_page_says(family: str, values: str, code: str) -> None:
     [
         ("DCGM_FI_DEV_ROW_REMAP_PENDING", "1", "0", 0),
         ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "64", "0", CLOCKS_SECONDS),
-        ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", "8", "8", GROWN_SECONDS),
+        ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", "8", "8", LATELY_SECONDS),
     ],
 )
 def test_how_long_a_page_s_word_counts(family: str, bad: str, good: str, seconds: float) -> None:

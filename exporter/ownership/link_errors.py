@@ -1,0 +1,164 @@
+"""The errors of links that pages have shown within the last hour, by GPU, kind and link, and the reason they give.
+
+Pure, except for what it remembers. Moments are seconds since 1970.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from exporter.dcgm.fields import LINK_COUNTERS, LINKS
+from exporter.dcgm.links import (
+    KINDS,
+    LinkErrorKind,
+    count_text,
+    counter_name,
+    errors_by_kind,
+    link_number,
+    without_totals,
+)
+from exporter.dividing.decimals import is_amount
+from exporter.model.health import HealthReason
+from exporter.model.nothing import NOTHING
+from exporter.model.pages import Sampled
+from exporter.wording import and_listed, listed
+
+LATELY_SECONDS = 3_600.0
+# errors within this time are kept as one number, so that an hour has few
+_TOGETHER_SECONDS = 300.0
+_MOST_NAMED = 3
+Counters = Mapping[str, int]  # by `counter_name`
+ErrorsByLink = Mapping[tuple[LinkErrorKind, str], int]
+_NO_ERRORS: ErrorsByLink = NOTHING
+
+
+@dataclass(slots=True)
+class _Errors:
+    """Errors from one moment to another one."""
+
+    first_at: float
+    last_at: float
+    numbers: Counter[tuple[LinkErrorKind, str]]
+
+
+class CountersOfPage:
+    """The counters of links on one page, by GPU. The rows of a GPU's instances repeat those of the GPU."""
+
+    def __init__(self) -> None:
+        self._by_gpu: defaultdict[str, dict[str, int]] = defaultdict(dict)
+
+    def take(self, series: Sampled, text: bytes) -> None:
+        """Take in a sample of a family in LINK_COUNTERS."""
+        if series.subject.vgpu or not is_amount(text):
+            return
+        counter = LINK_COUNTERS[series.name]
+        (label,) = series.own_labels or ("",)
+        link = counter.link or link_number(label)
+        if label and not link:
+            return
+        of_gpu = self._by_gpu[series.subject.key.uuid]
+        name = counter_name(counter.counter, link)
+        of_gpu[name] = max(int(float(text)), of_gpu.get(name, 0))
+
+    @property
+    def by_gpu(self) -> Mapping[str, Counters]:
+        """The counters by the GPU's UUID, none of them twice."""
+        return {uuid: without_totals(values) for uuid, values in self._by_gpu.items()}
+
+
+class LinkErrors:
+    """The errors of links within the last hour, by GPU. `began` are the GPUs and links whose errors began just now.
+
+    `lately` stays the same object while nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.lately: Mapping[str, ErrorsByLink] = NOTHING
+        self.began: Sequence[tuple[str, ErrorsByLink]] = ()
+        self._counters: dict[str, dict[str, int]] = {}
+        self._errors: defaultdict[str, list[_Errors]] = defaultdict(list)
+
+    def read(self, page: Mapping[str, Counters] | None, at: float) -> None:
+        """Take in the counters of a page by GPU; None if there is no page."""
+        self.began = ()
+        for uuid, values in (page or {}).items():
+            self._take(uuid, values, at)
+        if page is not None:
+            self._counters = {uuid: of_gpu for uuid, of_gpu in self._counters.items() if uuid in page}
+        self._forget(at)
+        lately = {uuid: _sum(errors) for uuid, errors in self._errors.items()}
+        if lately != self.lately:
+            self.lately = lately
+
+    def _take(self, uuid: str, values: Counters, at: float) -> None:
+        """Take in the counters of a GPU."""
+        last = self._counters.setdefault(uuid, {})
+        grown = {name: _growth(last, name, value) for name, value in values.items()}
+        errors = {place: number for place, number in errors_by_kind(grown).items() if number}
+        faults = Counter({place: number for place, number in errors.items() if KINDS[place[0]].is_fault})
+        if not faults:
+            return
+        before = self._errors[uuid]
+        if not before:
+            self.began = (*self.began, (uuid, faults))
+        if before and at - before[-1].first_at < _TOGETHER_SECONDS:
+            before[-1].numbers += faults
+            before[-1].last_at = at
+        else:
+            before.append(_Errors(at, at, faults))
+
+    def _forget(self, at: float) -> None:
+        for uuid, errors in tuple(self._errors.items()):
+            lately = [part for part in errors if at - part.last_at < LATELY_SECONDS]
+            if lately:
+                self._errors[uuid] = lately
+            else:
+                del self._errors[uuid]
+
+
+def _sum(errors: Sequence[_Errors]) -> ErrorsByLink:
+    total: Counter[tuple[LinkErrorKind, str]] = Counter()
+    for part in errors:
+        total += part.numbers
+    return total
+
+
+def _growth(last: dict[str, int], name: str, now: int) -> int:
+    """The growth of a counter, which is remembered in `last`; 0 for a new one.
+
+    A fall to less than half is a restart from 0. After a smaller fall the larger value stays, since a page may be late.
+    """
+    before = last.setdefault(name, now)
+    if now == before or now < before <= 2 * now:
+        return 0
+    last[name] = now
+    return now - before if now > before else now
+
+
+def reason_of_links(errors: ErrorsByLink, peers: Mapping[str, str] = NOTHING) -> HealthReason:
+    """The reason that these errors within the last hour give against a GPU.
+
+    `peers` says to what a link leads, by the link's number: `GPU 1`, `the NVSwitch`.
+    """
+    by_link: defaultdict[str, list[tuple[LinkErrorKind, int]]] = defaultdict(list)
+    for (kind, link), number in sorted(errors.items()):
+        by_link[link].append((kind, number))
+    links = sorted(by_link, key=lambda link: (-sum(number for _, number in by_link[link]), len(link), link))
+    texts = [_errors_text(by_link[link]) for link in links]
+    names = [_link_text(link, peers) for link in links]
+    if len(links) == 1:
+        place = f" on {names[0]}" if names[0] else ""
+        return replace(LINKS, message=f"errors of NVLink{place} within the last hour: {texts[0]}")
+    parts = [f"{text} on {name}" if name else text for text, name in zip(texts, names, strict=True)]
+    return replace(LINKS, message=f"{LINKS.message}: {listed(parts, _MOST_NAMED, '; ')}")
+
+
+def _errors_text(errors: Sequence[tuple[LinkErrorKind, int]]) -> str:
+    return and_listed([count_text(kind, number) for kind, number in errors], _MOST_NAMED)
+
+
+def _link_text(link: str, peers: Mapping[str, str]) -> str:
+    if not link:
+        return ""
+    peer = peers.get(link)
+    return f"link {link} (to {peer})" if peer else f"link {link}"
