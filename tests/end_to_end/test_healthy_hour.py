@@ -23,7 +23,7 @@ JOBS = ("gpu", "gpu-exporter")
 SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 EMPTY = re.compile(r'\w+="",?')
 # The clock's jumps are lag to the event loop.
-FIRING = 'ALERTS{alertstate="firing",alertname!="PodGpuExporterLoopSlow",'
+FIRING = 'ALERTS{alertstate="firing",of!="cpu",'
 FIRED = f"group by (alertname, severity) (count_over_time({FIRING}}}[61m]))"
 # with an hour of its past, somebody's notebook has been held idle for an hour
 OF_NO_NOTEBOOK = f'count by (alertname, UUID, pod) (count_over_time({FIRING}pod!~"jupyter-.*"}}[61m]))'

@@ -181,7 +181,7 @@ def test_a_healthy_node_raises_no_alert(watched: Watched) -> None:
 # issue 11, "Must show" 3
 def test_a_page_that_fails_raises_its_alerts_once(watched: Watched) -> None:
     watched.node.dcgm.failure = lambda _: web.Response(status=503)
-    for name in ("PodGpuExporterNoGpuMetrics", "PodGpuExporterPageDown"):
+    for name in ("PodGpuExporterNoGpuMetrics", "PodGpuExporterSourceTrouble"):
         assert {labels["cluster"] for labels in watched.wait_for(name, len(MODES))} == set(MODES)
     watched.node.dcgm.failure = None
     watched.wait_until_active_are(set())
@@ -204,7 +204,7 @@ def test_trouble_raises_alerts_once(watched: Watched) -> None:
     agree(watched, XIDS)
     # dcgm-exporter dies with it: that wakes nobody again
     watched.node.dcgm.failure = lambda _: web.Response(status=503)
-    watched.wait_for("PodGpuExporterPageDown", len(MODES))
+    watched.wait_for("PodGpuExporterSourceTrouble", len(MODES))
     wait_until(lambda: len(watched.server.query('up{metrics_path="/gpu/metrics"} == 0')) == len(MODES))
     time.sleep(SETTLED)
     assert "PodGpuExporterNoGpuMetrics" not in watched.active()

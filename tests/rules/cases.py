@@ -22,6 +22,7 @@ _BY_OWNER = {"namespace": "ml", "pod": "p", "container": "c"}
 _ROW = f'{_OWNER},UUID="GPU-a",{_OWN}'
 _OF_OTHER = f'{_OTHER},UUID="GPU-a",{_OWN}'
 _BY_ROW = {**_BY_OWNER, "UUID": "GPU-a", "node": "n"}
+_TWICE = {"node": "n", "problem": "scraped_twice"}
 _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
 
 
@@ -166,33 +167,35 @@ EXPORTER: Cases = {
             labels={**_OWN_LABELS, "job": "gpu", "metrics_path": "/gpu/metrics"},
         ),
     ],
-    "PodGpuExporterPageDown": [
+    # issue 7, line 17; issue 26, "Less in the way"
+    "PodGpuExporterSourceTrouble": [
         Firing(
-            at="10m",
-            series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "0x20"),
-            labels={**_OWN_LABELS, "source": "dcgm:localhost:9401"},
+            at="20m",
+            series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "0x30"),
+            labels={**_OWN_LABELS, "source": "dcgm:localhost:9401", "problem": "down"},
         ),
-        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "1x20")),
-        Quiet(at="10m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x20")),
-    ],
-    # issue 7, line 17
-    "PodGpuExporterSourceDown": [
+        Quiet(at="20m", series=_both("pod_gpu_exporter_source_up", 'source="dcgm:localhost:9401"', "1x30")),
         Firing(
             at="20m",
             series=_both("pod_gpu_exporter_source_up", 'source="nvml"', "0x30"),
-            labels={**_OWN_LABELS, "source": "nvml"},
+            labels={**_OWN_LABELS, "source": "nvml", "problem": "down"},
         ),
         Quiet(at="20m", series=_both("pod_gpu_exporter_source_up", 'source="nvml"', "1x30")),
         Quiet(at="20m", series=_both("pod_gpu_exporter_source_up", 'source="kubelet"', "0x30")),
-    ],
-    "PodGpuExporterSourceSlow": [
         Firing(
             at="20m",
             series=_both("pod_gpu_exporter_source_duration_seconds", 'source="pods"', "4x30"),
-            labels={**_OWN_LABELS, "source": "pods"},
+            labels={**_OWN_LABELS, "source": "pods", "problem": "slow"},
             value="4s",
         ),
         Quiet(at="20m", series=_both("pod_gpu_exporter_source_duration_seconds", 'source="pods"', "2.9x30")),
+        Firing(
+            at="60m",
+            series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "0x10 0+8x60"),
+            labels={**_BY_INSTANCE, "reason": "kubelet", "problem": "gap"},
+            value="4m 0s",
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "500x20 620x30")),
     ],
     "PodGpuExporterOwnersStale": [
         Firing(
@@ -232,42 +235,54 @@ EXPORTER: Cases = {
         # a GPU died, and hours later its pod still holds it, while nothing says any more that it died
         Quiet(at="340m", series={**_unmatched("no_sample", "1x400"), **_failing("n", "1x5 stale")}),
     ],
-    "PodGpuExporterAccountingGaps": [
-        Firing(
-            at="40m",
-            series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "0x10 0+8x30"),
-            labels={**_BY_INSTANCE, "reason": "kubelet"},
-            value="3m 52s",
-        ),
-        Quiet(at="40m", series=_own("pod_gpu_accounting_gap_seconds_total", 'reason="kubelet"', "500x20 620x30")),
-    ],
-    # issue 15, line 8
-    "PodGpuExporterScrapedTwice": [
-        Firing(at="20m", series={**_process("a"), **_process("b")}, labels={"node": "n"}, value="2"),
-        Firing(at="20m", series={**_process("a"), **_process("a", at="10.0.0.1:94")}, labels={"node": "n"}, value="2"),
+    # issue 15, line 8; issue 26, "Less in the way"
+    "PodGpuExporterMisconfigured": [
+        Firing(at="20m", series={**_process("a"), **_process("b")}, labels=_TWICE, value="2"),
+        Firing(at="20m", series={**_process("a"), **_process("a", at="10.0.0.1:94")}, labels=_TWICE, value="2"),
         Quiet(at="20m", series=_process("a")),
         # a rollout that has stopped: two processes
         Quiet(at="20m", series={**_process("a"), **_process("a", at="10.0.0.2:9400", began=1700000900)}),
         # other programs of the node
         Quiet(at="20m", series={**_process("a"), 'process_start_time_seconds{node="n",job="node"}': "1700000000x30"}),
-    ],
-    "PodGpuExporterPodLabelsDropped": [
         Firing(
             at="40m",
             series=_own("pod_gpu_exporter_pod_label_problems", 'reason="limit"', "3x60"),
-            labels={**_OWN_LABELS, "reason": "limit"},
+            labels={**_OWN_LABELS, "reason": "limit", "problem": "pod_labels_dropped"},
             value="3",
         ),
         Quiet(at="40m", series=_own("pod_gpu_exporter_pod_label_problems", 'reason="limit"', "0x60")),
-    ],
-    "PodGpuExporterLinesRejected": [
         Firing(
             at="40m",
             series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "0x9 1x9 2x9 3x9 4x9"),
-            labels={**_BY_INSTANCE, "reason": "syntax"},
+            labels={**_BY_INSTANCE, "reason": "syntax", "problem": "lines_rejected"},
         ),
         Quiet(at="40m", series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="syntax"', "7x60")),
         Quiet(at="40m", series=_own("pod_gpu_exporter_rejected_lines_total", 'reason="exemplar"', "0+2x60")),
+        Firing(
+            at="40m",
+            series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+1x60"),
+            labels={**_BY_INSTANCE, "reason": "password", "problem": "requests_refused"},
+        ),
+        Quiet(at="40m", series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+0.5x60")),
+        Firing(
+            at="420m",
+            series={**_THERE, 'pod_gpu_exporter_build_info{version="2",instance="m:9400"}': "1x500"},
+            labels={"problem": "versions_differ"},
+            value="2",
+        ),
+        # a rollout that has taken 5 hours
+        Quiet(
+            at="420m",
+            series={**_THERE, 'pod_gpu_exporter_build_info{version="2",instance="m:9400"}': "_x120 1x400"},
+        ),
+        Quiet(
+            at="420m",
+            series={
+                **_THERE,
+                'pod_gpu_exporter_build_info{version="1",instance="m:9400"}': "1x500",
+                'pod_gpu_exporter_build_info{version="2",instance="l:9400"}': "1x30",
+            },
+        ),
     ],
     "PodGpuExporterConfigReloadFailed": [
         Firing(at="10m", series=_own("pod_gpu_exporter_config_reload_success", "", "1x2 0x20"), labels=_OWN_LABELS),
@@ -294,16 +309,6 @@ EXPORTER: Cases = {
                 **_own("pod_gpu_exporter_bound_limit", 'of="pods_gone"', "1000x30"),
             },
         ),
-    ],
-    "PodGpuExporterRequestsRefused": [
-        Firing(
-            at="40m",
-            series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+1x60"),
-            labels={**_BY_INSTANCE, "reason": "password"},
-        ),
-        Quiet(at="40m", series=_own("pod_gpu_exporter_refused_requests_total", 'reason="password"', "0+0.5x60")),
-    ],
-    "PodGpuExporterLoopSlow": [
         Firing(
             at="40m",
             series={
@@ -311,7 +316,7 @@ EXPORTER: Cases = {
                 **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="1"', "0+80x60"),
                 **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+80x60"),
             },
-            labels=_BY_INSTANCE,
+            labels={**_BY_INSTANCE, "of": "cpu"},
             value="600ms",
         ),
         Quiet(
@@ -322,24 +327,11 @@ EXPORTER: Cases = {
                 **_own("pod_gpu_exporter_event_loop_lag_seconds_bucket", 'le="+Inf"', "0+100x60"),
             },
         ),
-    ],
-    "PodGpuExporterRestarting": [
-        Firing(
-            at="50m",
-            series={**_THERE, **_own("process_start_time_seconds", "", "1x10 2x10 3x10 4x10 5x20")},
-            labels=_OWN_LABELS,
-            value="4",
-        ),
-        Quiet(at="50m", series={**_THERE, **_own("process_start_time_seconds", "", "1x20 2x10 3x30")}),
-        # somebody else's program
-        Quiet(at="50m", series={'process_start_time_seconds{job="x"}': "1x10 2x10 3x10 4x10 5x20"}),
-    ],
-    "PodGpuExporterMemoryHigh": [
         Firing(
             at="20m",
             series={**_memory("125829120x30"), **_own("pod_gpu_exporter_memory_limit_bytes", "", "134217728x30")},
-            labels=_OWN_LABELS,
-            value="120Mi",
+            labels={**_OWN_LABELS, "of": "memory"},
+            value="93.75%",
         ),
         Quiet(
             at="20m",
@@ -352,20 +344,16 @@ EXPORTER: Cases = {
         ),
         Quiet(at="20m", series=_memory("125829120x30")),
     ],
-    "PodGpuExporterVersionsDiffer": [
+    "PodGpuExporterRestarting": [
         Firing(
-            at="420m",
-            series={**_THERE, 'pod_gpu_exporter_build_info{version="2",instance="m:9400"}': "1x500"},
-            value="2",
+            at="50m",
+            series={**_THERE, **_own("process_start_time_seconds", "", "1x10 2x10 3x10 4x10 5x20")},
+            labels=_OWN_LABELS,
+            value="4",
         ),
-        Quiet(
-            at="420m",
-            series={
-                **_THERE,
-                'pod_gpu_exporter_build_info{version="1",instance="m:9400"}': "1x500",
-                'pod_gpu_exporter_build_info{version="2",instance="l:9400"}': "1x30",
-            },
-        ),
+        Quiet(at="50m", series={**_THERE, **_own("process_start_time_seconds", "", "1x20 2x10 3x30")}),
+        # somebody else's program
+        Quiet(at="50m", series={'process_start_time_seconds{job="x"}': "1x10 2x10 3x10 4x10 5x20"}),
     ],
     "PodGpuExporterClusterNodeMissing": [
         Firing(

@@ -99,8 +99,11 @@ _OF_XID = {"GpuXid": [{**_OF_GPU, "namespace": "ml", "pod": "pod-3", "container"
 _TARGET = {"node": NODE, "instance": "n:9400", "exporter": "pod-gpu-metrics-exporter"}
 _OF_PAGE = {**_TARGET, "job": "gpu", "metrics_path": "/gpu/metrics"}
 _OF_OWN = {**_TARGET, "job": "gpu-exporter", "metrics_path": "/metrics"}
-_PAGE_DOWN = {"PodGpuExporterPageDown": [{**_OF_OWN, "source": "dcgm:localhost:9401"}]}
-_GAPS = {"PodGpuExporterAccountingGaps": [{"node": NODE, "instance": "n:9400", "reason": "page"}]}
+_DOWN = {**_OF_OWN, "problem": "down"}
+_NVML_DOWN = {"PodGpuExporterSourceTrouble": [{**_DOWN, "source": "nvml"}]}
+_PAGE_DOWN = {**_DOWN, "source": "dcgm:localhost:9401"}
+_GAP_OF_PAGE = {"node": NODE, "instance": "n:9400", "reason": "page", "problem": "gap"}
+_PAGE_TROUBLE = {"PodGpuExporterSourceTrouble": [_PAGE_DOWN, _GAP_OF_PAGE]}
 _UNKNOWN = {"GpuHealthUnknown": [{"node": NODE}]}
 
 
@@ -142,8 +145,8 @@ HISTORIES: Mapping[str, History] = {
         },
         moments=[
             *_later(_FAILING, 31, 40),
-            *_later({**_FAILING, "PodGpuExporterSourceDown": [{**_OF_OWN, "source": "nvml"}]}, 46, 54),
-            *_later({"PodGpuExporterSourceDown": [{**_OF_OWN, "source": "nvml"}]}, 60, 95),
+            *_later({**_FAILING, **_NVML_DOWN}, 46, 54),
+            *_later(_NVML_DOWN, 60, 95),
         ],
     ),
     # nothing says why: it is not on dcgm-exporter's page any more
@@ -199,8 +202,8 @@ HISTORIES: Mapping[str, History] = {
         },
         moments=[
             *_later({**_FAILING, **_OF_XID, **_held_by("pod-3")}, 30, 33),
-            *_later({**_FAILING, **_OF_XID, **_held_by("pod-3"), **_PAGE_DOWN, **_GAPS}, 40),
-            *_later({**_FAILING, **_held_by("pod-3"), **_PAGE_DOWN, **_GAPS}, 50, 90),
+            *_later({**_FAILING, **_OF_XID, **_held_by("pod-3")}, 40),
+            *_later({**_FAILING, **_held_by("pod-3"), **_PAGE_TROUBLE}, 50, 90),
         ],
     ),
     "with dcgm-exporter, and nobody says why": History(
@@ -218,8 +221,9 @@ HISTORIES: Mapping[str, History] = {
         },
         moments=[
             *_later({}, 33),
-            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_DOWN, **_GAPS}, 36, 58),
-            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_DOWN, **_GAPS, **_UNKNOWN}, 61, 90),
+            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE]}, 36, 44),
+            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_TROUBLE}, 50, 58),
+            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_TROUBLE, **_UNKNOWN}, 61, 90),
         ],
         page="PodGpuExporterNoGpuMetrics",
     ),

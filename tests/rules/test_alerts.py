@@ -25,10 +25,16 @@ OF_OWNERS = re.compile(r',?(?:namespace|pod|container|gpu_shared)="[^"]*"')
 # what asks for the holders, of whom there are none in cases that do not say so
 HOLDERS = re.compile(r"\s*\{\{- \$of := [^}]*\}\}\s*\{\{- range [^$]*\$of \| query .*?\{\{ else \}\}(.*?)\{\{ end \}\}")
 
+# what is said of one value of a label
+CHOICE = re.compile(r'\{\{ if (eq|ne) \$labels\.(\w+) "(\w+)" \}\}(.*?)\{\{ end \}\}')
+
 
 def expanded(text: str, case: Firing) -> str:
     """An annotation, as Prometheus makes it of its template."""
-    text = HOLDERS.sub(r"\1", text)
+    text = re.sub(r"\s*\{\{- if ", "{{ if ", HOLDERS.sub(r"\1", text))
+    text = CHOICE.sub(
+        lambda found: found[4] if (case.labels.get(found[2]) == found[3]) is (found[1] == "eq") else "", text
+    )
     text = re.sub(
         r"\{\{ if \$labels\.(\w+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
         lambda found: found[2] if case.labels.get(found[1]) else found[3],

@@ -31,7 +31,8 @@ def test_the_labels_that_a_silence_needs_are_the_alerts(name: str) -> None:
     silence = ENTRIES[name].partition("**Silence**")[2]
     kept = re.search(r"by \(([^)]*)\) \(", rule["expr"])
     if kept and not rule["expr"].startswith("absent"):
-        assert set(re.findall(r"`(\w+)`", silence)) <= set(re.split(r", ", kept[1])) | {"instance", "node"}
+        given = set(re.findall(r'"(\w+)", "\w+", "", ""', rule["expr"]))
+        assert set(re.findall(r"`(\w+)`", silence)) <= set(re.split(r", ", kept[1])) | given | {"instance", "node"}
 
 
 # issue 30, alerts that deserve a page
