@@ -6,7 +6,7 @@ CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs dashboards reference lock release clean
+.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs dashboards reference dictionary lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -140,6 +140,9 @@ dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its
 
 reference: $(VENV)/installed-dev  ## write flags, endpoints, metrics and operator-fields of docs/ anew, from the program
 	@$(BIN)/python -m docs.generator
+
+dictionary: $(VENV)/installed-dev  ## DCGM's dictionary and the names in table.json, from DCGM's headers in HEADERS (release/dictionary.py)
+	@$(BIN)/python -m release.dictionary $(HEADERS)
 
 LOCK := pip-compile -q --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host pyproject.toml

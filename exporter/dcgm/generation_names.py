@@ -1,19 +1,20 @@
 """The names and units of DCGM's fields in a generation: the table's fields, and fields of which only the name changed.
 
-renamed.tsv has the latter. It is read only if a setting asks for another generation's names: most nodes never read it.
+The latter are in DCGM's dictionary. It is read only if a setting asks for another generation's names.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
-from pkgutil import get_data
 
 from exporter.dcgm.fields import FIELDS, Field
 from exporter.dcgm.table import TABLE, DcgmField, Unit
 
 OLDER = "4.8"
 NEWER = "4.9"
-_PREFIX = "DCGM_FI_"
+# DCGM 4.6 gave most fields new names; go-dcgm had those of NVLink's throughput a little earlier
+_LAST_WITH_OLDER_NAMES = "4.5.0"
+_LAST_WITH_BOTH = "4.6.1"
 # names of the shell version, whose samples lack most labels, so that nobody takes them for later samples
 _SHELL = "dcgm_"
 # dcgm-exporter's own list has these fields. Their names stay; only their samples' labels change.
@@ -38,11 +39,19 @@ class NewName:
 
 
 def renamed() -> Iterator[tuple[str, str]]:
-    """The older and the newer whole name of each field whose name changed with DCGM 4.6."""
-    for line in (get_data(__package__, "renamed.tsv") or b"").decode().splitlines():
-        if not line.startswith("#"):
-            older, newer = line.split("\t")
-            yield _PREFIX + older, _PREFIX + newer
+    """The older and the newer whole name of each field whose name changed with DCGM 4.6.
+
+    Both are names of one number (dcgm_fields.h), so values stay. A field that is in the table has the name and the unit
+    that 4.9 gives it there.
+    """
+    from exporter.dcgm.dictionary import PREFIX, dictionary  # noqa: PLC0415 - most nodes never read it
+
+    book = dictionary()
+    for entry in book.entries.values():
+        older = book.names(entry, _LAST_WITH_OLDER_NAMES)
+        newer = book.names(entry, _LAST_WITH_BOTH)
+        if older and older[-1] != newer[-1]:
+            yield PREFIX + older[-1], PREFIX + newer[-1]
 
 
 def names_in(generation: str) -> Mapping[str, NewName]:

@@ -5,6 +5,7 @@ import pytest
 from exporter.dcgm.fields import FIELDS
 from exporter.dcgm.generation_names import NEWER, OLDER, label_names_in, names_in, renamed
 from exporter.dcgm.table import TABLE, Unit
+from release.dictionary import known_names
 from tests.support.places import DATA
 
 # In the words of NVIDIA: the release notes of dcgm-exporter 4.9.0 say that 23 fields of its files have other names, and
@@ -53,9 +54,15 @@ IN_BASE_UNITS = {
 }
 
 
+SEEN_IN_4_6 = [
+    tuple(f"DCGM_FI_{name}" for name in line.split("\t"))
+    for line in (DATA / "dcgm" / "names-4.6.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
 def known_to(go_dcgm: str) -> set[str]:
-    lines = [line.split("\t") for line in (DATA / "dcgm" / "go-dcgm-names.tsv").read_text().splitlines()[2:]]
-    return {name for versions, name in lines if go_dcgm in versions.split(",")}
+    return known_names((DATA / "dcgm" / "go-dcgm-names.tsv").read_text())[go_dcgm]
 
 
 def whole(name: str) -> str:
@@ -125,8 +132,10 @@ def test_labels_have_the_generations_names() -> None:
 # issue 22, line 10
 def test_each_name_that_changed_with_dcgm_4_6_is_renamed_both_ways() -> None:
     pairs = list(renamed())
-    assert len(pairs) == len(set(pairs)) == 304
-    known = known_to("4.6.0")
+    # 325 with 4.6.0, and 36 with 4.6.1
+    assert len(pairs) == len(set(pairs)) == 361
+    assert set(SEEN_IN_4_6) <= set(pairs)
+    known = known_to("4.6.1")
     assert [name for pair in pairs for name in pair if name not in known] == []
     older, newer, labels = names_in(OLDER), names_in(NEWER), label_names_in(NEWER)
     others = {old: new for old, new in pairs if old in newer and newer[old].name != new}

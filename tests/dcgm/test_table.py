@@ -7,6 +7,7 @@ import pytest
 
 from exporter.dcgm.fields import FIELDS, METRICS, counters_csv
 from exporter.dcgm.table import TABLE, DcgmField
+from release.dictionary import known_names
 from tests.support.places import DATA, ROOT
 
 ROWS = {row.name: row for row in TABLE}
@@ -60,15 +61,14 @@ def test_the_counters_file_has_each_row_that_is_in_it_once() -> None:
 NAMES = DATA / "dcgm" / "go-dcgm-names.tsv"
 # the files of deploy/, and the go-dcgm of the oldest and newest dcgm-exporter that each is for
 COUNTERS = {
-    "counters/before-4.4.csv": ("3.3", ("3.3.9", "4.4.0")),
-    "counters/before-4.8.3.csv": ("4.4", ("4.4.0", "4.5", "4.6.0", "4.6.1")),
+    "counters/before-4.4.csv": ("3.3", ("3.3.9", "4.0.0", "4.1.0", "4.2.0", "4.3.0")),
+    "counters/before-4.8.3.csv": ("4.4", ("4.4.0", "4.4.2", "4.5.0", "4.5.3")),
     "kustomize/sidecar/counters.csv": ("4.8.3", ("4.6.0", "4.6.1")),
 }
 
 
 def known_to(go_dcgm: str) -> set[str]:
-    lines = [line.split("\t") for line in NAMES.read_text().splitlines() if not line.startswith("#")]
-    return {name for versions, name in lines if go_dcgm in versions.split(",")}
+    return known_names(NAMES.read_text())[go_dcgm]
 
 
 # issue 22, line 35
@@ -89,7 +89,7 @@ def test_a_counters_file_has_no_name_that_ends_its_dcgm_exporter(path: str, requ
 
 # issue 22, line 34
 def test_the_table_has_no_name_that_no_go_dcgm_knows() -> None:
-    every = set.union(*(known_to(version) for version in ("3.3.9", "4.4.0", "4.5", "4.6.0", "4.6.1")))
+    every = set.union(*(known_to(version) for version in ("3.3.9", "4.4.0", "4.5.0", "4.6.0", "4.6.1")))
     for row in TABLE:
         if row.kind != "label" and not row.name.startswith("EXP_"):
             assert row.family in every, row.name

@@ -42,6 +42,7 @@ def test_a_recipe_names_at_most_four_files() -> None:
         "A finding of doctor",
         "An alert",
         "A vendor",
+        "A new release of DCGM",
         "A DCGM field",
     }
     for text in RECIPES.values():
