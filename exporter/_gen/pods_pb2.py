@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65xporter/_gen/pods.proto\x12\x04pods\"\x12\n\x10WatchPodsRequest\"<\n\x0eWatchPodsEvent\x12\x1d\n\x04type\x18\x01 \x01(\x0e\x32\x0f.pods.EventType\x12\x0b\n\x03pod\x18\x02 \x01(\x0c\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x1f\n\rGetPodRequest\x12\x0e\n\x06podUID\x18\x01 \x01(\t\"\x1d\n\x0eGetPodResponse\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"g\n\x03Pod\x12\"\n\x08metadata\x18\x01 \x01(\x0b\x32\x10.pods.ObjectMeta\x12\x1b\n\x04spec\x18\x02 \x01(\x0b\x32\r.pods.PodSpec\x12\x1f\n\x06status\x18\x03 \x01(\x0b\x32\x0f.pods.PodStatus\"\xd9\x02\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12%\n\x11\x63reationTimestamp\x18\x08 \x01(\x0b\x32\n.pods.Time\x12,\n\x06labels\x18\x0b \x03(\x0b\x32\x1c.pods.ObjectMeta.LabelsEntry\x12\x36\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32!.pods.ObjectMeta.AnnotationsEntry\x12-\n\x0fownerReferences\x18\r \x03(\x0b\x32\x14.pods.OwnerReference\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"a\n\x0eOwnerReference\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x12\n\napiVersion\x18\x05 \x01(\t\x12\x12\n\ncontroller\x18\x06 \x01(\x08\"W\n\x07PodSpec\x12#\n\ncontainers\x18\x02 \x03(\x0b\x32\x0f.pods.Container\x12\'\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x0f.pods.Container\"H\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\tresources\x18\x08 \x01(\x0b\x32\x1a.pods.ResourceRequirements\"\x8d\x01\n\x14ResourceRequirements\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.pods.ResourceRequirements.LimitsEntry\x1a=\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1d\n\x05value\x18\x02 \x01(\x0b\x32\x0e.pods.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"\x91\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\r\n\x05podIP\x18\x06 \x01(\t\x12\x30\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32\x15.pods.ContainerStatus\x12\x34\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x15.pods.ContainerStatus\"l\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t\x12\x36\n\x18\x61llocatedResourcesStatus\x18\x0e \x03(\x0b\x32\x14.pods.ResourceStatus\"G\n\x0eResourceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.pods.ResourceHealth\"E\n\x0eResourceHealth\x12\x12\n\nresourceID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t*]\n\tEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x12\x19\n\x15INITIAL_SYNC_COMPLETE\x10\x04\x32\xb9\x01\n\x04Pods\x12=\n\tWatchPods\x12\x16.pods.WatchPodsRequest\x1a\x14.pods.WatchPodsEvent\"\x00\x30\x01\x12;\n\x08ListPods\x12\x15.pods.ListPodsRequest\x1a\x16.pods.ListPodsResponse\"\x00\x12\x35\n\x06GetPod\x12\x13.pods.GetPodRequest\x1a\x14.pods.GetPodResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65xporter/_gen/pods.proto\x12\x04pods\"\x12\n\x10WatchPodsRequest\"<\n\x0eWatchPodsEvent\x12\x1d\n\x04type\x18\x01 \x01(\x0e\x32\x0f.pods.EventType\x12\x0b\n\x03pod\x18\x02 \x01(\x0c\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x1f\n\rGetPodRequest\x12\x0e\n\x06podUID\x18\x01 \x01(\t\"\x1d\n\x0eGetPodResponse\x12\x0b\n\x03pod\x18\x01 \x01(\x0c\"g\n\x03Pod\x12\"\n\x08metadata\x18\x01 \x01(\x0b\x32\x10.pods.ObjectMeta\x12\x1b\n\x04spec\x18\x02 \x01(\x0b\x32\r.pods.PodSpec\x12\x1f\n\x06status\x18\x03 \x01(\x0b\x32\x0f.pods.PodStatus\"\xa4\x03\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12%\n\x11\x63reationTimestamp\x18\x08 \x01(\x0b\x32\n.pods.Time\x12%\n\x11\x64\x65letionTimestamp\x18\t \x01(\x0b\x32\n.pods.Time\x12\"\n\x1a\x64\x65letionGracePeriodSeconds\x18\n \x01(\x03\x12,\n\x06labels\x18\x0b \x03(\x0b\x32\x1c.pods.ObjectMeta.LabelsEntry\x12\x36\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32!.pods.ObjectMeta.AnnotationsEntry\x12-\n\x0fownerReferences\x18\r \x03(\x0b\x32\x14.pods.OwnerReference\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"a\n\x0eOwnerReference\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x12\n\napiVersion\x18\x05 \x01(\t\x12\x12\n\ncontroller\x18\x06 \x01(\x08\"W\n\x07PodSpec\x12#\n\ncontainers\x18\x02 \x03(\x0b\x32\x0f.pods.Container\x12\'\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x0f.pods.Container\"H\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\tresources\x18\x08 \x01(\x0b\x32\x1a.pods.ResourceRequirements\"\x8d\x01\n\x14ResourceRequirements\x12\x36\n\x06limits\x18\x01 \x03(\x0b\x32&.pods.ResourceRequirements.LimitsEntry\x1a=\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1d\n\x05value\x18\x02 \x01(\x0b\x32\x0e.pods.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t\"\xa1\x01\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\r\n\x05podIP\x18\x06 \x01(\t\x12\x30\n\x11\x63ontainerStatuses\x18\x08 \x03(\x0b\x32\x15.pods.ContainerStatus\x12\x34\n\x15initContainerStatuses\x18\n \x03(\x0b\x32\x15.pods.ContainerStatus\"\xba\x01\n\x0f\x43ontainerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0b\x32\x14.pods.ContainerState\x12\'\n\tlastState\x18\x03 \x01(\x0b\x32\x14.pods.ContainerState\x12\x13\n\x0b\x63ontainerID\x18\x08 \x01(\t\x12\x36\n\x18\x61llocatedResourcesStatus\x18\x0e \x03(\x0b\x32\x14.pods.ResourceStatus\"D\n\x0e\x43ontainerState\x12\x32\n\nterminated\x18\x03 \x01(\x0b\x32\x1e.pods.ContainerStateTerminated\"q\n\x18\x43ontainerStateTerminated\x12\x10\n\x08\x65xitCode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x1e\n\nfinishedAt\x18\x06 \x01(\x0b\x32\n.pods.Time\x12\x13\n\x0b\x63ontainerID\x18\x07 \x01(\t\"G\n\x0eResourceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.pods.ResourceHealth\"E\n\x0eResourceHealth\x12\x12\n\nresourceID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t*]\n\tEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x12\x19\n\x15INITIAL_SYNC_COMPLETE\x10\x04\x32\xb9\x01\n\x04Pods\x12=\n\tWatchPods\x12\x16.pods.WatchPodsRequest\x1a\x14.pods.WatchPodsEvent\"\x00\x30\x01\x12;\n\x08ListPods\x12\x15.pods.ListPodsRequest\x1a\x16.pods.ListPodsResponse\"\x00\x12\x35\n\x06GetPod\x12\x13.pods.GetPodRequest\x1a\x14.pods.GetPodResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_options = b'8\001'
   _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._loaded_options = None
   _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_options = b'8\001'
-  _globals['_EVENTTYPE']._serialized_start=1547
-  _globals['_EVENTTYPE']._serialized_end=1640
+  _globals['_EVENTTYPE']._serialized_start=1902
+  _globals['_EVENTTYPE']._serialized_end=1995
   _globals['_WATCHPODSREQUEST']._serialized_start=34
   _globals['_WATCHPODSREQUEST']._serialized_end=52
   _globals['_WATCHPODSEVENT']._serialized_start=54
@@ -54,33 +54,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POD']._serialized_start=233
   _globals['_POD']._serialized_end=336
   _globals['_OBJECTMETA']._serialized_start=339
-  _globals['_OBJECTMETA']._serialized_end=684
-  _globals['_OBJECTMETA_LABELSENTRY']._serialized_start=587
-  _globals['_OBJECTMETA_LABELSENTRY']._serialized_end=632
-  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=634
-  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=684
-  _globals['_TIME']._serialized_start=686
-  _globals['_TIME']._serialized_end=709
-  _globals['_OWNERREFERENCE']._serialized_start=711
-  _globals['_OWNERREFERENCE']._serialized_end=808
-  _globals['_PODSPEC']._serialized_start=810
-  _globals['_PODSPEC']._serialized_end=897
-  _globals['_CONTAINER']._serialized_start=899
-  _globals['_CONTAINER']._serialized_end=971
-  _globals['_RESOURCEREQUIREMENTS']._serialized_start=974
-  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1115
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1054
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1115
-  _globals['_QUANTITY']._serialized_start=1117
-  _globals['_QUANTITY']._serialized_end=1143
-  _globals['_PODSTATUS']._serialized_start=1146
-  _globals['_PODSTATUS']._serialized_end=1291
-  _globals['_CONTAINERSTATUS']._serialized_start=1293
-  _globals['_CONTAINERSTATUS']._serialized_end=1401
-  _globals['_RESOURCESTATUS']._serialized_start=1403
-  _globals['_RESOURCESTATUS']._serialized_end=1474
-  _globals['_RESOURCEHEALTH']._serialized_start=1476
-  _globals['_RESOURCEHEALTH']._serialized_end=1545
-  _globals['_PODS']._serialized_start=1643
-  _globals['_PODS']._serialized_end=1828
+  _globals['_OBJECTMETA']._serialized_end=759
+  _globals['_OBJECTMETA_LABELSENTRY']._serialized_start=662
+  _globals['_OBJECTMETA_LABELSENTRY']._serialized_end=707
+  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_start=709
+  _globals['_OBJECTMETA_ANNOTATIONSENTRY']._serialized_end=759
+  _globals['_TIME']._serialized_start=761
+  _globals['_TIME']._serialized_end=784
+  _globals['_OWNERREFERENCE']._serialized_start=786
+  _globals['_OWNERREFERENCE']._serialized_end=883
+  _globals['_PODSPEC']._serialized_start=885
+  _globals['_PODSPEC']._serialized_end=972
+  _globals['_CONTAINER']._serialized_start=974
+  _globals['_CONTAINER']._serialized_end=1046
+  _globals['_RESOURCEREQUIREMENTS']._serialized_start=1049
+  _globals['_RESOURCEREQUIREMENTS']._serialized_end=1190
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=1129
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=1190
+  _globals['_QUANTITY']._serialized_start=1192
+  _globals['_QUANTITY']._serialized_end=1218
+  _globals['_PODSTATUS']._serialized_start=1221
+  _globals['_PODSTATUS']._serialized_end=1382
+  _globals['_CONTAINERSTATUS']._serialized_start=1385
+  _globals['_CONTAINERSTATUS']._serialized_end=1571
+  _globals['_CONTAINERSTATE']._serialized_start=1573
+  _globals['_CONTAINERSTATE']._serialized_end=1641
+  _globals['_CONTAINERSTATETERMINATED']._serialized_start=1643
+  _globals['_CONTAINERSTATETERMINATED']._serialized_end=1756
+  _globals['_RESOURCESTATUS']._serialized_start=1758
+  _globals['_RESOURCESTATUS']._serialized_end=1829
+  _globals['_RESOURCEHEALTH']._serialized_start=1831
+  _globals['_RESOURCEHEALTH']._serialized_end=1900
+  _globals['_PODS']._serialized_start=1998
+  _globals['_PODS']._serialized_end=2183
 # @@protoc_insertion_point(module_scope)

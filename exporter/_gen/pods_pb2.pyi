@@ -234,14 +234,21 @@ class ObjectMeta(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     CREATIONTIMESTAMP_FIELD_NUMBER: _builtins.int
+    DELETIONTIMESTAMP_FIELD_NUMBER: _builtins.int
+    DELETIONGRACEPERIODSECONDS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     OWNERREFERENCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     namespace: _builtins.str
     uid: _builtins.str
+    deletionGracePeriodSeconds: _builtins.int
     @_builtins.property
     def creationTimestamp(self) -> Global___Time: ...
+    @_builtins.property
+    def deletionTimestamp(self) -> Global___Time:
+        """when the grace period of its deletion ends"""
+
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -255,13 +262,15 @@ class ObjectMeta(_message.Message):
         namespace: _builtins.str = ...,
         uid: _builtins.str = ...,
         creationTimestamp: Global___Time | None = ...,
+        deletionTimestamp: Global___Time | None = ...,
+        deletionGracePeriodSeconds: _builtins.int = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ownerReferences: _abc.Iterable[Global___OwnerReference] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["creationTimestamp", b"creationTimestamp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["creationTimestamp", b"creationTimestamp", "deletionTimestamp", b"deletionTimestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creationTimestamp", b"creationTimestamp", "labels", b"labels", "name", b"name", "namespace", b"namespace", "ownerReferences", b"ownerReferences", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "creationTimestamp", b"creationTimestamp", "deletionGracePeriodSeconds", b"deletionGracePeriodSeconds", "deletionTimestamp", b"deletionTimestamp", "labels", b"labels", "name", b"name", "namespace", b"namespace", "ownerReferences", b"ownerReferences", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -431,10 +440,12 @@ class PodStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     PODIP_FIELD_NUMBER: _builtins.int
     CONTAINERSTATUSES_FIELD_NUMBER: _builtins.int
     INITCONTAINERSTATUSES_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
+    reason: _builtins.str
     podIP: _builtins.str
     @_builtins.property
     def containerStatuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
@@ -444,13 +455,14 @@ class PodStatus(_message.Message):
         self,
         *,
         phase: _builtins.str = ...,
+        reason: _builtins.str = ...,
         podIP: _builtins.str = ...,
         containerStatuses: _abc.Iterable[Global___ContainerStatus] | None = ...,
         initContainerStatuses: _abc.Iterable[Global___ContainerStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerStatuses", b"containerStatuses", "initContainerStatuses", b"initContainerStatuses", "phase", b"phase", "podIP", b"podIP"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerStatuses", b"containerStatuses", "initContainerStatuses", b"initContainerStatuses", "phase", b"phase", "podIP", b"podIP", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,26 +473,83 @@ class ContainerStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    LASTSTATE_FIELD_NUMBER: _builtins.int
     CONTAINERID_FIELD_NUMBER: _builtins.int
     ALLOCATEDRESOURCESSTATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     containerID: _builtins.str
+    @_builtins.property
+    def state(self) -> Global___ContainerState: ...
+    @_builtins.property
+    def lastState(self) -> Global___ContainerState: ...
     @_builtins.property
     def allocatedResourcesStatus(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceStatus]: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        state: Global___ContainerState | None = ...,
+        lastState: Global___ContainerState | None = ...,
         containerID: _builtins.str = ...,
         allocatedResourcesStatus: _abc.Iterable[Global___ResourceStatus] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lastState", b"lastState", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatedResourcesStatus", b"allocatedResourcesStatus", "containerID", b"containerID", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatedResourcesStatus", b"allocatedResourcesStatus", "containerID", b"containerID", "lastState", b"lastState", "name", b"name", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerStatus: _TypeAlias = ContainerStatus  # noqa: Y015
+
+@_typing.final
+class ContainerState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMINATED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def terminated(self) -> Global___ContainerStateTerminated: ...
+    def __init__(
+        self,
+        *,
+        terminated: Global___ContainerStateTerminated | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminated", b"terminated"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["terminated", b"terminated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerState: _TypeAlias = ContainerState  # noqa: Y015
+
+@_typing.final
+class ContainerStateTerminated(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXITCODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FINISHEDAT_FIELD_NUMBER: _builtins.int
+    CONTAINERID_FIELD_NUMBER: _builtins.int
+    exitCode: _builtins.int
+    reason: _builtins.str
+    containerID: _builtins.str
+    @_builtins.property
+    def finishedAt(self) -> Global___Time: ...
+    def __init__(
+        self,
+        *,
+        exitCode: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        finishedAt: Global___Time | None = ...,
+        containerID: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finishedAt", b"finishedAt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containerID", b"containerID", "exitCode", b"exitCode", "finishedAt", b"finishedAt", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerStateTerminated: _TypeAlias = ContainerStateTerminated  # noqa: Y015
 
 @_typing.final
 class ResourceStatus(_message.Message):

@@ -12,6 +12,7 @@ from exporter.accounts.entries import Entry
 from exporter.accounts.holders import HeldGpu
 from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.kernels import NO_KERNELS_OF_GPU, KernelsOfGpu
+from exporter.accounts.memory_looks import MemoryAtLook
 from exporter.accounts.observation import GpuSamples
 from exporter.accounts.stretches import CountersAtLook, Kernels, Stretch
 from exporter.model.devices import DeviceKey
@@ -37,7 +38,7 @@ class GpuState:
     `page` is the stretch since the page was new, without values. `steady` are the holders for all the time that a page
     describes, and at the look before it; None if the holders changed meanwhile. `holders_before` are the holders at the
     look before the page was new. `amounts` are by the amount's name. `shape` is the holders together with the kinds and
-    devices of the page's values.
+    devices of the page's values. `xids` has the moment at which each XID was last counted by this process.
     """
 
     look: int = -1
@@ -47,6 +48,7 @@ class GpuState:
     holders_before: HeldGpu | None = None
     amounts: dict[str, AmountOfGpu] = field(default_factory=dict)
     shape: tuple[object, ...] = field(default=(), init=False)
+    xids: dict[int, int] = field(default_factory=dict, init=False)
 
     @property
     def counters(self) -> Iterable[CountersAtLook]:
@@ -71,7 +73,7 @@ class GpuAtLook:
     A device is idle below `idle_below` (0 to 1). `kernels` are the kernels' times since the last look, and `waiting`
     kernels that no page covers yet. `nobody` finds nobody's entry of a device. `idle_power` is the power that GPUs of
     its model draw while nobody holds them. `is_away`: the GPU's page is away, and `samples` are empty. `counts_xids` is
-    off if XIDs come from the kernel's log.
+    off if XIDs come from the kernel's log. `memory` is what the look saw of all devices' memory; None without pods.
 
     `begin` works out the other fields. `described` has the stretches to count now, with the samples that describe them.
     `is_new`: dcgm-exporter has read the GPU since the last look. `is_other`: the GPU has other holders than at the last
@@ -92,6 +94,7 @@ class GpuAtLook:
     waiting: KernelsOfGpu = field(default_factory=lambda: NO_KERNELS_OF_GPU)
     is_away: bool = False
     counts_xids: bool = True
+    memory: MemoryAtLook | None = None
     described: Sequence[tuple[Stretch, GpuSamples]] = ()
     is_new: bool = True
     is_other: bool = True

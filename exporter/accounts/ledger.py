@@ -12,14 +12,16 @@ from functools import partial
 from types import MappingProxyType
 
 from exporter.accounts.amounts import allocated, new_amounts, xids
+from exporter.accounts.amounts.memory_ends import MemoryEnds
 from exporter.accounts.entries import Entries
 from exporter.accounts.gpu import GpuAtLook, GpuState, Interval
 from exporter.accounts.holders import MOST_GPUS, Holders
 from exporter.accounts.idle_power import IdlePower
 from exporter.accounts.kernels import KernelTimes
+from exporter.accounts.memory_looks import Ends, MemoryLooks, newest_of
 from exporter.accounts.observation import GpuSamples, ObservationReader
 from exporter.accounts.stretches import NO_KERNELS, NOT_MEASURED
-from exporter.model.accounts import GAPS, Accounts, Gap
+from exporter.model.accounts import GAPS, Accounts, Gap, SuspectedOutOfMemory
 from exporter.model.kernel import XidCounts
 from exporter.model.slices import Work
 from exporter.model.snapshot import KUBELET, Snapshot
@@ -94,6 +96,8 @@ class Ledger:
         self.holders = Holders(self.entries)
         self._pages = ObservationReader()
         self._kernels = KernelTimes()
+        self._memory = MemoryLooks()
+        self._suspicions: tuple[SuspectedOutOfMemory, ...] = ()
         self.states: dict[str, GpuState] = {}
         self.idle_powers: defaultdict[str, IdlePower] = defaultdict(IdlePower)
         self.look = 0
@@ -120,22 +124,25 @@ class Ledger:
         for (device, owner, xid), number in new.items():
             entry = self.entries.of(owner, device) if owner else self.holders.nobody(device, at_ns)
             xids.add(entry, {xid: number})
+            if device.uuid in self.states:
+                self.states[device.uuid].xids[xid] = at_ns
 
-    def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
+    def work_for(self, snapshot: Snapshot, at_ns: int, rules: Rules, ends: Ends | None = None) -> Work[None]:
         """Note a look of the pulse, at a moment of a clock that never steps back; `accounts` is then a new object.
 
+        `ends` are the last ends of containers; None if nobody reads pods.
         The caller must do all slices: before the last one the accounts are wrong.
         """
         if self.gaps.noted_at_ns is None:
             self.began_at_ns = at_ns
         if self.gaps.note(snapshot, at_ns, rules.interval_ns):
             if self.holders.knows_devices(snapshot):
-                yield from self._count(snapshot, at_ns, rules)
+                yield from self._count(snapshot, at_ns, rules, ends)
             else:
                 self.gaps.is_gap = True
         self.publish()
 
-    def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules) -> Work[None]:
+    def _count(self, snapshot: Snapshot, at_ns: int, rules: Rules, ends: Ends | None) -> Work[None]:
         """Count a look, GPU by GPU, and forget accounts that nobody has held for `rules.keep_ns`."""
         held_before = self.holders.held
         interval = self._begin_look(at_ns)
@@ -145,6 +152,7 @@ class Ledger:
         measured = snapshot.measured.sm_ns if snapshot.measured is not None else NOT_MEASURED
         step_ns = None if interval is None or interval.is_gap else interval.ns
         kernels = self._kernels.since_last(measured, held_before, self.holders.held, at_ns, step_ns)
+        memory = yield from self._memory.read(snapshot, ends, at_ns, self.clock_set_ns)
         allocated.count(held_before.values(), self.holders.held.values(), interval)
         for number, uuid in enumerate((*samples, *away)):
             if number % _GPUS_A_SLICE == _GPUS_A_SLICE - 1:
@@ -167,8 +175,11 @@ class Ledger:
                 waiting=self._kernels.of_gpu(uuid),
                 is_away=uuid not in samples,
                 counts_xids=self.kernel_sequence is None,
+                memory=memory,
             )
             gpu.count()
+        if memory is not None and memory.settle():
+            self.note_suspicions()
         self._forget_states(max(MOST_GPUS, len(samples)))
         self.entries.forget(at_ns - rules.keep_ns)
 
@@ -197,6 +208,11 @@ class Ledger:
             for uuid in oldest_first[:too_many]:
                 del self.states[uuid]
 
+    def note_suspicions(self) -> None:
+        """Gather the suspicions of all GPUs, of which some is new."""
+        of_gpus = (state.amounts.get("memory_ends") for state in self.states.values())
+        self._suspicions = newest_of(of_gpu.suspected for of_gpu in of_gpus if isinstance(of_gpu, MemoryEnds))
+
     def publish(self) -> None:
         """Make the accounts of this moment."""
         self.accounts = Accounts(
@@ -205,4 +221,5 @@ class Ledger:
             capacity=self.holders.capacity,
             allocated=self.holders.allocated,
             began_ns=None if self.began_at_ns is None else self.began_at_ns + self.clock_set_ns,
+            suspicions=self._suspicions,
         )

@@ -166,6 +166,7 @@ def _read(content: _Json, now_ns: int) -> Ledger:
     for model, (uj, ns) in content.get("least", {}).items():
         ledger.idle_powers[str(model)].lowest = (int(uj), max(1, int(ns)))
     ledger.states = {uuid: rows.record(GpuState, row) for uuid, row in content["gpus"].items()}
+    ledger.note_suspicions()
     ledger.publish()
     return ledger
 

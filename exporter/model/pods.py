@@ -66,12 +66,28 @@ class PodContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEnd:
+    """The last end of a container: ContainerStateTerminated of its status, in `state` or, once it runs anew, lastState.
+
+    `id` is the runtime's id of the container that ended: each start of a container has another one. `reason` is the
+    kubelet's word: Error, Completed, OOMKilled and others. `at_seconds` is finishedAt, in whole seconds since 1970.
+    `is_ordered`: somebody had the pod ended by then, who deleted, evicted or preempted it, or the kubelet did.
+    """
+
+    id: str
+    exit_code: int
+    reason: str
+    at_seconds: float
+    is_ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
     """The fields that are read of a Pod of core/v1: metadata, spec and status.
 
     `annotations` are those that some allocator writes. A text with more than `MOST_ANNOTATION_CHARS` is cut to as many,
     and ends with `CUT`, so that nobody takes it for whole. `containers` are the spec's init containers, then its
-    containers, in their order. `container_ids` and `allocated` are by container name. `created_at_seconds` is
+    containers, in their order. `container_ids`, `allocated` and `ends` are by container name. `created_at_seconds` is
     metadata.creationTimestamp, in seconds since 1970; the API server sets it, and the author of a pod cannot.
     `is_acknowledged`: the pod's kubelet knows the pod, since the kubelet itself reported it, or the status has fields
     that only a kubelet writes. `is_static`: the pod comes from a file on the node, so that its kubelet needs no API
@@ -90,6 +106,7 @@ class PodInfo:
     created_at_seconds: float | None = None
     container_ids: Mapping[str, str] = field(default_factory=nothing)
     allocated: Mapping[str, tuple[AllocatedDevice, ...]] = field(default_factory=nothing)
+    ends: Mapping[str, ContainerEnd] = field(default_factory=nothing)
     is_acknowledged: bool = True
     is_static: bool = False
 

@@ -7,12 +7,14 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from exporter import log
 from exporter.accounts.ledger import Rules
+from exporter.accounts.memory_looks import Ends, ends_of
 from exporter.accounts.state_bytes import dump_in_slices, restore
+from exporter.model.memo import Memo
 from exporter.model.slices import at_once
 from exporter.model.snapshot import KUBELET, LookFacts, Snapshot
 from exporter.node.kept_accounts import KeptAccounts
@@ -21,7 +23,8 @@ from exporter.node.state_file import StateFile
 from exporter.outputs.output import Need
 from exporter.ownership.current import CurrentOwners
 from exporter.sources.long_work import in_slices
-from exporter.sources.source import AskedSource, OnHealth, Source, is_absent
+from exporter.sources.node_pods import Pods
+from exporter.sources.source import AskedSource, OnHealth, OptionalSource, Source, is_absent
 
 if TYPE_CHECKING:
     from exporter.sources.kernel_log.kernel_log_source import KernelLog
@@ -68,7 +71,7 @@ class Accounting:
     The accounts outlive it, in `kept`. `needs` is what the looks must bring. A beat waits for the sources
     `asked_first` as long as they take: a scrape does not wait long for the kubelet, but for a beat a slow kubelet still
     counts as there. While there is no page, `owners` tells the holders of the last page's devices. `on_first_look` is
-    called with this process' first look.
+    called with this process' first look. `pods` tells how containers ended.
     """
 
     adds_for = frozenset({Need.ACCOUNTS, Need.IDLE_SINCE})
@@ -79,7 +82,9 @@ class Accounting:
     asked_first: Sequence[Source]
     owners: CurrentOwners
     on_first_look: Callable[[Snapshot], None]
+    pods: OptionalSource[Pods]
     kernel_log: "KernelLog | None" = None
+    _ends: Memo[Ends] = field(default_factory=lambda: Memo({}), init=False)
 
     def __post_init__(self) -> None:
         self.interval_seconds = self.rules.interval_ns / 1e9
@@ -117,7 +122,7 @@ class Accounting:
         else:
             sequence = kernel_log.events.before_waiting(kernel_log.sequence)
             kept.ledger.note_kernel_log(kernel_log.events.take(), sequence, kept.looked_at_ns)
-        work = kept.ledger.work_for(seen, kept.looked_at_ns, self.rules)
+        work = kept.ledger.work_for(seen, kept.looked_at_ns, self.rules, self._ends_now())
         try:
             await in_slices(work)
         except asyncio.CancelledError:
@@ -129,6 +134,11 @@ class Accounting:
         kept.accounts = accounts
         if is_first:
             self.on_first_look(snapshot)
+
+    def _ends_now(self) -> Ends | None:
+        """The last ends of containers; None if no pods are known."""
+        pods = self.pods.now.pods_of_names
+        return self._ends.of(ends_of, pods) if pods else None
 
     async def save(self) -> None:
         """Write the file, if there is one: in a thread, once at a time. A cancelled caller does not stop it.

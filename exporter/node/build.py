@@ -182,6 +182,7 @@ def _accounting(
         asked_first=(sources.kubelet, sources.allocatable),
         owners=owners,
         on_first_look=partial(say_if_nothing_is_here, machine),
+        pods=sources.pods,
         kernel_log=sources.kernel_log,
     )
 

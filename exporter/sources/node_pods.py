@@ -22,6 +22,7 @@ from exporter.model.nothing import NOTHING
 from exporter.model.pods import (
     CUT,
     MOST_ANNOTATION_CHARS,
+    ContainerEnd,
     PodContainer,
     PodInfo,
     PodName,
@@ -58,6 +59,46 @@ def _cut(text: str) -> str:
 def container_of_spec(name: str, limits: Iterable[str], *, is_init: bool) -> PodContainer:
     """A container of a pod's spec. `limits` are the names of all resources that its limits name."""
     return PodContainer(name=name, is_init=is_init, resources=frozenset(name for name in limits if "/" in name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStop:
+    """What says that a pod was ended by others: its status' reason, and when its deletion was asked for.
+
+    A kubelet gives a reason (Evicted, Preempting, Terminated, DeadlineExceeded) only to a pod that it ends. `asked_at`
+    is in seconds since 1970: the deletionTimestamp less the grace period; None: nobody deletes it.
+    """
+
+    reason: str = ""
+    asked_at: float | None = None
+
+    def is_before(self, at_seconds: float) -> bool:
+        """Whether the pod was to end at this moment. Both moments are whole seconds: in doubt it was."""
+        return bool(self.reason) or (self.asked_at is not None and self.asked_at <= at_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Termination:
+    """A ContainerStateTerminated. `at_seconds` is None without a finishedAt; then nobody saw the container end."""
+
+    id: str
+    exit_code: int
+    reason: str
+    at_seconds: float | None
+
+
+def end_of_container(terminations: Iterable[Termination | None], stop: PodStop) -> ContainerEnd | None:
+    """The last end of a container. `terminations` are those of its state and of its lastState."""
+    for terminated in terminations:
+        if terminated is not None and terminated.at_seconds:
+            return ContainerEnd(
+                id=terminated.id,
+                exit_code=terminated.exit_code,
+                reason=terminated.reason,
+                at_seconds=terminated.at_seconds,
+                is_ordered=stop.is_before(terminated.at_seconds),
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True)

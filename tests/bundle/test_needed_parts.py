@@ -59,7 +59,16 @@ POD: dict[str, Any] = {
                 "name": "main",
                 "image": SECRET,
                 "containerID": "containerd://c1",
-                "state": {"terminated": {"message": SECRET}},
+                "state": {"running": {}},
+                "lastState": {
+                    "terminated": {
+                        "message": SECRET,
+                        "exitCode": 1,
+                        "reason": "Error",
+                        "finishedAt": "2026-11-01T00:01:00Z",
+                        "containerID": "containerd://c0",
+                    }
+                },
                 "allocatedResourcesStatus": [
                     {"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1", "health": "Unhealthy"}]}
                 ],

@@ -23,12 +23,14 @@ from pathlib import Path
 from exporter.accounts.ledger import Ledger, Rules
 from exporter.accounts.state_bytes import restore
 from exporter.model.accounts import Account
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Health, Snapshot
 from exporter.node.accounting import Accounting, keep_in
 from exporter.node.kept_accounts import KeptAccounts
 from exporter.outputs.output import LOOK_AT_NODE, Need
 from exporter.ownership.current import CurrentOwners
 from exporter.pulse import Pulse
+from exporter.sources.node_pods import NoPods
+from exporter.sources.source import OptionalSource
 from tests.support.looks import GPU, Looks, energy, row, whole
 
 INTERVAL_NS = 4_000_000
@@ -58,6 +60,7 @@ def keep(place: str, pipe: int) -> None:
         asked_first=(),
         owners=CurrentOwners(looks.policy),
         on_first_look=lambda _: None,
+        pods=OptionalSource(lambda: None, NoPods(Health(), lambda *_: None)),
     )
     clock = kept.clock
 

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from exporter.accounts.ledger import Ledger, Rules
+from exporter.accounts.memory_looks import Ends
 from exporter.accounts.stretches import SmNs
 from exporter.exposition.families import render
 from exporter.exposition.join import Joiner
 from exporter.model.accounts import Account
+from exporter.model.cuda import CudaUses
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.grants import Grant
-from exporter.model.measured import Measured
+from exporter.model.measured import Measured, Use
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.families.accounts import FAMILIES
@@ -82,8 +84,13 @@ class Looks:
         labels: Mapping[str, str] | None = None,
         workloads: Mapping[str, str] | None = None,
         sm_ns: SmNs | None = None,
+        uses: Mapping[str, float] | None = None,
+        cuda: CudaUses | None = None,
     ) -> Snapshot:
-        """`uids`, `labels` (of one name) and `workloads` (Deployments) are by pod; `sm_ns` is measured."""
+        """`uses` is what each pod's processes use of the first GPU's memory, in MiB; `cuda` is the probe's word.
+
+        `uids`, `labels` (of one name) and `workloads` (Deployments) are by pod; `sm_ns` is measured.
+        """
         assignments = [
             Assignment(owner=owner(pod), resource=resource, device_id=device)
             for pod, ids in (held or {}).items()
@@ -106,7 +113,8 @@ class Looks:
             assignments_age_seconds=0.0,
             page_sources=("a", "b"),
             inventory=self.inventory(),
-            measured=None if sm_ns is None else Measured(sm_ns=sm_ns),
+            measured=self._measured(sm_ns, uses),
+            cuda=cuda,
             workloads={(f"ns-{pod}", pod): (name, "Deployment") for pod, name in (workloads or {}).items()},
             pod_labels={
                 (f"ns-{pod}", pod): (
@@ -116,6 +124,15 @@ class Looks:
                 for pod in {*(uids or {}), *(labels or {})}
             },
         )
+
+    def _measured(self, sm_ns: SmNs | None, uses: Mapping[str, float] | None) -> Measured | None:
+        if sm_ns is None and uses is None:
+            return None
+        of_gpu = {
+            (DeviceKey(uuid=GPU(0)), owner(pod)): Use(memory_bytes=round(mib * 2**20), sm_ratio=None, processes=1)
+            for pod, mib in (uses or {}).items()
+        }
+        return Measured(sm_ns=sm_ns or {}, uses=of_gpu)
 
     def inventory(self) -> Inventory:
         gpus: dict[int, list[MigInstance]] = {}
@@ -128,9 +145,12 @@ class Looks:
             )
         )
 
-    def at(self, seconds: float, page: str | None, held: Held | None = None, **more: object) -> "Looks":
+    def at(
+        self, seconds: float, page: str | None, held: Held | None = None, ends: Ends | None = None, **more: object
+    ) -> "Looks":
+        """Note a look; `ends` are the last ends of containers, None without pods."""
         snapshot = self.snapshot(page, held, **more)  # type: ignore[arg-type]
-        note(self.ledger, snapshot, round(seconds * SECOND), self.rules)
+        note(self.ledger, snapshot, round(seconds * SECOND), self.rules, ends)
         return self
 
     def account(self, pod: str | None, gpu: int = 0, instance: str = "") -> Account:

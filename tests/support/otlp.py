@@ -51,9 +51,10 @@ ACCOUNTS: Mapping[str, str] = {
     "pod_gpu_energy_joules_total": "pod_gpu.energy",
     "pod_gpu_throttled_seconds_total": "pod_gpu.throttled",
     "pod_gpu_xid_errors_total": "pod_gpu.xid_errors",
+    "pod_gpu_suspected_out_of_memory_total": "pod_gpu.suspected_out_of_memory",
     "pod_gpu_allocated_ratio": "pod_gpu.allocated.ratio",
 }
-_ALSO = {"reason": "pod_gpu.reason", "xid": "error.type"}
+_ALSO = {"reason": "pod_gpu.reason", "xid": "error.type", "suspicion": "pod_gpu.suspicion"}
 _CONTAINER = {"namespace": "k8s.namespace.name", "pod": "k8s.pod.name", "container": "k8s.container.name"}
 
 

@@ -59,6 +59,7 @@ class Xids:
         errors = {xid: number for xid, number in new.items() if is_error(xid)}
         if errors and gpu.counts_xids:
             add(_holder(gpu), errors)
+            gpu.state.xids |= dict.fromkeys(errors, gpu.at_ns)
 
     def _new(self, last: XidSamples, now: XidSamples, at_ns: int) -> Mapping[int, int]:
         """The number of each XID since the last look: by dcgm-exporter's own counts, else by a new value."""

@@ -5,7 +5,7 @@ and whatever annotations other programs write. What reads the parts are sources/
 sources/kubelet/kubelet_pods.py, resource_claims.py and workloads.py; what they come to read is to be kept here, too.
 
 Pods come as JSON of core/v1, or as protobuf's JSON of the kubelet's Pods API, which names most fields alike: only
-metadata.creationTimestamp is {"seconds": "1700000000"} there, and a quantity {"string": "1"}.
+times such as metadata.creationTimestamp are {"seconds": "1700000000"} there, and a quantity {"string": "1"}.
 
 Pure.
 """
@@ -18,14 +18,15 @@ from exporter.lenient import AnyObject, mapping, mappings, text
 
 IsWanted = Callable[[str], bool]
 _MOST_ITEMS = 10_000
-_METADATA = ("name", "namespace", "uid", "creationTimestamp")
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_TERMINATED = ("exitCode", "reason", "finishedAt", "containerID")
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller")
 # by which the Pods API tells pods of files from those of the API server
 _CONFIG_SOURCE = "kubernetes.io/config.source"
 
 
 def pod_parts(pod: AnyObject, is_label: IsWanted, is_annotation: IsWanted) -> AnyObject:
-    """The parts of a pod: names, owners, times, the wanted labels and annotations, containers and their devices.
+    """The parts of a pod: names, owners, times, the wanted labels and annotations, containers, their devices and ends.
 
     Args:
         pod: a Pod of core/v1, in either form.
@@ -45,7 +46,7 @@ def pod_parts(pod: AnyObject, is_label: IsWanted, is_annotation: IsWanted) -> An
         "spec": _filled({name: _containers(spec, name) for name in ("initContainers", "containers")}),
         "status": _filled(
             {
-                **_fields(status, ("phase", "podIP", "startTime")),
+                **_fields(status, ("phase", "reason", "podIP", "startTime")),
                 **{name: _statuses(status, name) for name in ("initContainerStatuses", "containerStatuses")},
             }
         ),
@@ -101,7 +102,7 @@ def _containers(spec: AnyObject, name: str) -> Sequence[AnyObject]:
 
 
 def _statuses(status: AnyObject, name: str) -> Sequence[AnyObject]:
-    """The names and ids of containers, each with its devices and their health."""
+    """The names and ids of containers, each with its devices, their health, and its last end."""
     statuses = []
     for container in mappings(status, name, _MOST_ITEMS):
         resources = [
@@ -114,9 +115,19 @@ def _statuses(status: AnyObject, name: str) -> Sequence[AnyObject]:
             }
             for resource in mappings(container, "allocatedResourcesStatus", _MOST_ITEMS)
         ]
-        parts = _fields(container, ("name", "containerID"))
+        parts = {**_fields(container, ("name", "containerID")), **_ends(container)}
         statuses.append({**parts, "allocatedResourcesStatus": resources} if resources else parts)
     return statuses
+
+
+def _ends(container: AnyObject) -> AnyObject:
+    """How the container ended, in its state and in its last state; the state is left out while it runs."""
+    ends = {}
+    for name in ("state", "lastState"):
+        terminated = _fields(mapping(container, name, "terminated"), _TERMINATED)
+        if terminated:
+            ends[name] = {"terminated": terminated}
+    return ends
 
 
 def _device(device: AnyObject) -> AnyObject:

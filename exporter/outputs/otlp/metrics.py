@@ -44,8 +44,9 @@ _ASKED = frozenset(_FAMILIES)
 _IN_ORDER = tuple(dict.fromkeys(field.name for field in OTEL.values()))
 _METRIC_OF = {field.name: field.otel for field in OTEL.values() if field.otel}
 _UNITS = {"seconds": "s", "joules": "J"}
+_COUNTED = {"memory": "end"}  # of the families whose last word does not say what they count
 _ACCOUNTS_A_SLICE = ITEMS_A_SLICE // len(AMOUNTS)
-_LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason"}
+_LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason", "suspicion": "pod_gpu.suspicion"}
 
 
 def _instrument_of(family: AmountFamily) -> Instrument:
@@ -57,7 +58,7 @@ def _instrument_of(family: AmountFamily) -> Instrument:
     rest, _, last = stem.rpartition("_")
     if last in _UNITS:
         return Instrument(f"pod_gpu.{rest}", "counter", _UNITS[last])
-    return Instrument(f"pod_gpu.{stem}", "counter", f"{{{last.removesuffix('s')}}}")
+    return Instrument(f"pod_gpu.{stem}", "counter", f"{{{_COUNTED.get(last, last.removesuffix('s'))}}}")
 
 
 ACCOUNTED = {family: _instrument_of(family) for family in chain.from_iterable(amount.families for amount in AMOUNTS)}

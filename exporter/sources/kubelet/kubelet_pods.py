@@ -15,12 +15,27 @@ import grpc.aio
 
 from exporter._gen import pods_pb2 as messages
 from exporter.errors import SourceError, Unavailable, Unsupported
-from exporter.model.pods import AllocatedDevice, OwnerReference, PodContainer, PodInfo, PodsByName, PodsOfNames
+from exporter.model.pods import (
+    AllocatedDevice,
+    ContainerEnd,
+    OwnerReference,
+    PodContainer,
+    PodInfo,
+    PodsByName,
+    PodsOfNames,
+)
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import STALE_WHILE_REFUSED_SECONDS
 from exporter.sources.hearing import LISTENER
 from exporter.sources.kubelet.socket import ENDED, PODS_API, open_channel, parsed, translate
-from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
+from exporter.sources.node_pods import (
+    PodStop,
+    PodTable,
+    Termination,
+    annotations_among,
+    container_of_spec,
+    end_of_container,
+)
 from exporter.sources.polled import Watch
 from exporter.sources.source import Bounds, Clock, OnHealth
 
@@ -64,7 +79,32 @@ def parse_pod(body: bytes, annotations: AbstractSet[str] = frozenset()) -> PodIn
         allocated={
             container.name: _allocated(container) for container in statuses if container.allocatedResourcesStatus
         },
+        ends=dict(_ends(pod, statuses)),
         is_static=pod.metadata.annotations.get(CONFIG_SOURCE, "api") != "api",
+    )
+
+
+def _ends(pod: messages.Pod, statuses: Iterable[messages.ContainerStatus]) -> Iterator[tuple[str, ContainerEnd]]:
+    """The last end of each container that has ended."""
+    asked_at = None
+    if pod.metadata.HasField("deletionTimestamp"):
+        asked_at = float(pod.metadata.deletionTimestamp.seconds - pod.metadata.deletionGracePeriodSeconds)
+    stop = PodStop(reason=pod.status.reason, asked_at=asked_at)
+    for status in statuses:
+        end = end_of_container(map(_termination, (status.state, status.lastState)), stop)
+        if end is not None:
+            yield status.name, end
+
+
+def _termination(state: messages.ContainerState) -> Termination | None:
+    if not state.HasField("terminated"):
+        return None
+    terminated = state.terminated
+    return Termination(
+        id=terminated.containerID,
+        exit_code=terminated.exitCode,
+        reason=terminated.reason,
+        at_seconds=float(terminated.finishedAt.seconds) or None,
     )
 
 

@@ -8,13 +8,20 @@ from functools import partial
 
 from exporter.errors import Malformed
 from exporter.model.devices import Assignment, ResourceSlice, SliceDevice, Taint
-from exporter.model.pods import AllocatedDevice, PodContainer, PodInfo, PodsByName, PodsOfNames
+from exporter.model.pods import AllocatedDevice, ContainerEnd, PodContainer, PodInfo, PodsByName, PodsOfNames
 from exporter.model.snapshot import PODS, Health
 from exporter.ownership.retention import KnownDevices, described, named
 from exporter.ownership.workloads import read_owners
 from exporter.sources.kubernetes.api import ONLY_THAT, KubernetesApi, Object
 from exporter.sources.kubernetes.list_watch import ListWatch
-from exporter.sources.node_pods import PodTable, annotations_among, container_of_spec
+from exporter.sources.node_pods import (
+    PodStop,
+    PodTable,
+    Termination,
+    annotations_among,
+    container_of_spec,
+    end_of_container,
+)
 from exporter.sources.resource_slices import MOST_SLICES, SLICES, Devices, bounds
 from exporter.sources.source import Bounds, Clock, OnHealth
 
@@ -51,9 +58,35 @@ def read_pod(pod: Object, annotations: AbstractSet[str] = frozenset()) -> PodInf
             for container in statuses
             if container.get("allocatedResourcesStatus")
         },
+        ends=dict(_ends(metadata, status, statuses)),
         # the kubelet sets startTime when it acknowledges the pod; the scheduler leaves it and the statuses empty
         is_acknowledged=bool(status.get("startTime") or status.get("containerStatuses"))
         or phase not in ("", "Pending"),
+    )
+
+
+def _ends(metadata: Object, status: Object, statuses: Iterable[Object]) -> Iterator[tuple[str, ContainerEnd]]:
+    """The last end of each container that has ended."""
+    asked_at = _seconds(metadata.get("deletionTimestamp"))
+    if asked_at is not None:
+        asked_at -= metadata.get("deletionGracePeriodSeconds") or 0
+    stop = PodStop(reason=status.get("reason", ""), asked_at=asked_at)
+    for container in statuses:
+        states = (container.get("state"), container.get("lastState"))
+        end = end_of_container(map(_termination, states), stop)
+        if end is not None:
+            yield container["name"], end
+
+
+def _termination(state: Object | None) -> Termination | None:
+    terminated = (state or {}).get("terminated")
+    if not terminated:
+        return None
+    return Termination(
+        id=terminated.get("containerID", ""),
+        exit_code=terminated.get("exitCode", 0),
+        reason=terminated.get("reason", ""),
+        at_seconds=_seconds(terminated.get("finishedAt")),
     )
 
 

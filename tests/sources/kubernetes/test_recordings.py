@@ -3,16 +3,17 @@
 import base64
 import gzip
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from exporter._gen import pods_pb2 as messages
 from exporter.model.devices import Assignment, Claim
-from exporter.model.pods import Owner, PodContainer
+from exporter.model.pods import ContainerEnd, Owner, PodContainer
 from exporter.sources.kubelet.kubelet_pods import CONFIG_SOURCE, PodsApi, parse_pod
 from exporter.sources.kubernetes.api import KubernetesApi
-from exporter.sources.kubernetes.node_objects import ApiSlices
+from exporter.sources.kubernetes.node_objects import ApiSlices, read_pod
 from tests.support.clock import Clock
 from tests.support.places import DATA
 
@@ -79,6 +80,70 @@ def test_recorded_pods_have_their_init_containers_before_their_containers() -> N
         PodContainer(name="warm", is_init=True, resources=gpu),
         PodContainer(name="main", resources=gpu),
     )
+
+
+# issue 26, part 4
+def test_recorded_ends_of_containers() -> None:
+    ends: dict[str, ContainerEnd] = {}
+    for event in pods_events("kubelet-restart"):
+        if event["event"] in ("ADDED", "MODIFIED"):
+            pod = parse_pod(messages.WatchPodsEvent.FromString(base64.b64decode(event["body"])).pod)
+            ends |= {end.id: end for end in pod.ends.values()}
+            if pod.name == "crash-loop":
+                (end,) = pod.ends.values()
+                assert (end.exit_code, end.reason, end.is_ordered) == (1, "Error", False)
+    assert {(end.exit_code, end.reason) for end in ends.values()} >= {(0, "Completed"), (1, "Error"), (3, "Error")}
+    assert all(end.at_seconds > 1_795_302_000 and end.id.startswith("containerd://") for end in ends.values())
+
+
+# a status of 1.36, whose pod somebody deletes with a grace period of 30 s, asked for at 12:00:00
+_TERMINATED = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-21T12:00:10Z", "containerID": "containerd://a"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason", "is_ordered"),
+    [
+        ({}, "", False),
+        ({"deletionTimestamp": "2026-11-21T12:00:40Z", "deletionGracePeriodSeconds": 30}, "", True),
+        ({"deletionTimestamp": "2026-11-21T12:00:41Z", "deletionGracePeriodSeconds": 30}, "", False),  # after its end
+        ({"deletionTimestamp": "2026-11-21T12:00:10Z", "deletionGracePeriodSeconds": 0}, "", True),
+        ({}, "Evicted", True),
+        ({}, "Preempting", True),
+    ],
+)
+@pytest.mark.parametrize("place", ["state", "lastState"])
+def test_the_end_of_a_container(place: str, metadata: dict[str, Any], reason: str, is_ordered: bool) -> None:
+    status = {"name": "main", "state": {"running": {}}, "lastState": {}, place: {"terminated": _TERMINATED}}
+    pod = {"metadata": metadata, "status": {"reason": reason, "containerStatuses": [status]}}
+    expected = ContainerEnd(
+        id="containerd://a",
+        exit_code=1,
+        reason="Error",
+        at_seconds=_seconds("2026-11-21T12:00:10Z"),
+        is_ordered=is_ordered,
+    )
+    assert read_pod(pod).ends == {"main": expected}
+    assert parse_pod(of_kubelet(metadata, reason, place).SerializeToString()).ends == {"main": expected}
+
+
+def of_kubelet(metadata: dict[str, Any], reason: str, place: str) -> messages.Pod:
+    """The same pod as the kubelet sends it."""
+    pod = messages.Pod()
+    if metadata:
+        pod.metadata.deletionTimestamp.seconds = _seconds(metadata["deletionTimestamp"])
+        pod.metadata.deletionGracePeriodSeconds = metadata["deletionGracePeriodSeconds"]
+    pod.status.reason = reason
+    status = pod.status.containerStatuses.add(name="main")
+    terminated = getattr(status, place).terminated
+    terminated.exitCode = 1
+    terminated.reason = "Error"
+    terminated.containerID = "containerd://a"
+    terminated.finishedAt.seconds = _seconds("2026-11-21T12:00:10Z")
+    return pod
+
+
+def _seconds(time: str) -> int:
+    return round(datetime.fromisoformat(time).timestamp())
 
 
 # issue 7, line 42

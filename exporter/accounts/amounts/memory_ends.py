@@ -1,0 +1,96 @@
+"""Ends of containers for which their GPU's memory was full: suspicions, each counted once.
+
+Looks keep what they see of the memory of each held device for a minute. When the kubelet says that a holder has ended,
+the judge (out_of_memory.py) says whether it may have lacked memory. A container with several GPUs is counted on the GPU
+that was fullest. Without pods nobody knows how a container ended, and nothing is counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from exporter.accounts.entries import Entry
+from exporter.accounts.gpu import GpuAtLook
+from exporter.accounts.holdings import Device
+from exporter.accounts.memory_looks import FAMILY, MemoryAtLook, Suspect
+from exporter.accounts.out_of_memory import WINDOW_NS, EndOfHolder, SeenMemory, judge, largest
+from exporter.model.accounts import SuspectedOutOfMemory
+from exporter.model.devices import DeviceKey
+
+FAMILIES = (FAMILY,)
+_MOST_LOOKS = 6  # a minute, at a look every 10 s
+_MOST_JUDGED = 64  # ends of two minutes
+_KEPT_NS = 2 * WINDOW_NS
+
+
+@dataclass(slots=True, eq=False)
+class MemoryEnds:
+    """What is kept of one GPU: `looks` at its devices, by GPU_I_ID, the oldest first, and the ends that are `judged`.
+
+    `suspected` are its last suspicions, the newest first.
+    """
+
+    looks: dict[str, list[SeenMemory]] = field(default_factory=dict)
+    judged: list[str] = field(default_factory=list)
+    suspected: list[SuspectedOutOfMemory] = field(default_factory=list)
+
+    def count(self, gpu: GpuAtLook) -> None:
+        """Note the memory of held devices, and judge the ends of those who held them."""
+        memory = gpu.memory
+        if memory is None:
+            return
+        for device in gpu.holders_now.devices:
+            self._note(gpu.at_ns, device, memory)
+        for instance in [*self.looks]:
+            looks = [look for look in self.looks[instance] if look.at_ns >= gpu.at_ns - _KEPT_NS][-_MOST_LOOKS:]
+            if not looks:
+                del self.looks[instance]
+                continue
+            self.looks[instance] = looks
+            if memory.ends:
+                self._judge(gpu, memory, DeviceKey(uuid=gpu.holders_now.key.uuid, instance=instance))
+
+    def _note(self, at_ns: int, device: Device[Entry], memory: MemoryAtLook) -> None:
+        """Note a device's memory, if somebody holds it. Looks that saw the same are kept as one."""
+        holders = [entry for entry, _ in device.holders]
+        used = memory.values.memory_of(device.key)
+        whole = memory.values.all_memory_of(device.key)
+        if not holders or used is None or not whole:
+            return
+        users = largest(memory.users.get(device.key, ()))
+        seen = SeenMemory(at_ns, at_ns, used, whole, holders, users)
+        looks = self.looks.setdefault(device.key.instance, [])
+        if looks and looks[-1].is_same(seen):
+            looks[-1].at_ns = at_ns
+        else:
+            looks.append(seen)
+
+    def _judge(self, gpu: GpuAtLook, memory: MemoryAtLook, key: DeviceKey) -> None:
+        """Judge the ends of those who held a device of late."""
+        looks = self.looks[key.instance]
+        holders = {entry: entry.owner for look in looks for entry in look.holders}
+        for entry, owner in holders.items():
+            if owner is None or entry.is_dropped:
+                continue
+            for end in memory.ends.get(owner, ()):
+                identity = f"{end.id or end.at_seconds} {key.instance}"
+                ended_at_ns = memory.moment(end)
+                if ended_at_ns < gpu.at_ns - _KEPT_NS or identity in self.judged:
+                    continue
+                self.judged = [*self.judged, identity][-_MOST_JUDGED:]
+                held = EndOfHolder(
+                    owner=owner,
+                    device=key,
+                    end=end,
+                    ended_at_ns=ended_at_ns,
+                    looks=looks,
+                    xids=frozenset(_lately(gpu, ended_at_ns)),
+                    failed_allocations=memory.failed_of(owner, key.uuid),
+                )
+                suspected = judge(held)
+                if suspected is not None:
+                    memory.suspects.setdefault(end.id, []).append(Suspect(suspected, entry, self.suspected))
+
+
+def _lately(gpu: GpuAtLook, ended_at_ns: int) -> Sequence[int]:
+    """The XIDs of the GPU that were counted in the minute before an end, or since."""
+    return [xid for xid, at_ns in gpu.state.xids.items() if at_ns >= ended_at_ns - WINDOW_NS]
