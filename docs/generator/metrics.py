@@ -40,7 +40,7 @@ _LABELS = (
 )
 _LABELS_OF_ACCOUNTS = """\
 The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
-`--workload.labels` ask for, too."""
+`--workload.labels` ask for, too. Rows of a pod in a [queue](queues.md) have `queue`, as `pod_gpu_info` has it."""
 _SOURCES = """\
 Sources are `kubelet`, `dcgm:<host:port>`, `file:<path>` (samples, an inventory, or the file of `--accounting.state`)
 and, where they are there, `driver`, `cdi` and `nvml` (the inventory), `processes` and `container-logs` ([measured

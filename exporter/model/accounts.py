@@ -21,7 +21,7 @@ class Account(NamedTuple):
 
     Attributes:
         owner: the container; None for nobody.
-        labels: labels of the container's pod (pod_uid, label_…, workload_…), which go out with the amounts.
+        labels: labels of the container's pod (pod_uid, label_…, queue, workload_…), which go out with the amounts.
         allocated_ratio: the part of a physical GPU that the container holds now; None if it no longer holds any.
         amounts: by name, in whole numbers of small units, so that sums are exact. An amount that no page has shown so
             far is missing. accounts/amounts/ lists all of them.

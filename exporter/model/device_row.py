@@ -137,6 +137,7 @@ class DeviceRow(NamedTuple):
     mig_instance_id: str = ""
     workload_name: str = ""
     workload_kind: str = ""
+    queue: str = ""  # the pod's, by its labels: a ClusterQueue, NAMESPACE/NAME of a LocalQueue, or KAI's
     pod_uid: str = ""
     pod_labels: Mapping[str, str] = NOTHING
     allocator: str = ""  # who granted the container a part of the device, and what: MiB, percent, and a part of 1

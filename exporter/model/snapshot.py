@@ -117,8 +117,8 @@ class Snapshot:
             since 1970.
         held_since: since when an owner (None: nobody) has held a device, if a look saw that change.
         workloads: the name and kind of each pod's workload, by namespace and pod, if the settings ask for them.
-        pod_labels: the uid (pod_uid) and labels (label_…) of pods that hold devices, by namespace and pod, if the
-            settings ask for them.
+        pod_labels: by namespace and pod, of pods that hold devices and are known: the uid (pod_uid) and labels
+            (label_…) that the settings ask for, and the queue.
         accounts: the accounts; None if the program keeps none.
         measured: the owners' measured use of shared GPUs; None if it is not known.
         unmeasured: the reason why `measured` is None, if containers share a GPU.

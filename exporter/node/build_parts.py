@@ -1,6 +1,7 @@
 """The parts of a look, in their order, each made of the sources that it asks."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter import __version__
@@ -50,7 +51,7 @@ def make_parts(
     missed = no_pods_for_allocators(config.pods.kubelet_socket)
     checkpoint = _checkpoint(config, sources)
     others: list[object] = [
-        PodsPart(sources, wanted),
+        PodsPart(sources, wanted, kubelet_socket=_pods_socket(config)),
         AllocatorPods(config.allocators, sources, owners, wanted, missed, checkpoint),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
@@ -62,6 +63,11 @@ def make_parts(
     if sources.kernel_log is not None:
         others.append(KernelLogPart(sources.kernel_log, sources, owners))
     return machine, others
+
+
+def _pods_socket(config: Config) -> Path | None:
+    """The socket of the kubelet's Pods API; None if the user wants pods of the Kubernetes API only."""
+    return None if config.pods.source == "api" else Path(config.pods.kubelet_socket)
 
 
 def _checkpoint(config: Config, sources: Sources) -> DeviceCheckpoint:

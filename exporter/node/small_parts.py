@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.model.pods import PodInfo, PodName, PodsByName
@@ -26,10 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class PodsPart:
-    """The pods, which are read once a setting or an output needs them."""
+    """The pods, which are read once a setting or an output needs them.
+
+    For the queues of pods alone they are read where the kubelet's own Pods API has them (`kubelet_socket`), and never
+    from the API server, which every node's exporter would then watch.
+    """
 
     sources: Sources
     wanted: WantedStreams
+    kubelet_socket: Path | None
+    _reads_queues: bool = False
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
@@ -39,7 +46,10 @@ class PodsPart:
     def ask(self, asking: Asking) -> None:
         """Keep the stream open."""
         self.wanted.workloads |= Need.WORKLOADS in asking.needs
-        if self.sources.needs_pods or self.wanted.workloads:
+        if Need.VERDICTS in asking.needs and self.kubelet_socket is not None:
+            # looks for /gpu/metrics show no queue
+            self._reads_queues = self._reads_queues or self.kubelet_socket.is_socket()
+        if self.sources.needs_pods or self.wanted.workloads or self._reads_queues:
             asking.begin(self.sources.pods)
 
     @property

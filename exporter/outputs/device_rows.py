@@ -30,6 +30,7 @@ from exporter.model.states import rfc3339
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
 from exporter.ownership.kernel_events import is_well_again
+from exporter.ownership.queues import queue_among
 
 # The fields for which an autoscaler may ask.
 METRICS_TO_ASK = (*METRICS, *OWN_FAMILIES.values())
@@ -264,7 +265,8 @@ def _seems_kubelet_silent(snapshot: Snapshot) -> bool:
 
 def _of_owner(owner: Owner, snapshot: Snapshot) -> Object:
     name, kind = snapshot.workloads.get(owner.pod_key, ("", ""))
-    return {**asdict(owner), "workload_name": name, "workload_kind": kind}
+    queue = queue_among(snapshot.pod_labels.get(owner.pod_key, ()))
+    return {**asdict(owner), "workload_name": name, "workload_kind": kind, "queue": queue}
 
 
 def _whole_devices(joined: JoinedPage, wanted: Container[DeviceKey]) -> Work[Mapping[DeviceKey, WholeDevice]]:

@@ -38,9 +38,11 @@ from exporter.model.pods import Owner, PodName, PodsByName, PodsOfNames
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.by_allocators import ByAllocators
 from exporter.ownership.device_ids import RULES, Rule
+from exporter.ownership.labels import NOTHING as NO_ADDITIONS
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodAdditions, PodLabelPolicy
 from exporter.ownership.owners import Knowledge, OwnersBuilder
 from exporter.ownership.pods_of_names import Listing, PodsOfOwners
+from exporter.ownership.queues import labels_of_queue
 from exporter.ownership.requests import Requests
 from exporter.ownership.sample_rows import Attribution, OfPods
 from exporter.ownership.unlisted import UnlistedHolders
@@ -132,6 +134,8 @@ _NOT_ASKED = Listing()
 class CurrentOwners:
     """The owners and the attribution of the last `update`."""
 
+    _labelled: PodsByName = NOTHING  # the pods of `pod_labels`
+
     def __init__(
         self,
         policy: LabelPolicy,
@@ -209,8 +213,8 @@ class CurrentOwners:
         self.owners = owners.of(self._builder.build, assignments, subjects, self.knowledge, allocatable)
         if measured is not None or self.measured is not None:
             self._turn_to_measured(measured(self.owners) if measured else None, pages)
-        if self._pod_label_policy is not None:
-            self._of_pods.of(self._labels_of, pods, self._pod_label_policy)
+        if pods is not self._labelled:
+            self._label(pods)
         self.attribution = attribution.of(self._attribute, self.owners, self._of_pods.value, self._shares)
         return self.attribution
 
@@ -268,6 +272,18 @@ class CurrentOwners:
             self._shares = self._shares.followed_by(measured)
         self._shown_in = shown_in
 
+    def _label(self, pods: PodsByName) -> None:
+        """Read the labels of these pods: those that samples gain, and with the queue those of `pod_labels`."""
+        self._labelled = pods
+        if self._pod_label_policy is not None:
+            self._of_pods.of(self._labels_of, pods, self._pod_label_policy)
+        of_pods = self._of_pods.value
+        labels: dict[PodName, AddedLabels] = {}
+        for name, pod in pods.items():
+            labels[name] = (*of_pods.get(name, NO_ADDITIONS).added, *labels_of_queue(pod))
+        if labels != self.pod_labels:
+            self.pod_labels = labels
+
     def _labels_of(self, pods: PodsByName, policy: PodLabelPolicy) -> OfPods:
         labels: dict[PodName, PodAdditions] = {}
         problems: Counter[str] = Counter()
@@ -277,7 +293,6 @@ class CurrentOwners:
         self.label_problems = dict(problems)
         if labels == self._of_pods.value:
             return self._of_pods.value
-        self.pod_labels = {name: of_pod.added for name, of_pod in labels.items()}
         return labels
 
 

@@ -301,7 +301,9 @@ async def test_labels_of_pods_and_workloads_come_with_the_accounts_where_they_ar
     assert shown[1] - shown[0] == {"pod_uid", "label_team", "workload_name", "workload_kind"}
     # without a word about workloads the pulse asks nobody for them
     assert not node_of(plain.service).handover.the(WantedStreams).workloads
+    # pods are read for their queues: the kubelet itself tells of them
     assert json.loads((await plain.get("/debug/mapping"))[1])["sources"].keys() == {
         "kubelet",
+        "pods",
         source_of(node_of(plain.service), DcgmSource).name,
     }

@@ -19,6 +19,7 @@ from exporter.errors import Trouble
 from exporter.node.policies import device_rules
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS, annotations_of
 from exporter.ownership.allocators.gpu_groups import GROUP_LABEL, GROUP_LABELS
+from exporter.ownership.queues import QUEUE_KEYS
 
 # settings that say where the exporter answers, writes and pushes, which no replay does
 _LEFT_OUT = frozenset({"accounting.state", "log.level", "log.format", "kubernetes.ca-file", "kubernetes.token-file"})
@@ -69,8 +70,8 @@ def _is_recorded(name: str) -> bool:
 
 
 def wanted_labels(config: Config) -> IsWanted:
-    """Whether a pod's label is used: as a label of samples, to name workloads, to find pages, or by an allocator."""
-    names = {GROUP_LABEL, *config.workloads.labels}
+    """Whether a pod's label is used: on samples, to name workloads or queues, to find pages, or by an allocator."""
+    names = {GROUP_LABEL, *QUEUE_KEYS, *config.workloads.labels}
     names |= {name for selector in config.dcgm.selectors for name, _ in selector}
     patterns = [re.compile(text) for text in config.labels.pod_labels]
 

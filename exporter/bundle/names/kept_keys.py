@@ -8,6 +8,7 @@ from typing import Final
 from exporter.bundle.names.common_words import listed
 from exporter.ownership.allocators.allocator_table import ALLOCATORS
 from exporter.ownership.allocators.gpu_groups import GROUP_ANNOTATIONS, GROUP_LABEL
+from exporter.ownership.queues import QUEUE_KEYS
 
 _DOMAINS = """
 nvidia.com gpu.nvidia.com k8s.gpu.nvidia.com mig.nvidia.com compute-domain.nvidia.com resource.nvidia.com
@@ -23,8 +24,8 @@ _OF_VIRTUAL_MACHINES = re.compile(r"nvidia\.com/[A-Z][A-Z0-9_]*")
 
 
 def _keys() -> Iterator[str]:
-    """The annotations and labels that allocators write."""
-    yield from (GROUP_LABEL, *GROUP_ANNOTATIONS)
+    """The annotations and labels that allocators write, and the labels that name queues."""
+    yield from (GROUP_LABEL, *GROUP_ANNOTATIONS, *QUEUE_KEYS)
     for allocator in ALLOCATORS.values():
         for annotation in allocator.annotations:
             yield from (annotation.key, *annotation.markers)

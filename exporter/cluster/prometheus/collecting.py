@@ -25,6 +25,7 @@ from exporter.model.slices import Work
 from exporter.model.states import rfc3339
 from exporter.ownership.explain import what_hides_owners
 from exporter.ownership.labels import SHARED_LABEL, STANDARD_NAMES, UID_LABEL, WITHOUT_OWNERS, LabelPolicy
+from exporter.ownership.queues import QUEUE_LABEL
 
 MOST_ROWS = 1_000
 NOBODY = Owner(namespace="", pod="", container="")
@@ -59,6 +60,7 @@ class NodeRows:
         idle_since: the time since when a device is idle in a container (RFC 3339).
         strangers: a container's use of a device that its pod does not hold, by family.
         workloads: the name and the kind of a pod's workload, by namespace and pod.
+        queues: a pod's queue, by namespace and pod.
         unmatched: the reasons why devices that were handed out have no samples.
         is_without_kubelet: whether the node's exporter has no answer of its kubelet.
         names_owners: whether the samples name owners; they do not with `--labels.owners off`.
@@ -72,6 +74,7 @@ class NodeRows:
     idle_since: dict[tuple[DeviceKey, Owner], str | None] = field(default_factory=dict)
     strangers: dict[DeviceKey, dict[Owner, dict[str, float]]] = field(default_factory=dict)
     workloads: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    queues: dict[tuple[str, str], str] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
     is_without_kubelet: bool = False
     names_owners: bool = True
@@ -81,7 +84,7 @@ class NodeRows:
         """Whether this is more than any node has."""
         holders = sum(map(len, self.held.values()))
         strangers = sum(map(len, self.strangers.values()))
-        by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads)
+        by_holder: tuple[Sized, ...] = (self.measured, self.verdicts, self.idle_since, self.workloads, self.queues)
         return max(len(self.devices), holders, strangers, *map(len, by_holder)) > MOST_ROWS
 
     def add_device(self, subject: Subject) -> dict[Owner, HolderSamples]:
@@ -171,6 +174,7 @@ def _of_holder(rows: NodeRows, key: DeviceKey, owner: Owner, entry: HolderSample
         **asdict(owner),
         "workload_name": name,
         "workload_kind": kind if name else "",
+        "queue": rows.queues.get(owner.pod_key, ""),
         "pod_uid": entry.uid,
         "gpu_shared": entry.shared or rows.owners.get(key, 0) > 1,
         "measured": OwnUse(**_measured(measured)) if measured else None,
@@ -257,6 +261,8 @@ class Collected:
         match labels[_NAME]:
             case queries.INFO:
                 entry = rows.add(self._policy.read_subject(labels), owner)
+                if labels.get(QUEUE_LABEL):
+                    rows.queues[owner.pod_key] = labels[QUEUE_LABEL]
                 if WITHOUT_OWNERS in labels.items():
                     rows.names_owners = False
                     entry.shared |= bool(labels.get(SHARED_LABEL))

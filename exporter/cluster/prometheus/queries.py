@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from exporter.dcgm.fields import FIELDS, Field
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.ownership.labels import WITHOUT_OWNERS
+from exporter.ownership.queues import QUEUE_LABEL
 
 SAMPLES_PAGE = "/gpu/metrics"
 OWN_PAGE = "/metrics"
@@ -48,7 +49,7 @@ MEASURED: Mapping[str, str] = {family: name for name, family in OWN_FAMILIES.ite
 HOLDS = "holds"
 _OF_DEVICES = ("UUID", "GPU_I_ID", "GPU_I_PROFILE", "gpu", "device", "modelName")
 _OF_OWNERS = ("pod", "namespace", "container")
-_OF_WORKLOADS = ("workload_name", "workload_kind")
+_OF_WORKLOADS = ("workload_name", "workload_kind", QUEUE_LABEL)
 # labels of INFO, if samples name no owner (--labels.owners off)
 _IN_PLACE_OF_SAMPLES = (WITHOUT_OWNERS[0], "gpu_shared", "pod_uid")
 _OF_SAMPLES = ("uuid", "gpu_uuid", "model_name", "gpu_shared", "pod_uid")

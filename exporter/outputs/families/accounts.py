@@ -15,6 +15,7 @@ from exporter.model.devices import AddedLabels, DeviceKey
 from exporter.model.pods import Owner
 from exporter.outputs.families.family import OwnFamily, container_text, own
 from exporter.outputs.output import Look
+from exporter.ownership.queues import QUEUE_LABEL
 
 _NONE = Accounts()
 
@@ -26,7 +27,7 @@ def _accounts(look: Look) -> Accounts:
 @lru_cache(maxsize=1)
 def _texts(accounts: Accounts, node: str) -> Sequence[tuple[bytes, bytes]]:
     """The text of each row's labels, and the text of its begin."""
-    names = tuple(sorted({name for row in accounts.rows for name, _ in row.labels}))
+    names = tuple(sorted({name for row in accounts.rows for name, _ in row.labels} - {QUEUE_LABEL}))
     texts: list[tuple[bytes, bytes]] = []
     for owner, device, labels, *_, ns, _ in accounts.rows:
         text_of = _labels if len(device.uuid) <= _LONGEST else _labels.__wrapped__
@@ -40,9 +41,16 @@ _LONGEST = 100
 
 @lru_cache(maxsize=1024)
 def _labels(owner: Owner | None, device: DeviceKey, labels: AddedLabels, of_pods: tuple[str, ...], node: str) -> bytes:
-    """The text of a row's labels. All rows have the same labels of pods; a label that a row lacks is empty."""
+    """The text of a row's labels.
+
+    All rows have the same labels of pods, and a label that a row lacks is empty. The queue is only on rows that have
+    one: nobody asked for it.
+    """
     of_pod = dict(labels)
-    return container_text(owner, device, node, *((name, of_pod.get(name, "")) for name in of_pods))
+    shown = [(name, of_pod.get(name, "")) for name in of_pods]
+    if QUEUE_LABEL in of_pod:
+        shown.append((QUEUE_LABEL, of_pod[QUEUE_LABEL]))
+    return container_text(owner, device, node, *shown)
 
 
 def _began(ns: int | None) -> bytes:

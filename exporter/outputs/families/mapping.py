@@ -8,6 +8,7 @@ from exporter.model.pages import Subject, cut_gpus, entity_of
 from exporter.outputs.families.family import container_labels, own
 from exporter.outputs.output import Look
 from exporter.ownership.labels import SHARED_LABEL, WITHOUT_OWNERS, labels_of_claim, labels_of_uid
+from exporter.ownership.queues import QUEUE_LABEL, queue_among
 
 # The label's value, by whether the device is shared.
 _MARKS = {False: (WITHOUT_OWNERS,), True: (WITHOUT_OWNERS, (SHARED_LABEL, "true"))}
@@ -56,16 +57,38 @@ def _info_of(device: Subject, holder: Holder, node: str) -> tuple[str, ...]:
 def _pod_gpu_info(look: Look) -> Samples:
     if not look.snapshot.context.names_owners:
         return ()
-    owners = look.snapshot.owners
     node = look.snapshot.node
-    return [(_info_of(device, holder, node), 1.0) for device in look.devices for holder in owners.of(device.key)]
+    return [(_info_of(device, holder, node), 1.0) for device, holder in _held(look)]
+
+
+def _held(look: Look) -> Iterator[tuple[Subject, Holder]]:
+    owners = look.snapshot.owners
+    return ((device, holder) for device in look.devices for holder in owners.of(device.key))
+
+
+def _with_more_labels(look: Look) -> Sequence[Written]:
+    """The samples of pod_gpu_info, if some have labels that others lack; none otherwise.
+
+    These are the queue, and with `--labels.owners off` all facts about owners that samples would have, so that a query
+    can join both.
+    """
+    snapshot = look.snapshot
+    if not snapshot.context.names_owners:
+        return _in_place_of_samples(look)
+    queues = {pod: queue_among(labels) for pod, labels in snapshot.pod_labels.items()}
+    if not any(queues.values()):
+        return ()
+    written: list[Written] = []
+    for device, holder in _held(look):
+        names = zip(_INFO.labels, _info_of(device, holder, snapshot.node), strict=True)
+        queue = queues.get(holder.owner.pod_key)
+        of_pod = ((QUEUE_LABEL, queue),) if queue else ()
+        written.append((render_labels((*names, *of_pod)), b"1", b""))
+    return written
 
 
 def _in_place_of_samples(look: Look) -> Sequence[Written]:
-    """With `--labels.owners off`, all facts about owners that samples would have, so that a query can join both."""
     snapshot = look.snapshot
-    if snapshot.context.names_owners:
-        return ()
     lines: dict[bytes, None] = {}
     for device in look.devices:
         holders = _by_kubelet if snapshot.owners.of(device.key) else _by_page
@@ -109,7 +132,7 @@ def _verdicts(look: Look) -> Samples:
 
 
 MAP_INFO = own("pod_and_gpu_map_info", _map_info)
-_INFO = own("pod_gpu_info", _pod_gpu_info, write=_in_place_of_samples)
+_INFO = own("pod_gpu_info", _pod_gpu_info, write=_with_more_labels)
 FAMILIES = (
     own("pod_gpu_device_owners", _device_owners),
     MAP_INFO,
