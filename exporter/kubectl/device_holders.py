@@ -95,6 +95,8 @@ def _remarks(rows: Sequence[DeviceRow]) -> Iterator[str]:
             yield f"{name}: the last XID was {row.last_xid}"
         elif row.health in BROKEN:
             yield f"{name} is {row.health}"
+        if row.suspected_hang:
+            yield f"{name}: suspected hang: {row.suspected_hang_message}"
         if row.users_in_words:
             yield f"{name}: {row.users_in_words}"
         if row.state_reason:

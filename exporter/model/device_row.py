@@ -150,6 +150,8 @@ class DeviceRow(NamedTuple):
     health: str = ""  # the verdict: ok, unknown, degraded, failing or gone
     health_reasons: tuple[str, ...] = ()
     health_message: str = ""
+    suspected_hang: str = ""  # waiting_kernel or waiting_for_data, and what the job's devices show
+    suspected_hang_message: str = ""
     used_by: tuple[DeviceUser, ...] = ()
     state_reason: str = ""
     unknown_fields: AnyObject = NOTHING  # of a newer exporter; `as_object` gives them back

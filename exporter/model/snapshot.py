@@ -20,6 +20,7 @@ from exporter.model.devices import (
     Since,
     SliceDevices,
 )
+from exporter.model.hangs import NO_HANGS, Hangs
 from exporter.model.health import DeviceVerdicts
 from exporter.model.nothing import nothing
 from exporter.model.pages import Attribute, JoinedPage, Rows, Subject, gpus_among, in_order, merged, nobodys
@@ -120,6 +121,7 @@ class Snapshot:
         pod_labels: by namespace and pod, of pods that hold devices and are known: the uid (pod_uid) and labels
             (label_…) that the settings ask for, and the queue.
         accounts: the accounts; None if the program keeps none.
+        hangs: the jobs that seem to hang, as the accounts' looks have found them.
         measured: the owners' measured use of shared GPUs; None if it is not known.
         unmeasured: the reason why `measured` is None, if containers share a GPU.
         cuda: the CUDA probe's counts; None if no probe runs.
@@ -145,6 +147,7 @@ class Snapshot:
     pod_labels: Mapping[PodName, AddedLabels] = field(default_factory=nothing)
     inventory: Inventory = field(default_factory=Inventory)
     accounts: Accounts | None = None
+    hangs: Hangs = NO_HANGS
     measured: "Measured | None" = None
     unmeasured: Trouble | None = None
     cuda: "CudaUses | None" = None
@@ -167,6 +170,7 @@ class LookFacts(TypedDict, total=False):
 
     workloads: Mapping[PodName, tuple[str, str]]
     accounts: Accounts | None
+    hangs: Hangs
     measured: "Measured | None"
     unmeasured: Trouble | None
     cuda: "CudaUses | None"

@@ -101,7 +101,7 @@ class Accounting:
         """The accounts. An output that needs ACCOUNTS shows all of them now, with those of containers that are gone."""
         if Need.ACCOUNTS in asking.needs:
             self.kept.ledger.note_shown()
-        return {"accounts": self.kept.accounts}
+        return {"accounts": self.kept.accounts, "hangs": self.kept.hang_watch.hangs}
 
     async def beat(self, look: LookFor) -> None:
         """Look once, and note it."""
@@ -128,6 +128,7 @@ class Accounting:
         except asyncio.CancelledError:
             at_once(work)  # finish, so that the last file has the whole look
             raise
+        await in_slices(kept.hang_watch.work_for(seen, kept.ledger.holders, kept.looked_at_ns))
         accounts = kept.ledger.accounts
         await self.save()
         # shown only after the file is written: else a counter would fall if the process were killed in between

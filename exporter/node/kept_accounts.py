@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.accounts.hang_watch import HangWatch
 from exporter.accounts.ledger import Ledger
 from exporter.accounts.state_bytes import UNKNOWN_BOOT, Boot
 
@@ -57,6 +58,7 @@ class KeptAccounts:
         clock_set_ns: by how much the machine's clock was set meanwhile.
         boot: shows steps of the wall clock between two processes.
         accounts: the ledger's accounts that may be shown.
+        hang_watch: finds jobs that seem to hang, at the same looks.
         looked_at_ns: this process' last look; None before the first.
         state_file: the file, if there is one.
         writing: the last write of it.
@@ -69,6 +71,7 @@ class KeptAccounts:
         self.clock_set_ns: Callable[[], int] = clock.set_ns
         self.boot = boot()
         self.accounts = self.ledger.accounts
+        self.hang_watch = HangWatch()
         self.looked_at_ns: int | None = None
         self.state_file: StateFile | None = None
         self.writing: asyncio.Task[None] | None = None

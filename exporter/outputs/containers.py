@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from exporter.model.device_row import DeviceRow
 from exporter.model.node_answers import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
+from exporter.outputs.all_events import newest_event
 from exporter.outputs.complaints import why_not
 from exporter.outputs.device_rows import are_owners_unknown, rows
 from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
@@ -57,9 +58,9 @@ def _make(look: Look) -> Work[Answer]:
     device_rows = yield from rows(look.snapshot)
     pieces = yield from render(device_rows, dict(look.question.query))
     headers = {OWNERS_UNKNOWN_HEADER: "true"} if are_owners_unknown(look.snapshot, device_rows) else {}
-    events = look.snapshot.events
-    if events is not None:
-        headers[EVENTS_HEADER] = f"{events[0].at_seconds:.3f} {events[0].event.sequence}" if events else "none"
+    newest = newest_event(look.snapshot)
+    if newest is not None:
+        headers[EVENTS_HEADER] = newest
     return answer(JSON_FORMAT, *pieces)._replace(headers=tuple(headers.items()))
 
 

@@ -103,6 +103,7 @@ class _RowMaker:
         self._users = users_of_devices(snapshot)
         self._idle_since = _idle_since(snapshot)
         self._granted = _granted(snapshot)
+        self._hangs = _hangs(snapshot)
         self._timestamp = rfc3339(snapshot.read_at_seconds)
         self._read_at = rfc3339(snapshot.values_read_at_seconds)
 
@@ -130,6 +131,7 @@ class _RowMaker:
                 **entry.metrics,
                 **_use(snapshot, key, owner),
                 **_health(snapshot, key, owner),
+                **self._hangs.get((key, owner), NOTHING),
                 **self._granted.get((key, owner), NOTHING),
                 gpu_shared=entry.shared or is_shared,
                 last_xid=_last_xid(snapshot, key, entry),
@@ -138,6 +140,16 @@ class _RowMaker:
             )
             why = "" if owner.pod else self._words.why_unknown(device) or self._why_silent
             yield in_its_state(row, idle_below=snapshot.context.idle_below, why_unknown=why)
+
+
+def _hangs(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner], Object]:
+    """What is suspected of the holders of devices, by device and container, as fields of a row."""
+    return {
+        (key, holder): {"suspected_hang": hang.reason, "suspected_hang_message": hang.message}
+        for hang in snapshot.hangs.suspected
+        for key in hang.devices
+        for holder in hang.holders
+    }
 
 
 def _granted(snapshot: Snapshot) -> Mapping[tuple[DeviceKey, Owner], Object]:

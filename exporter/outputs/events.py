@@ -1,23 +1,23 @@
-"""/events: the last errors of GPUs and NVSwitches in the kernel's log, and the holders of the GPU then."""
+"""/events: the last errors of GPUs and NVSwitches in the kernel's log, suspected hangs, and who held the GPU then."""
 
 import json
 
-from exporter.outputs.device_rows import event_rows
-from exporter.outputs.output import JSON_FORMAT, Answer, Look, Output, answer, json_refusal
+from exporter.outputs.all_events import all_events
+from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
 
 _OFF = "the kernel's log is not read: set --kernel-log.mode on, and give the exporter /dev/kmsg (docs/install.md)"
 
 
 def _make(look: Look) -> Answer:
-    node = look.snapshot.node
-    events = look.snapshot.events
+    events = all_events(look.snapshot)
     if events is None:
         return json_refusal(_OFF, 404)
-    return answer(JSON_FORMAT, json.dumps(event_rows(node, events), separators=(",", ":")).encode() + b"\n")
+    return answer(JSON_FORMAT, json.dumps(events, separators=(",", ":")).encode() + b"\n")
 
 
 OUTPUT = Output(
     path="/events",
-    says="the last errors of GPUs in the kernel's log, with who held them, as JSON, with --kernel-log.mode on",
+    says="the last errors of GPUs in the kernel's log (--kernel-log.mode on), and jobs that seemed to hang, as JSON",
     make=_make,
+    needs=frozenset({Need.NODE, Need.IDLE_SINCE}),
 )

@@ -14,6 +14,7 @@ from exporter.exposition.series import MOST_DEVICES
 from exporter.model.device_row import users_in_words
 from exporter.model.devices import Assignment, DeviceKey, Owners, bare
 from exporter.model.driver import DeviceFile, Refusal
+from exporter.model.hangs import HANG_REMEDIES, SUSPECTED
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
@@ -89,6 +90,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_allocators(snapshot),
             *of_devices(snapshot),
             *of_strangers(snapshot),
+            *of_hangs(snapshot),
         ),
     )
 
@@ -430,3 +432,10 @@ def _one_finding(alike: Sequence[Finding]) -> Finding:
     if len(alike) == 1:
         return first
     return replace(first, about=f"{len(alike)} devices", devices=tuple(finding.about for finding in alike))
+
+
+def of_hangs(snapshot: Snapshot) -> Iterator[Finding]:
+    """The jobs that seem to hang. Their metrics are all right, so it is no problem of the main job."""
+    for hang in snapshot.hangs.suspected:
+        for holder in hang.holders:
+            yield warning(holder.name, f"{SUSPECTED}: {hang.message}", HANG_REMEDIES[hang.reason])

@@ -174,5 +174,5 @@ OUTPUT = Output(
     path="/debug/mapping",
     says="every device, its owner, and why one has none",
     make=_make,
-    needs=frozenset({Need.NODE, Need.DIAGNOSIS, Need.VERDICTS}),
+    needs=frozenset({Need.NODE, Need.DIAGNOSIS, Need.VERDICTS, Need.IDLE_SINCE}),
 )

@@ -169,7 +169,7 @@ def _device(device: ShownDevice) -> AnyObject:
     holders, strangers, _ = (shown.pop(name) for name in ("holders", "strangers", "is_xid_why"))
     return {
         **shown,
-        **{name: shown[name] or None for name in ("mig_instance_id", "mig_profile", "why", "health")},
+        **{name: shown[name] or None for name in ("mig_instance_id", "mig_profile", "why", "health", "suspected_hang")},
         "held": device.held,
         "idle": device.idle,
         "owners": [*map(_holder, holders)],

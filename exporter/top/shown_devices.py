@@ -85,6 +85,7 @@ class ShownDevice:
     xid: int | None = None
     is_xid_why: bool = False  # whether `xid` is the reason of `health`
     health: str = ""  # the verdict, "" if there is none
+    suspected_hang: str = ""  # what the device's job shows if it seems to hang, in words
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()
 
@@ -327,8 +328,7 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
     holders = [_holder(row, is_alone=len(rows) == 1) for row in rows if row.pod]
     if not holders:
         # with --sharing device, a shared device has one row without an owner
-        key = (first.device_uuid or first.device_id, first.mig_instance_id)
-        holders = [*map(_named, facts.owners.get(key, ()))]
+        holders = [*map(_named, facts.owners.get(_device_key(first), ()))]
     state = state_of_device(row.state for row in rows)
     if holders and state not in IN_HAND:
         state = DeviceState.HELD
@@ -358,9 +358,14 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
         xid=first.last_xid,
         is_xid_why=first.is_xid_why,
         health=first.health,
+        suspected_hang=first.suspected_hang_message,
         holders=tuple(holders),
         strangers=[_stranger(user) for user in first.used_by],
     )
+
+
+def _device_key(row: DeviceRow) -> tuple[str, str]:
+    return row.device_uuid or row.device_id, row.mig_instance_id
 
 
 def _named(owner: AnyObject) -> ShownHolder:

@@ -71,9 +71,13 @@ def device_columns(
     granted: list[TopColumn[TableEntry]] = []
     if any(holder.granted for device in shown.devices for holder in device.holders):
         granted.append(TopColumn("GRANTED", worth=3, cell=cells.of_holder(lambda holder: holder.granted), most=16))
+    hang: list[TopColumn[TableEntry]] = []
+    if any(device.suspected_hang for device in shown.devices):
+        hang.append(TopColumn("SUSPECTED HANG", worth=4, cell=cells.hang, least=24, most=100))
     return [
         *columns,
         *_measured_columns(shown, cells),
+        *hang,
         *granted,
         TopColumn("POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
         TopColumn("CONTAINER", worth=12, cell=container, least=12, most=40),
@@ -189,6 +193,9 @@ class _Cells:
         health = self._harmless(entry.device.health)
         style = {"failing": "bad", "gone": "bad", "ok": "dim"}.get(health, "warn")
         return TextCell(f"{health}: XID {entry.device.xid}" if entry.device.is_xid_why else health, style)
+
+    def hang(self, entry: TableEntry) -> TextCell:
+        return EMPTY if entry.is_part else TextCell(self._harmless(entry.device.suspected_hang), "warn")
 
     def owner(self, entry: TableEntry) -> TextCell:
         device = entry.device

@@ -106,10 +106,20 @@ def _by_model(look: Look, numbers: Mapping[str, float]) -> Samples:
     return [((model, look.snapshot.node), float(number)) for model, number in sorted(numbers.items())]
 
 
+def _suspected_hangs(look: Look) -> Samples:
+    """A sample for each pod of a job that seems to hang."""
+    return [
+        ((*pod, hang.workload_name, hang.workload_kind, hang.reason, look.snapshot.node), 1.0)
+        for hang in look.snapshot.hangs.suspected
+        for pod in hang.pods
+    ]
+
+
 FAMILIES = (
     own("pod_gpu_allocated_ratio", write=_ratio),
     *(_counter(family) for amount in AMOUNTS for family in amount.families),
     own("pod_gpu_idle_since_timestamp_seconds", write=_idle_since),
+    own("pod_gpu_suspected_hang", _suspected_hangs),
     own("pod_gpu_accounting_gap_seconds_total", write=_gaps),
     own("node_gpu_capacity", lambda look: _by_model(look, _accounts(look).capacity)),
     own("node_gpu_allocated_ratio", lambda look: _by_model(look, _accounts(look).allocated)),

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from exporter.dividing.figures import is_older
 from exporter.model.device_row import DeviceRow
+from exporter.model.hangs import SUSPECTED
 from exporter.model.name_order import as_people_count
 from exporter.model.slices import Work
 from exporter.model.states import WORDS, DeviceState, counts_of, rounded
@@ -185,6 +186,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "Workload": f"{row.workload_kind} {row.workload_name}".strip(),
         "State": row.state_reason,
         "Health": row.health_message,
+        "Suspected hang": row.suspected_hang_message,
         "Others": line.rows[0].users_in_words or row.users_in_words,
     }
     items = "".join(f"<div><dt>{title}</dt><dd>{text(fact)}</dd></div>" for title, fact in facts.items() if fact)
@@ -203,6 +205,8 @@ def _state(line: DeviceLine, _: PageView) -> str:
     state = line.state
     cell = _CELL.format(state)
     age = BEFORE if _is_before(line) or _is_older(line) else ""
+    if line.row.suspected_hang:
+        age += f' <span class="badge others" title="{escape(line.row.suspected_hang_message)}">{SUSPECTED}</span>'
     if state is DeviceState.IDLE:
         words = ", ".join(filter(None, (WORDS[state], rounded(line.row.idle_seconds))))
         return f'{cell} <span class="idle">{words}</span>{age}'

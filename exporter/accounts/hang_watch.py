@@ -1,0 +1,88 @@
+"""The watch over hangs: it notes the looks of the service's own pulse, and keeps what is suspected.
+
+Scrapes change nothing. It remembers nothing over a restart: a suspicion then takes ten minutes anew.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from exporter.accounts.entries import Entry
+from exporter.accounts.hang_signs import NO_SIGNS, Signs, SignsReader
+from exporter.accounts.holders import HeldGpu, Holders
+from exporter.accounts.job_watch import SECOND_NS, Job, JobDevice, JobWatches
+from exporter.accounts.power_levels import PowersOfModels
+from exporter.model.hangs import NO_HANGS, HangEvent, Hangs, SuspectedHang
+from exporter.model.pods import Owner
+from exporter.model.slices import Work
+from exporter.model.snapshot import Snapshot
+
+_MOST_EVENTS = 100
+_MOST_MODELS = 16  # a node has one or two
+
+
+class HangWatch:
+    """Watches a node's jobs. `hangs` is another object after each look that changes it."""
+
+    def __init__(self) -> None:
+        self.hangs: Hangs = NO_HANGS
+        self._reader = SignsReader()
+        self._powers = PowersOfModels()
+        self._watches = JobWatches()
+        self._events: deque[HangEvent] = deque(maxlen=_MOST_EVENTS)
+
+    def work_for(self, snapshot: Snapshot, holders: Holders, at_ns: int) -> Work[None]:
+        """Note a look, at a moment of a clock that never steps back, with the holders that the ledger found at it."""
+        signs = (yield from self._reader.read(snapshot.joined)) if snapshot.joined is not None else NO_SIGNS
+        self._learn(signs, holders)
+        yield
+        held = (device for gpu in holders.held.values() for device in _held_devices(gpu, holders.models))
+        suspected = tuple(self._watches.look(held, signs, self._powers.levels, at_ns))
+        self._note_events(suspected, at_ns)
+        if suspected or self.hangs.suspected:
+            self.hangs = Hangs(suspected=suspected, events=tuple(self._events))
+
+    def _learn(self, signs: Signs, holders: Holders) -> None:
+        """Learn the powers of GPUs that are not cut: the power on an instance's row is its GPU's."""
+        models = {*[*dict.fromkeys(holders.models.values())][:_MOST_MODELS]}
+        for uuid, gpu in holders.held.items():
+            of_gpu = signs.get(gpu.key)
+            model = holders.models.get(uuid, "")
+            if of_gpu is not None and model in models and not gpu.is_cut:
+                self._powers.note(model, of_gpu)
+        self._powers.settle()
+
+    def _note_events(self, suspected: tuple[SuspectedHang, ...], at_ns: int) -> None:
+        before = {(hang.holders, hang.reason): hang for hang in self.hangs.suspected}
+        now = {(hang.holders, hang.reason): hang for hang in suspected}
+        at_seconds = at_ns / SECOND_NS
+        for key, hang in before.items():
+            if key not in now:
+                self._events.appendleft(HangEvent(at_seconds=at_seconds, hang=hang, is_end=True))
+        for key, hang in now.items():
+            if key not in before:
+                self._events.appendleft(HangEvent(at_seconds=at_seconds, hang=hang))
+
+
+def _held_devices(gpu: HeldGpu, models: Mapping[str, str]) -> Iterator[JobDevice]:
+    """The devices of a GPU that containers hold, once for each holder."""
+    for device in gpu.devices:
+        is_whole = len(device.holders) == 1 and not device.is_shared and not device.is_granted
+        for entry, _ in device.holders:
+            if entry.owner is not None:
+                yield JobDevice(
+                    key=device.key,
+                    owner=entry.owner,
+                    job=_job_of(entry, entry.owner),
+                    model=models.get(gpu.key.uuid, ""),
+                    is_whole=is_whole,
+                    is_mig=gpu.is_cut or device.key.uuid.startswith("MIG-"),
+                )
+
+
+def _job_of(entry: Entry, owner: Owner) -> Job:
+    """The job of a container: its workload, if the accounts' labels name it, else its pod."""
+    labels = dict(entry.labels)
+    name = labels.get("workload_name", "")
+    if not name:
+        return Job(owner.namespace, owner.pod)
+    return Job(owner.namespace, "", name, labels.get("workload_kind", ""))
