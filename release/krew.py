@@ -53,9 +53,10 @@ spec:
   description: |
     top, who, idle, why, report and bundle: GPUs and the pods that hold them, from
     pod-gpu-metrics-exporter in your cluster, through the API server's proxy.
+    top, who and idle also ask the dcgm-exporters that are there: --nothing-installed.
   caveats: |
-    It needs python3 (3.11 or later), pod-gpu-metrics-exporter in the cluster,
-    and the right to get services/proxy or pods/proxy in its namespace.
+    It needs python3 (3.11 or later), pod-gpu-metrics-exporter or dcgm-exporter in
+    the cluster, and the right to get services/proxy or pods/proxy in its namespace.
   platforms:
     - selector:
         matchExpressions:

@@ -83,7 +83,7 @@ class Kubectl:
         ended = self._ended(("exec", *place, "--", *command), seconds)
         words = one_line(ended.stderr.decode("utf-8", "replace"))
         if ended.returncode and not ended.stdout:
-            failure = _failure(words)
+            failure = failure_of(words)
             if isinstance(failure, KubectlRefusal) and failure.reason == "Forbidden":
                 # kubectl exec asks for the pod first: whatever it may not, one role gives
                 message = str(failure).partition(" -> ")[0]
@@ -102,7 +102,7 @@ class Kubectl:
         if ended.returncode == 0:
             return ended.stdout
 
-        raise _failure(one_line(ended.stderr.decode("utf-8", "replace")))
+        raise failure_of(one_line(ended.stderr.decode("utf-8", "replace")))
 
     def _ended(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
         """Run kubectl with these arguments to its end. Raises Gone: it is not there, or takes too long."""
@@ -128,7 +128,7 @@ def place_of(item: AnyObject) -> tuple[str, str]:
     return text(metadata, "namespace"), text(metadata, "name")
 
 
-def _failure(words: str) -> Gone:
+def failure_of(words: str) -> Gone:
     """The error that kubectl's words on its standard error mean."""
     if refused := _REFUSED.search(words):
         return KubectlRefusal(refused[1] or "", refused[2][:_MOST_CHARS])

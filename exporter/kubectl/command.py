@@ -20,7 +20,7 @@ from exporter.lenient import AnyObject, mapping, text
 from exporter.model.device_row import DeviceRow, as_object
 from exporter.report.command import make, report
 from exporter.top.command import show, top
-from exporter.top.transport import Gone
+from exporter.top.transport import Gone, TopReader
 
 PROGRAM = "kubectl gpu"
 _SHOW = "pod-gpu-metrics-exporter bundle show"
@@ -47,6 +47,14 @@ def _output(command: _Command) -> _Command:
     return click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON in place of a table.")(command)
 
 
+def _without_exporter(command: _Command) -> _Command:
+    """Add the flags that ask the dcgm-exporters of the cluster in place of this project's exporter."""
+    waits = "How long --nothing-installed waits for pages. Default: 2s."
+    command = click.option("--wait", metavar="DURATION", default="2s", help=waits)(command)
+    asks = "Ask the dcgm-exporters that are there, and no exporter of this project."
+    return click.option("--nothing-installed", is_flag=True, help=asks)(command)
+
+
 class _Asked:
     """The flags before and after the command's name. `own_namespace` is that of a pod which is given by name alone."""
 
@@ -59,9 +67,19 @@ class _Asked:
         self.exporter: str | None = flags["exporter"]
         self.is_any = flags["all_namespaces"]
         self.namespace: str = "" if self.is_any else flags["namespace"] or ""
+        self.wait: str | None = given["wait"] if given.get("nothing_installed") else None
 
     def own_namespace(self) -> str:
         return "" if self.is_any else self.namespace or self.kubectl.namespace()
+
+    def reader(self, *, of_pods_in: str = "") -> TopReader:
+        """The reader of the exporter, or of dcgm-exporters; of all devices, or those of pods in a namespace."""
+        if self.wait is None:
+            reader = places.locate(self.kubectl, self.exporter)
+            return places.NamespaceReader(reader, of_pods_in) if of_pods_in else reader
+        from exporter.kubectl import without_exporter  # noqa: PLC0415 - what reads pages takes 0.1 s to import
+
+        return without_exporter.reader(self.kubectl, self.exporter, self.wait, of_pods_in)
 
 
 @click.group()
@@ -96,12 +114,12 @@ def _own(command: click.Command, given: AnyObject) -> dict[str, Any]:
 @commands.command("top", epilog=top.epilog)
 @_where
 @_output
+@_without_exporter
 @_also(top, "url", "http_config", "as_json")
 def top_of_cluster(*, output: str | None, **given: Any) -> None:  # noqa: ANN401, D103 - see `commands`, `_also`
     asked = _Asked(given)
-    reader = places.locate(asked.kubectl, asked.exporter)
-    shown = places.NamespaceReader(reader, asked.namespace) if asked.namespace else reader
-    show(lambda: shown, as_json=bool(output), **_own(top, given))
+    reader = asked.reader(of_pods_in=asked.namespace)
+    show(lambda: reader, as_json=bool(output), **_own(top, given))
 
 
 @commands.command("report")
@@ -119,19 +137,21 @@ def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa:
 @click.argument("name", metavar="POD|NODE|GPU")
 @_where
 @_output
+@_without_exporter
 def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
     """Say which devices a pod or a node has, or who holds a GPU: since when, how busy, and what is wrong.
 
     A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
     """
     asked = _Asked(given)
-    rows = _rows(asked)
-    chosen = device_holders.who(rows, name, asked.own_namespace())
+    rows = _rows(asked.reader())
+    namespace = asked.own_namespace()
+    chosen = device_holders.who(rows, name, namespace) or device_holders.may_hold(rows, name, namespace)
     if not chosen:
         where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
+        why = f"{PROGRAM} why {name} says why a pod has none; " if asked.wait is None else ""
         raise ExporterError(
-            f"{name}: no pod in {where} that holds a GPU, no node and no GPU"
-            f" -> {PROGRAM} why {name} says why a pod has none; -A looks in all namespaces"
+            f"{name}: no pod in {where} that holds a GPU, no node and no GPU -> {why}-A looks in all namespaces"
         )
     _write([*map(as_object, chosen)], output, device_holders.table(chosen, rows))
 
@@ -139,10 +159,11 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
 @commands.command()
 @_where
 @_output
+@_without_exporter
 def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
     """List the devices that a container holds and does not use, longest first."""
     asked = _Asked(given)
-    rows = _rows(asked)
+    rows = _rows(asked.reader())
     chosen = device_holders.idle(rows, asked.namespace)
     words = device_holders.table(chosen, rows, is_idle=True) if chosen else "No device that a container holds is idle."
     _write([*map(as_object, chosen)], output, words)
@@ -233,13 +254,13 @@ def _of_node(asked: _Asked, node: str) -> AnyObject:
     return places.reader_of_pod(asked.kubectl, pods[node]).about()
 
 
-def _rows(asked: _Asked) -> Sequence[DeviceRow]:
+def _rows(reader: TopReader) -> Sequence[DeviceRow]:
     """The rows of /container/metrics. Missing nodes are named on the standard error."""
-    answer = places.locate(asked.kubectl, asked.exporter).ask("devices")
+    answer = reader.ask("devices")
     if answer.shown.trouble:
         raise ExporterError(f"{answer.shown.url}: {answer.shown.trouble}")
-    for node in answer.shown.missing:
-        print(f"the node {node.name} is missing: {node.message}", file=sys.stderr)
+    for line in device_holders.missing(answer.shown.missing):
+        print(line, file=sys.stderr)
     return answer.rows
 
 

@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from exporter.dividing.figures import Figures, of_device, of_holder
+from exporter.lenient import AnyObject, mappings, text
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import BROKEN, WORDS, DeviceState, rounded
-from exporter.wording import escaped
+from exporter.top.shown_devices import ShownSource
+from exporter.wording import and_listed, escaped
 
 _MIB_A_GIB = 1024
 _TITLES = ("NODE", "GPU", "MODEL", "POD", "CONTAINER", "STATE", "UTIL", "MEM", "HEALTH")
 _GRANTED = "GRANTED"
 _UNKNOWN = "-"
+_MOST_NAMED = 4
 _KINDS: Mapping[str, str] = dict.fromkeys(("pod", "pods", "po"), "pod") | dict.fromkeys(("node", "nodes", "no"), "node")
 
 
@@ -44,6 +47,43 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
             if chosen:
                 return chosen
     return ()
+
+
+def may_hold(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[DeviceRow]:
+    """The rows of devices that a pod may hold, where nobody knows which of several pods does. Names are as in `who`."""
+    kind, _, rest = name.partition("/")
+    name = rest if rest and _KINDS.get(kind) == "pod" else name
+    first, _, pod = name.rpartition("/")
+
+    def is_meant(candidate: AnyObject) -> bool:
+        of_namespace = text(candidate, "namespace")
+        return text(candidate, "pod") == pod and (first or namespace or of_namespace) == of_namespace
+
+    return [row for row in rows if any(map(is_meant, mappings(row.unknown_fields, "candidates")))]
+
+
+def of_namespace(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:
+    """The rows of devices that pods of a namespace hold or may hold, and of the GPUs that they are instances of."""
+
+    def is_meant(row: DeviceRow) -> bool:
+        candidates = mappings(row.unknown_fields, "candidates")
+        return namespace in (row.namespace, *(text(candidate, "namespace") for candidate in candidates))
+
+    gpus = {row.row_device[:2] for row in rows if is_meant(row)}
+    return [row for row in rows if is_meant(row) or (row.state is DeviceState.CUT and row.row_device[:2] in gpus)]
+
+
+def missing(nodes: Sequence[ShownSource]) -> Iterator[str]:
+    """A sentence for each reason why nodes are missing."""
+    by_reason: dict[str, list[str]] = {}
+    for node in nodes:
+        reason = f"{node.message} -> {node.remedy}" if node.remedy else node.message
+        by_reason.setdefault(reason, []).append(node.name)
+    for reason, names in by_reason.items():
+        are_missing = (
+            f"the node {names[0]} is" if len(names) == 1 else f"the nodes {and_listed(names, _MOST_NAMED)} are"
+        )
+        yield f"{are_missing} missing: {reason}"
 
 
 def idle(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:
@@ -99,8 +139,12 @@ def _remarks(rows: Sequence[DeviceRow]) -> Iterator[str]:
             yield f"{name}: suspected hang: {row.suspected_hang_message}"
         if row.users_in_words:
             yield f"{name}: {row.users_in_words}"
+    of_reason: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
         if row.state_reason:
-            yield f"{name}: {row.state_reason}"
+            of_reason.setdefault((row.node_name, row.state_reason), []).append(row.label)
+    for (node, reason), labels in of_reason.items():
+        yield f"{node}/{', '.join(dict.fromkeys(labels))}: {reason}"
 
 
 def _moment(moment: str | None) -> str:

@@ -9,7 +9,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -210,14 +210,7 @@ class GpuCluster:
 
     def gpu(self, *arguments: str, user: str = ADMIN, env: Mapping[str, str] | None = None, server: str = "") -> Ended:
         """The plugin in this process, which saves the start of two programs; it runs the real kubectl."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
-        environment = {**self._environment(user, server or self.api.url), **(env or {})}
-        with patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
-            try:
-                code = run_group(commands, arguments, PROGRAM)
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-        return Ended(code, *(each.buffer.getvalue().decode() for each in (out, err)))
+        return run_plugin(arguments, {**self._environment(user, server or self.api.url), **(env or {})})
 
     @property
     def _ca_file(self) -> Path:
@@ -225,7 +218,7 @@ class GpuCluster:
 
     def _environment(self, user: str, server: str, plugins: Path | None = None) -> Mapping[str, str]:
         config = self.folder / f"{user}.kubeconfig"
-        config.write_text(json.dumps(_kubeconfig(server, user, self._ca_file)))
+        config.write_text(json.dumps(kubeconfig_of(server, user, self._ca_file)))
         path = os.pathsep.join(
             (str(plugins or self.folder / "plugins"), str(real("kubectl").parent), "/usr/bin", "/bin")
         )
@@ -243,6 +236,17 @@ class GpuCluster:
         lines = ended.err.splitlines()
         assert (ended.code, len(lines), ended.out) == (code, 1, ""), ended
         return lines[0].removeprefix("kubectl gpu: ")
+
+
+def run_plugin(arguments: Sequence[str], environment: Mapping[str, str]) -> Ended:
+    """`kubectl gpu` in this process: how it ended, and what it printed."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = run_group(commands, arguments, PROGRAM)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return Ended(code, *(each.buffer.getvalue().decode() for each in (out, err)))
 
 
 def link_plugin(program: Path, folder: Path) -> None:
@@ -294,7 +298,7 @@ def _pod(pod: Pod, node: str) -> Object:
     }
 
 
-def _kubeconfig(server: str, user: str, ca: Path) -> Object:
+def kubeconfig_of(server: str, user: str, ca: Path) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Config",

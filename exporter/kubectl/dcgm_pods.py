@@ -1,0 +1,141 @@
+"""The dcgm-exporters of a cluster: pods by their labels, one a node, with the port and the scheme of their pages.
+
+Labels, namespaces and ports are those of the charts and operators that install it:
+
+- NVIDIA's GPU operator: `app=nvidia-dcgm-exporter` (assets/state-dcgm-exporter), in the namespace gpu-operator, with
+  OpenShift nvidia-gpu-operator, and gpu-operator-resources in old releases;
+- dcgm-exporter's own chart and manifest: `app.kubernetes.io/name=dcgm-exporter`;
+- Google's GKE: `app.kubernetes.io/name=gke-managed-dcgm-exporter`, in gke-managed-system;
+- Amazon's CloudWatch Observability add-on: `app.kubernetes.io/component=dcgm-exporter`, in amazon-cloudwatch. It speaks
+  HTTPS.
+
+All of them name the container's port `metrics`, and use 9400.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from exporter.kubectl.api_proxy import ApiProxy
+from exporter.kubectl.binary import KubectlRefusal, place_of
+from exporter.kubectl.places import FLAG, container_of
+from exporter.lenient import AnyObject, mapping, mappings, text
+from exporter.model.name_order import as_people_count
+from exporter.top.transport import Gone
+
+SELECTORS = (
+    "app in (nvidia-dcgm-exporter,dcgm-exporter)",
+    "app.kubernetes.io/name in (dcgm-exporter,gke-managed-dcgm-exporter)",
+    "app.kubernetes.io/component=dcgm-exporter",
+)
+NAMESPACES = (
+    "gpu-operator",
+    "nvidia-gpu-operator",
+    "gke-managed-system",
+    "amazon-cloudwatch",
+    "dcgm-exporter",
+    "monitoring",
+    "gpu-operator-resources",
+    "kube-system",
+)
+_SECONDS = 20.0
+_MOST_PODS = 10_000
+_PROBES = ("readinessProbe", "livenessProbe", "startupProbe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmPod:
+    """A pod of dcgm-exporter. `schemes` are the URL schemes that it may speak, the likelier first.
+
+    `silence` is the reason why it cannot answer now; "" if it runs.
+    """
+
+    node: str
+    namespace: str
+    name: str
+    port: str
+    schemes: tuple[str, str]
+    silence: str
+
+    def path(self, scheme: str) -> str:
+        """The path of its page behind the API server's proxy."""
+        prefix = "https:" if scheme == "https" else ""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{prefix}{self.name}:{self.port}/proxy/metrics"
+
+
+def find(api: ApiProxy, namespace: str) -> Sequence[DcgmPod]:
+    """The dcgm-exporters in a namespace, or in all (""), one for each node that has any, by node.
+
+    A user who may not list the pods of all namespaces gets those of the namespaces where dcgm-exporter usually is.
+
+    Raises:
+        Gone: there is none, or the user has no right to look.
+    """
+    try:
+        items = _listed(api, namespace)
+    except KubectlRefusal as error:
+        if namespace or error.reason != "Forbidden":
+            raise
+        items = _in_usual_namespaces(api, error)
+    by_node: dict[str, DcgmPod] = {}
+    for pod in sorted(map(_dcgm_pod, items), key=lambda pod: (bool(pod.silence), pod.namespace, pod.name)):
+        if pod.node:
+            by_node.setdefault(pod.node, pod)
+    if not by_node:
+        where = f"in the namespace {namespace}" if namespace else "in this cluster"
+        raise Gone(
+            f"no dcgm-exporter runs {where}: no pod has one of the labels {', '.join(SELECTORS)} -> install NVIDIA's"
+            f" GPU operator or dcgm-exporter; if it has other labels, add app=dcgm-exporter to its pods"
+        )
+    return [by_node[node] for node in sorted(by_node, key=as_people_count)]
+
+
+def _in_usual_namespaces(api: ApiProxy, refusal: KubectlRefusal) -> Sequence[AnyObject]:
+    """The pods in those of NAMESPACES that the user may look into. Raises Gone: in none of them."""
+    may_look = False
+    items: list[AnyObject] = []
+    for namespace in NAMESPACES:
+        try:
+            items += _listed(api, namespace)
+            may_look = True
+        except KubectlRefusal as error:
+            if error.reason != "Forbidden":
+                raise
+    if not may_look:
+        raise Gone(f"{refusal}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
+    return items
+
+
+def _listed(api: ApiProxy, namespace: str) -> Iterable[AnyObject]:
+    """The pods with one of the labels, once each."""
+    path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
+    pods: dict[tuple[str, str], AnyObject] = {}
+    for selector in SELECTORS:
+        for pod in mappings(api.item(path, _SECONDS, labelSelector=selector), "items", _MOST_PODS):
+            pods[place_of(pod)] = pod
+    return pods.values()
+
+
+def _dcgm_pod(pod: AnyObject) -> DcgmPod:
+    namespace, name = place_of(pod)
+    container, port = container_of(pod)
+    schemes = ("https", "http") if _speaks_https(pod, container) else ("http", "https")
+    phase = text(mapping(pod, "status"), "phase")
+    silence = "" if phase == "Running" else f"its pod {namespace}/{name} is {phase or 'not there yet'}"
+    if mapping(pod, "metadata").get("deletionTimestamp"):
+        silence = f"its pod {namespace}/{name} is being deleted"
+    node = text(mapping(pod, "spec"), "nodeName")
+    return DcgmPod(node=node, namespace=namespace, name=name, port=port, schemes=schemes, silence=silence)
+
+
+def _speaks_https(pod: AnyObject, name: str) -> bool:
+    return any(
+        text(mapping(container, probe, "httpGet"), "scheme") == "HTTPS"
+        for container in _containers(pod, name)
+        for probe in _PROBES
+    )
+
+
+def _containers(pod: AnyObject, name: str) -> Iterator[AnyObject]:
+    for container in mappings(mapping(pod, "spec"), "containers"):
+        if text(container, "name") == name:
+            yield container

@@ -1,0 +1,266 @@
+"""GPUs and their pods without this exporter: the pages of the dcgm-exporters that are there, and what pods ask for.
+
+Each dcgm-exporter is asked through the API server's proxy, all of them at once. What has answered by a deadline is
+shown, and the rest is named. A page that is late is shown at the next look.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import NamedTuple
+
+from exporter.kubectl import device_holders
+from exporter.kubectl.api_proxy import ApiAnswer, ApiProxy, TooSlow
+from exporter.kubectl.binary import KubectlRefusal
+from exporter.kubectl.dcgm_pods import DcgmPod, find
+from exporter.kubectl.gpu_requests import NodePods, offered_by, pods_of, with_holders
+from exporter.kubectl.page_rows import PageRows
+from exporter.lenient import mappings
+from exporter.model.device_row import DeviceRow
+from exporter.top.shown_devices import shown_of
+from exporter.top.state import View
+from exporter.top.transport import Answered, Gone
+from exporter.wording import one_line
+
+_AT_ONCE = 64
+_MOST_PODS = 10_000
+# dcgm-exporter reads its GPUs every 30 s unless it is told otherwise, so asking more often shows little
+_FRESH_SECONDS = 10.0
+_PODS_ARE_FRESH_SECONDS = 30.0
+_STALE_SECONDS = 30.0
+_QUIET_SECONDS = 1.0
+_LATER_SECONDS = 1.0  # a look after the first shows what it has after this time: the next one shows the rest
+_SPEAKS_TLS = b"HTTP request to an HTTPS server"
+_POLICY = "is the pod ready, and does a NetworkPolicy let the API server reach it?"
+_ASKS_FOR_MORE = "install the exporter on the nodes, which reads the page from nearby"
+_PROCESSES = "dcgm-exporter's page has no processes -> install the exporter on the nodes"
+
+
+class PageAnswer(NamedTuple):
+    """What a node's page and pods say: rows, or the reason why there are none, and what to do about it."""
+
+    rows: Sequence[DeviceRow] = ()
+    why_none: str = ""
+    remedy: str = ""
+
+
+class _Fetched(NamedTuple):
+    """What came from a node: its page, or the reason why there is none. `pods` is None if nobody may list them."""
+
+    page: bytes = b""
+    read_at_seconds: float = 0.0
+    none: PageAnswer = PageAnswer()
+    pods: NodePods | None = None
+    offered: Mapping[str, int] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _AskedNode:
+    """A node with its dcgm-exporter, and its last answer."""
+
+    pod: DcgmPod
+    pages: PageRows
+    last: PageAnswer | None = None
+    last_at: float = float("-inf")
+    asking: Future[_Fetched] | None = None
+    scheme: str = ""
+
+
+@dataclass(slots=True)
+class NothingInstalled:
+    """A TopReader of the dcgm-exporters of a cluster.
+
+    Args:
+        api: the running proxy.
+        namespace: the namespace of the dcgm-exporters; "" for all.
+        wait_seconds: how long the first look waits for pages. It waits on for as long as one comes every second.
+        of_pods_in: the namespace whose pods hold the devices that are shown, or may hold them; "" for all devices.
+        rows: the rows of the last look.
+    """
+
+    api: ApiProxy
+    namespace: str
+    wait_seconds: float
+    of_pods_in: str = ""
+    rows: Sequence[DeviceRow] = ()
+    _nodes: dict[str, _AskedNode] = field(default_factory=dict)
+    _listed_at: float = float("-inf")
+    _may_list_pods: bool = True
+    _may_get_nodes: bool = True
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE))
+
+    def ask(self, view: View) -> Answered:
+        """See TopReader. Raises Gone if no dcgm-exporter's page can be read."""
+        self._list()
+        nodes = [*self._nodes.values()]
+        is_first = all(node.last is None for node in nodes)
+        self._begin(nodes)
+        self._take(nodes, self.wait_seconds if is_first else min(self.wait_seconds, _LATER_SECONDS))
+        answers = {node.pod.node: self._answer(node) for node in nodes}
+        rows = [row for answer in answers.values() for row in answer.rows]
+        if not rows:
+            raise Gone(_joined(next(iter(answers.values()))))
+        self.rows = device_holders.of_namespace(rows, self.of_pods_in) if self.of_pods_in else rows
+        about = [
+            {"name": name, "missing": not answer.rows, "message": answer.why_none, "remedy": answer.remedy}
+            for name, answer in answers.items()
+        ]
+        shown = shown_of("cluster", f"{len(nodes)} dcgm-exporters", {"nodes": about}, self.rows, "")
+        trouble = _PROCESSES if view == "processes" else ""
+        return Answered(replace(shown, processes_trouble=trouble), self.rows)
+
+    def _list(self) -> None:
+        """Look again for dcgm-exporters, if it is time. What is remembered of a pod that is still there stays."""
+        now = time.monotonic()
+        if now - self._listed_at < _PODS_ARE_FRESH_SECONDS:
+            return
+        pods = find(self.api, self.namespace)
+        self._listed_at = now
+        nodes: dict[str, _AskedNode] = {}
+        for pod in pods:
+            before = self._nodes.get(pod.node)
+            is_same = before is not None and before.pod == pod
+            nodes[pod.node] = before if before and is_same else _AskedNode(pod=pod, pages=PageRows(pod.node))
+        self._nodes = nodes
+
+    def _begin(self, nodes: Sequence[_AskedNode]) -> None:
+        """Ask every node whose last answer is not fresh, and that is not being asked already."""
+        now = time.monotonic()
+        for node in nodes:
+            if node.asking is None and now - node.last_at >= _FRESH_SECONDS:
+                node.asking = self._threads.submit(self._fetch, node)
+
+    def _take(self, nodes: Sequence[_AskedNode], seconds: float) -> None:
+        """Read answers as they come: for so long, and then for as long as they keep coming."""
+        until = time.monotonic() + seconds
+        of_future = {node.asking: node for node in nodes if node.asking is not None}
+        while of_future:
+            left = max(until - time.monotonic(), _QUIET_SECONDS)
+            done, _ = wait(of_future, left, FIRST_COMPLETED)
+            if not done:
+                return
+            for future in done:
+                node = of_future.pop(future)
+                node.asking = None
+                node.last = _read(node, future.result())
+                node.last_at = time.monotonic()
+
+    def _answer(self, node: _AskedNode) -> PageAnswer:
+        """The last answer of a node, unless it is older than a node that answers would let it be."""
+        if node.last is not None and time.monotonic() - node.last_at < _STALE_SECONDS:
+            return node.last
+        return PageAnswer(
+            why_none=f"no answer within {self.wait_seconds:g} s",
+            remedy=f"--wait gives it longer; {_POLICY}",
+        )
+
+    def _fetch(self, node: _AskedNode) -> _Fetched:
+        """Ask a node's dcgm-exporter and, if it answers, the API server for the node's pods. In a thread of its own."""
+        pod = node.pod
+        if pod.silence:
+            return _no_page(pod.silence, f"kubectl -n {pod.namespace} describe pod {pod.name}")
+        try:
+            answer = self._page(node)
+        except TooSlow as error:
+            return _no_page(str(error), _POLICY)
+        except Gone as error:
+            return _no_page(str(error), "")
+        if answer.status != HTTPStatus.OK:
+            return _Fetched(none=_why_refused(answer))
+        now = time.time()
+        pods = self._pods_on(pod.node)
+        offered = self._offered_by(pod.node) if pods and pods.requests else None
+        return _Fetched(page=answer.body, read_at_seconds=now, pods=pods, offered=offered)
+
+    def _page(self, node: _AskedNode) -> ApiAnswer:
+        """The answer of a dcgm-exporter, by HTTP or HTTPS. Raises Gone."""
+        seconds = 2 * self.wait_seconds
+        for scheme in (node.scheme,) if node.scheme else node.pod.schemes:
+            answer = self.api.get(node.pod.path(scheme), seconds)
+            if not _is_of_other_scheme(answer):
+                node.scheme = scheme
+                break
+        return answer
+
+    def _pods_on(self, node: str) -> NodePods | None:
+        if not self._may_list_pods:
+            return None
+        try:
+            listed = self.api.item("/api/v1/pods", 2 * self.wait_seconds, fieldSelector=f"spec.nodeName={node}")
+        except Gone as error:
+            self._may_list_pods = not _is_forbidden(error)
+            return None
+        return pods_of(mappings(listed, "items", _MOST_PODS))
+
+    def _offered_by(self, node: str) -> Mapping[str, int] | None:
+        """The devices that a node has to give. They show whether it shares its GPUs."""
+        if not self._may_get_nodes:
+            return None
+        try:
+            return offered_by(self.api.item(f"/api/v1/nodes/{node}", 2 * self.wait_seconds))
+        except Gone as error:
+            self._may_get_nodes = not _is_forbidden(error)
+            return None
+
+
+def _read(node: _AskedNode, fetched: _Fetched) -> PageAnswer:
+    """The rows of what came from a node."""
+    if fetched.none.why_none:
+        return fetched.none
+    try:
+        rows = node.pages.of(fetched.page, fetched.read_at_seconds)
+    except ValueError as error:
+        return PageAnswer(why_none=str(error), remedy="look at the log of dcgm-exporter")
+    return PageAnswer(with_holders(rows, fetched.pods, fetched.offered))
+
+
+def _no_page(why: str, remedy: str) -> _Fetched:
+    return _Fetched(none=PageAnswer(why_none=why, remedy=remedy))
+
+
+def _is_forbidden(error: Gone) -> bool:
+    return isinstance(error, KubectlRefusal) and error.reason == "Forbidden"
+
+
+def notes(rows: Iterable[DeviceRow]) -> Iterator[str]:
+    """What nobody knows without the exporter on the nodes, in sentences."""
+    yield "Nobody has watched since when a pod holds a GPU, and since when it leaves it idle."
+    if any(row.gpu_shared for row in rows):
+        yield "Pods share GPUs: what each of them uses, no page says."
+    yield "The exporter on the nodes knows that, and the health of GPUs (docs/install.md)."
+
+
+def _joined(answer: PageAnswer) -> str:
+    return f"{answer.why_none} -> {answer.remedy}" if answer.remedy else answer.why_none
+
+
+def _is_of_other_scheme(answer: ApiAnswer) -> bool:
+    """Whether a server said that it speaks HTTPS, or the API server that what answers is no HTTPS (or HTTP)."""
+    if answer.status == HTTPStatus.BAD_REQUEST and _SPEAKS_TLS in answer.body:
+        return True
+    words = answer.refusal.message if answer.refusal else ""
+    return any(part in words for part in ("malformed HTTP response", "server gave HTTP response to HTTPS client"))
+
+
+def _why_refused(answer: ApiAnswer) -> PageAnswer:
+    """The reason why there is an error in place of a page."""
+    refusal = answer.refusal
+    if refusal is not None:
+        return _refused(refusal)
+    if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        why = "it asks for a password or a token, which the API server's proxy does not pass on"
+        return PageAnswer(why_none=f"{why} (HTTP status {answer.status})", remedy=_ASKS_FOR_MORE)
+    words = one_line(answer.body[:400].decode("utf-8", "replace"), 100)
+    return PageAnswer(why_none=f"it answers with HTTP status {answer.status}: {words}", remedy=_POLICY)
+
+
+def _refused(refusal: KubectlRefusal) -> PageAnswer:
+    """The API server's own refusal: the user may not, or it reaches nobody."""
+    message, _, remedy = str(refusal).partition(" -> ")
+    if refusal.reason == "NotFound":
+        return PageAnswer(why_none="its pod has gone", remedy="look again in some seconds")
+    if refusal.reason == "Forbidden":
+        return PageAnswer(why_none=message, remedy=remedy)
+    return PageAnswer(why_none=f"it does not answer: {refusal.message}", remedy=_POLICY)
